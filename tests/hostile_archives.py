@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError
-from embtrain.data.storage.archives import HARMLESS, MAX_MEMBERS, RATIO, extract
+from embtrain.data.storage.archives import MAX_MEMBERS, MAX_RATIO, MIN_BOMB_BYTES, extract
 from embtrain.data.text.corpus import TextConfig, load
 
 OUT = "left-the-folder"                     # part of every name that points out of it
@@ -154,7 +154,7 @@ def taken_apart(place: Path, i: int, members: int = MAX_MEMBERS) -> str:
     assert now.keys() - inside.keys() - {"into"} == before.keys(), (i, now.keys() - before.keys())
     assert not any((place / name).is_symlink() for name in inside), i
     files = [size for name, size in inside.items() if (place / name).is_file()]
-    assert len(files) <= members and sum(files) <= max(HARMLESS, RATIO * archive.stat().st_size), i
+    assert len(files) <= members and sum(files) <= max(MIN_BOMB_BYTES, MAX_RATIO * archive.stat().st_size), i
     try:
         load([archive], "auto", TextConfig(min_count=1, valid=0, test=0), None, "archive")
     except EmbtrainError as error:

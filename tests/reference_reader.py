@@ -16,7 +16,7 @@ from embtrain.common.errors import DataError
 from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.storage.containers import Source
 from embtrain.data.text import readers, scan, tokenize
-from embtrain.data.text.readers import Document, Tally
+from embtrain.data.text.readers import Tally, TextDocument
 from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.text import scan as wrapper
 
@@ -55,20 +55,20 @@ def source(data: bytes) -> Source:
     return Source("x", io.BufferedReader(io.BytesIO(data)), len(data))  # type: ignore[arg-type]
 
 
-def encoded(data: bytes, split: tokenize.Split, by_line: bool, through_the_core: bool) -> Encoded | None:
+def encoded(data: bytes, split: tokenize.Splitter, by_line: bool, through_the_core: bool) -> Encoded | None:
     """None: refused."""
     try:
         if through_the_core:
-            documents = [Document("x", "text", iter(()), readers._raw(source(data)))]
+            documents = [TextDocument("x", "text", iter(()), readers._raw_pieces(source(data)))]
             return scan.scan(documents, lambda _: split, by_line, 7, AppendableArray(), Tally())
-        documents = [Document("x", "text", readers._plain(source(data), Tally()))]
+        documents = [TextDocument("x", "text", readers._decoded_pieces(source(data), Tally()))]
         return tokenize.encode(documents, lambda _: split, by_line, 7, AppendableArray())
     except DataError:
         return None
 
 
 def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
-    split = tokenize.tokeniser(name, "text", lower, 1, 30)  # type: ignore[arg-type]
+    split = tokenize.make_splitter(name, "text", lower, 1, 30)  # type: ignore[arg-type]
     one, other = (encoded(data, split, by_line, core) for core in (False, True))
     if one is None or other is None:
         assert one is other

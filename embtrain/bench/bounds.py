@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from embtrain.bench.base import timed
-from embtrain.data.text.windows import Windows
+from embtrain.data.text.windows import SkipGramWindows
 from embtrain.kernels import roofline
 from embtrain.kernels.core.tables import zeros
 from embtrain.negatives.sampling.alias import AliasTable
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
     block: int  # windows of a block
 
 
-def of_epoch(windows: Windows, dim: int, layouts: Mapping[str, Layout]) -> dict[str, dict[str, float]]:
+def of_epoch(windows: SkipGramWindows, dim: int, layouts: Mapping[str, Layout]) -> dict[str, dict[str, float]]:
     """Seconds of one epoch by the name of the layout: rows, arithmetic, draws."""
     blocks = [(len(b.centre), b.target.numpy()) for b in windows.windows(0, BLOCK, shuffle=False)]
     c, p = sum(n for n, _ in blocks), sum(len(target) for _, target in blocks)

@@ -85,10 +85,10 @@ def reason(error: BaseException) -> str | None:
 
 
 def _of_cache(error: BaseException) -> Path | None:
-    from embtrain.data.storage.folders import cache_folder, deleted
+    from embtrain.data.storage.folders import cache_folder, deleted_path
 
     try:
-        return deleted(error, cache_folder())
+        return deleted_path(error, cache_folder())
     except (OSError, EmbtrainError):                         # there is no cache
         return None
 

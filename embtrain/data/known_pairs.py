@@ -1,7 +1,7 @@
-"""The right answers: every (context, target) pair that was observed.
+"""The set of known positives: every (context, target) pair that was observed.
 
-One sorted int64 key per distinct pair, context * V + target, searched by halving: exact, and 8 bytes a pair. A context
-of several ids is one number first: ((c_0 S_1 + c_1) S_2 + c_2) ..., for column i of S_i ids.
+One sorted int64 key per distinct pair, context * V + target, found by binary search: exact, and 8 bytes a pair. A
+context of several ids is first combined into one number, ((c_0 S_1 + c_1) S_2 + c_2) ..., for column i of S_i ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ CHUNK = 1 << 20   # positions whose pairs are sorted at once
 class KnownPairs:
     """A set of (context, target) pairs. Contexts and targets are ids; only targets are bounded by V.
 
-    sizes: how many ids each column of a context has, where a context has several (n, C).
+    contexts: (n,), or (n, C) if a context has C columns. targets: (n,). n_candidates: V.
+    sizes: number of ids of each column of a context of several columns, else None.
+    Raises ResourceError if there are more possible pairs than 64 bits can distinguish.
     """
 
     def __init__(self, contexts: Tensor, targets: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None):
@@ -30,55 +32,55 @@ class KnownPairs:
             raise ResourceError(f"the set of right answers: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
                                 f"{n_candidates:,} candidates are more pairs than 64 bits can tell apart")
         self.n_candidates, self.sizes = n_candidates, sizes
-        self.keys = torch.unique(self.one(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
+        self.keys = torch.unique(self.context_key(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
 
     @classmethod
     def from_keys(cls, keys: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None) -> Self:
-        """From ascending distinct keys."""
-        known = cls.__new__(cls)
-        known.n_candidates, known.sizes, known.keys = n_candidates, sizes, keys
-        return known
+        """Wrap keys that are already ascending and distinct, (P,) int64."""
+        pairs = cls.__new__(cls)
+        pairs.n_candidates, pairs.sizes, pairs.keys = n_candidates, sizes, keys
+        return pairs
 
-    def one(self, context: Tensor) -> Tensor:
-        """A context as one number (n,)."""
+    def context_key(self, context: Tensor) -> Tensor:
+        """Return each context, (n,) or (n, C), as one number, (n,)."""
         if self.sizes is None:
             return context
-        one = context[:, 0]
+        key = context[:, 0]
         for column, size in enumerate(self.sizes[1:], 1):
-            one = one * size + context[:, column]
-        return one
+            key = key * size + context[:, column]
+        return key
 
     @classmethod
     def from_corpus(cls, corpus: Corpus, config: WindowsConfig, max_bytes: int | None = None) -> Self:
-        """Every pair within text.window words of the text as it stands, nothing subsampled.
+        """Collect every pair within text.window words of each other, nothing subsampled.
 
-        Raises ResourceError as soon as the set outgrows `max_bytes`. At its peak the work takes about three times
-        the set and a few hundred MB; `estimate_bytes` bounds the set beforehand.
+        Raises ResourceError as soon as the set exceeds `max_bytes`. Peak memory is about three times the set plus a few
+        hundred MB; `estimate_bytes` bounds the set beforehand.
         """
         ids, sequence, v = corpus.ids, corpus.sequence, len(corpus.vocabulary)
-        merged, fresh = np.zeros(0, dtype=np.int64), list[np.ndarray]()
+        merged, unmerged = np.zeros(0, dtype=np.int64), list[np.ndarray]()
         for begin in range(0, len(ids), CHUNK):
             end = min(begin + CHUNK, len(ids))
             centres = np.arange(begin, end)
-            stop = sequence[np.searchsorted(sequence, centres, side="right")]  # the end of each one's sequence
+            stop = sequence[np.searchsorted(sequence, centres, side="right")]  # end of the sequence of each centre
             for d in range(1, config.window + 1):
                 first = centres[centres + d < stop]
                 a, b = ids[first].astype(np.int64), ids[first + d].astype(np.int64)
                 # A full window is symmetric: (a, b) was seen if and only if (b, a) was.
-                fresh.append(distinct(np.minimum(a, b) * v + np.maximum(a, b)))
-            if end == len(ids) or sum(map(len, fresh)) > max(len(merged), 1 << 23):
-                merged = distinct(np.concatenate([merged, *fresh]))
-                fresh.clear()
-                both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
-                if max_bytes is not None and 8 * both > max_bytes:
+                unmerged.append(distinct(np.minimum(a, b) * v + np.maximum(a, b)))
+            if end == len(ids) or sum(map(len, unmerged)) > max(len(merged), 1 << 23):
+                merged = distinct(np.concatenate([merged, *unmerged]))
+                unmerged.clear()
+                n_both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
+                if max_bytes is not None and 8 * n_both > max_bytes:
                     raise ResourceError(f"the set of observed pairs takes more than {max_bytes:,} bytes; raise "
                                         "text.min_count, or do without it (negatives.mask: target)")
-        other = merged % max(v, 1) * v + merged // max(v, 1)
-        return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, other]))), v)
+        mirrored = merged % max(v, 1) * v + merged // max(v, 1)
+        return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, mirrored]))), v)
 
     @staticmethod
     def estimate_bytes(corpus: Corpus, config: WindowsConfig) -> int:
-        """No set of this corpus takes more: 8 bytes for each pair of positions, or for each pair of words."""
+        """Return an upper bound of the set in bytes: 8 for each pair of positions, or for each pair of words."""
         length = np.diff(corpus.sequence)
         w = np.minimum(config.window, length)
         pairs = int((2 * w * length - w * (w + 1)).sum())
@@ -86,29 +88,38 @@ class KnownPairs:
 
     @property
     def n(self) -> int:
+        """Return the number of pairs."""
         return self.keys.shape[0]
 
     @property
     def nbytes(self) -> int:
+        """Return the size of the set in bytes."""
         return self.keys.nbytes
 
     def __len__(self) -> int:
         return self.n
 
     def to(self, device: torch.device | str) -> Self:
+        """Return a copy on another device."""
         return self.from_keys(self.keys.to(device), self.n_candidates, self.sizes)
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor:
-        """Whether each (context (n,) or (n, C), ids (n, K) or (1, K)) was observed: (n, K) bool."""
-        wanted = self.one(context)[:, None] * self.n_candidates + ids   # (n, K)
-        if self.n == 0:
-            return torch.zeros_like(wanted, dtype=torch.bool)
-        at = torch.searchsorted(self.keys, wanted).clamp_(max=self.n - 1)
-        return self.keys[at] == wanted
+        """Return whether each pair was observed, (n, K) bool.
 
-    def of(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """All right answers of each context (n,) or (n, C): (row, target), both (N,), rows ascending."""
-        context = self.one(context)
+        context: (n,) or (n, C). ids: (n, K) or (1, K).
+        """
+        keys = self.context_key(context)[:, None] * self.n_candidates + ids   # (n, K)
+        if self.n == 0:
+            return torch.zeros_like(keys, dtype=torch.bool)
+        position = torch.searchsorted(self.keys, keys).clamp_(max=self.n - 1)
+        return self.keys[position] == keys
+
+    def targets_of(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all observed targets of each context, (n,) or (n, C).
+
+        Returns (row, target), both (N,): the index of the context, ascending, and the target.
+        """
+        context = self.context_key(context)
         first = torch.searchsorted(self.keys, context * self.n_candidates)
         size = torch.searchsorted(self.keys, (context + 1) * self.n_candidates) - first   # (n,)
         row = torch.repeat_interleave(torch.arange(len(context), device=context.device), size)
@@ -117,7 +128,10 @@ class KnownPairs:
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:
-    """The distinct keys, ascending; sorts `keys` in place. numpy's own goes through a hash table, ten times slower."""
+    """Return the distinct keys, ascending, and sort `keys` in place.
+
+    np.unique uses a hash table for this, which is ten times slower.
+    """
     keys.sort()
     if len(keys) == 0:
         return keys

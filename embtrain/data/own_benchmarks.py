@@ -1,11 +1,11 @@
-"""Benchmarks of the user: a recipe in the format of evals/*.yaml, or a table of words whose layout is detected.
+"""Benchmarks of the user: a recipe as in evals/*.yaml, or a table of words whose layout is detected.
 
-    word1 word2 score      two words first; the score is the column behind them with the most numbers
+    word1 word2 score      the first two columns are words; the score is the later column with the most numbers
     word1 word2 label      the same with True and False: is word1 a kind of word2?
     word1 word2 word3 target, with titles `: SECTION` between: analogies
 
-The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into equally many fields. A first
-line without a number where the others have one is a header.
+The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
+first line without a number where the others have one is a header.
 """
 
 from __future__ import annotations
@@ -21,45 +21,53 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
 from embtrain.data.catalogue.recipes import UNVERIFIED, Delimiter, EvalRecipe, GoldCounts, GoldFormat, RecipeFile
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import texts
+from embtrain.data.storage.lines import read_lines
 
-SAMPLE = 50                    # lines that are looked at
+MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
 
 def is_recipe(path: Path) -> bool:
+    """Return whether the file is a recipe, by its suffix."""
     return path.suffix in (".yaml", ".yml")
 
 
-def recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
-    """A recipe of the user and its gold file: `mirror` of a copy, looked for next to the recipe; None if no copy is
-    there. Keys that only document a shipped recipe may be left out. DataError for a wrong recipe or other bytes."""
+def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
+    """Read a recipe of the user, and find its gold file.
+
+    The gold file is `mirror` of one of the copies, next to the recipe; None if none of them exists. Keys that only
+    document a shipped recipe may be omitted. Raises DataError for an invalid recipe, or a gold file with another
+    sha256.
+    """
     defaults = Layer("defaults", {"name": path.stem, **_OPTIONAL})
     try:
-        found = build(EvalRecipe, [defaults, read_yaml(path)])
+        result = build(EvalRecipe, [defaults, read_yaml(path)])
     except UsageError as error:
         raise DataError("; ".join(error.args)) from error
-    for copy in found.copies:
+    for copy in result.copies:
         gold = path.parent / copy.mirror if copy.mirror else None
         if gold is not None and gold.is_file():
-            if copy.sha256 not in (UNVERIFIED, got := sha256(gold)):
-                raise DataError(f"{gold}: has the sha256 {got}, and {path} wants {copy.sha256}; give the same file "
+            if copy.sha256 not in (UNVERIFIED, actual := sha256(gold)):
+                raise DataError(f"{gold}: has the sha256 {actual}, and {path} wants {copy.sha256}; give the same file "
                                 f"back, or set sha256: {UNVERIFIED}")
-            return found, gold
-    return found, None
+            return result, gold
+    return result, None
 
 
-def table(path: Path) -> EvalRecipe:
-    """The recipe of a table of words; DataError if it has neither scores nor labels nor analogies."""
+def recipe_from_table(path: Path) -> EvalRecipe:
+    """Build the recipe of a table of words.
+
+    Raises DataError if the table is empty, or has neither scores nor labels nor analogies.
+    """
     sample = [text for text in _sample(path) if text.strip()]
     if not sample:
         raise DataError(f"{path}: is empty; give lines of two words and a score")
     if any(text.startswith(": ") for text in sample):
         return _recipe(path, "analogy", "accuracy", GoldFormat(columns=("word1", "word2", "word3", "target"),
                                                                delimiter="space"))
-    form = layout(sample, path)
+    form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
         raise DataError(f"{path}: has no column of numbers behind two words; give lines of two words and a score, with "
@@ -67,11 +75,13 @@ def table(path: Path) -> EvalRecipe:
     return _recipe(path, *(("similarity", "spearman") if last == "score" else ("entailment", "accuracy")), form)
 
 
-def layout(sample: Sequence[str], path: Path) -> GoldFormat:
-    """The layout of a table of pairs: columns word1, word2 and score or label, which may be missing.
-    DataError if lines do not have two fields."""
+def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
+    """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
+
+    sample: the first lines that are not blank. Raises DataError if they do not have two fields.
+    """
     delimiter, n = _delimiter(sample)
-    rows = [fields for text in sample if len(fields := split(text, delimiter)) == n]
+    rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
     if n < 2 or not rows:
         raise DataError(f"{path}:1: should be two words with a TAB, a comma, a semicolon or blanks between, got "
                         f"{sample[0][:60]!r}")
@@ -81,22 +91,23 @@ def layout(sample: Sequence[str], path: Path) -> GoldFormat:
     for name, fits in (("score", is_number), ("label", LABELS.__contains__)):
         times = [sum(fits(row[i]) for row in body) for i in range(2, n)]
         if times and 2 * max(times) >= len(body):
-            at = 2 + times.index(max(times))
-            columns[at] = name
-            header = len(rows) > 1 and not fits(rows[0][at])
+            column = 2 + times.index(max(times))
+            columns[column] = name
+            header = len(rows) > 1 and not fits(rows[0][column])
             break
-    return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header and rows[0] == split(sample[0],
-                                                                                                       delimiter))
+    return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header and rows[0] == split_fields(sample[0],
+                                                                                                             delimiter))
 
 
-def sample_of(path: Path) -> list[str]:
-    """The first lines of a table that are not blank; DataError if there are none."""
-    if not (found := [text for text in _sample(path) if text.strip()]):
+def read_sample(path: Path) -> list[str]:
+    """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones; DataError if there are none."""
+    if not (lines := [text for text in _sample(path) if text.strip()]):
         raise DataError(f"{path}: is empty; give a line for each pair")
-    return found
+    return lines
 
 
 def is_number(text: str) -> bool:
+    """Return whether `float` accepts the text."""
     try:
         float(text)
     except ValueError:
@@ -104,29 +115,30 @@ def is_number(text: str) -> bool:
     return True
 
 
-def split(text: str, delimiter: Delimiter) -> list[str]:
-    """The fields of a line, with quotes where a comma or a semicolon is between."""
-    between = SEPARATORS[delimiter]
-    if between in (",", ";"):
+def split_fields(text: str, delimiter: Delimiter) -> list[str]:
+    """Split a line into stripped fields; between commas or semicolons a field may be quoted."""
+    separator = SEPARATORS[delimiter]
+    if separator in (",", ";"):
         try:
-            return [field.strip() for field in next(csv.reader([text], delimiter=between, strict=True,
+            return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
                                                                skipinitialspace=True))]
         except csv.Error:
             return []
-    return [field.strip() for field in text.rstrip("\r\n").split(between)]
+    return [field.strip() for field in text.rstrip("\r\n").split(separator)]
 
 
 def _sample(path: Path) -> list[str]:
     for source in sources([path], lambda name: True):
-        return [text for _, text in itertools.islice(texts(source, 1 << 16, "is it a table of words?"), SAMPLE)]
+        lines = read_lines(source, 1 << 16, "is it a table of words?")
+        return [text for _, text in itertools.islice(lines, MAX_SAMPLE_LINES)]
     return []
 
 
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
-    """The delimiter, and how many fields most lines have."""
+    """Return the delimiter, and the number of fields of most lines."""
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
-        n, times = Counter(len(split(text, delimiter)) for text in sample).most_common(1)[0]
+        n, times = Counter(len(split_fields(text, delimiter)) for text in sample).most_common(1)[0]
         if n > 1 and times > best[0]:
             best = times, delimiter, n
     return best[1], best[2]

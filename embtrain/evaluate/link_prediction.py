@@ -93,7 +93,7 @@ def ranks(
     first, order = first_occurrence(group), torch.argsort(group, stable=True)
     queries, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
     pair_offsets = _offsets(group, len(first))                                                       # (Q + 1,)
-    row, known_ids = known.of(context[first])                                                    # (N,)
+    row, known_ids = known.targets_of(context[first])                                                    # (N,)
     known_offsets = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
     n_candidates, uses_core = model.world.n_candidates, _uses_core(model)

@@ -172,7 +172,8 @@ def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch
         return [Path(f"cache/{name}")]
 
     monkeypatch.setattr(fetch, "fetch_named", fetch_named)
-    monkeypatch.setattr(fetch, "verify_named", lambda name: [fetch.Checked(Path(f"cache/{name}"), "cached", "abc")])
+    monkeypatch.setattr(fetch, "verify_named", lambda name: [
+        fetch.VerifiedFile(Path(f"cache/{name}"), "cached", "abc")])
     assert console("data", "fetch", "a", "b", "--trust") == (0, "cache/a\ncache/b\n", "")
     assert asked == [("a", True), ("b", True)]
     assert console("data", "verify", "a") == (0, "abc  cache/a\n", "")

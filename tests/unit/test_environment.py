@@ -76,7 +76,7 @@ def test_a_refusal_that_standard_error_loses_goes_to_standard_output() -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
 def test_warnings_and_progress_that_are_lost_end_no_command() -> None:
     work = ("import sys, logging; sys.argv = ['embtrain', 'data', 'list']\n"
-            "from embtrain.data import fetch\nlisted = fetch.list_data\n"
+            "from embtrain.data.catalogue import fetch\nlisted = fetch.list_data\n"
             "def loud():\n    print('a' * 100_000, file=sys.stderr, flush=True)\n"
             "    logging.getLogger('embtrain').warning('b')\n    return listed()\n"
             "fetch.list_data = loud\nfrom embtrain.cli import main; main()")
@@ -158,9 +158,10 @@ def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
     done = shell("embtrain list", **env)
     assert (done.returncode, done.stdout, done.stderr) == (4, "", NO_TEMPORARY)
     fault = shell(f'"{sys.executable}" -c "$WORK"', **env, WORK=(
-        "import sys; sys.argv = ['embtrain', 'data', 'list']\nfrom embtrain.data import fetch\n"
-        "fetch.list_data = {}.popitem\nfrom embtrain.cli import end\nend.Path.cwd = lambda: end.Path('/proc/none')\n"
-        "end.main()"))                                       # a fault of ours, and nowhere to save its report
+        "import sys; sys.argv = ['embtrain', 'data', 'list']\nfrom embtrain.data.catalogue import fetch\n"
+        "fetch.list_data = {}.popitem\nfrom embtrain.cli import entry_point\n"
+        "entry_point.Path.cwd = lambda: entry_point.Path('/proc/none')\n"
+        "entry_point.main()"))                               # a fault of ours, and nowhere to save its report
     assert fault.returncode == 70 and fault.stderr.count("\n") == 1
     assert "please report this: KeyError: 'popitem(): dictionary is empty'" in fault.stderr
 
@@ -194,7 +195,7 @@ def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.L
                                ("_open", cache._open)):
                 patch.setattr(cache, name, lambda *args, work=work, name=name, **more:
                               (lose(name), work(*args, **more))[1])
-            return cache.cached(folder, "key", build)
+            return cache.load_or_build(folder, "key", build)
 
     for at in ("build", "_write_manifest", "_digest", "_open"):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
@@ -313,7 +314,7 @@ SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, n
     ("import atexit; atexit.register(ctrl_c)\n", ""),                                # the answer is printed
     ("import embtrain.cli.entry_point as end; run = end.run; end.run = lambda: (run(), ctrl_c())[0]\n",
      "embtrain: stopped by signal {}\n"),
-    ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data import fetch\n"
+    ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data.catalogue import fetch\n"
      "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_any_moment_is_one_line_or_silence_and_its_code(during: str, said: str, number: int) -> None:

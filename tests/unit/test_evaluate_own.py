@@ -177,7 +177,7 @@ def test_layouts_are_detected() -> None:
     for lines, want in ((["a b 1", "c d 2"], ("space", False, "score")), (["a\tb\t1"], ("tab", False, "score")),
                         (["x,y,z", "a,b,1"], ("comma", True, "score")), (["a,b,True", "c,d,False"], ("comma", False,
                                                                                                      "label"))):
-        form = own_benchmarks.layout(lines, Path("x"))
+        form = own_benchmarks.detect_layout(lines, Path("x"))
         assert (form.delimiter, form.header, form.columns[-1]) == want
 
 

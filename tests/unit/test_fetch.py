@@ -30,7 +30,7 @@ from embtrain.data.catalogue.recipes import (
     RecipeFile,
     load_recipe,
 )
-from embtrain.data.storage.archives import LONGEST_READ, extract
+from embtrain.data.storage.archives import MAX_READ, extract
 
 TEXT = b"the quick brown fox\n" * 500
 HASH = hashlib.sha256(TEXT).hexdigest()
@@ -43,7 +43,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.delenv("EMBTRAIN_OFFLINE", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download_module, "TRIES_MORE", 0)
+    monkeypatch.setattr(download_module, "MAX_RETRIES", 0)
 
 
 def left(folder: Path) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_longer_download_is_cut_off(server: str, tmp_path: Path) -> None:
 
 
 def test_a_cut_connection_is_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download_module, "TRIES_MORE", 1)
+    monkeypatch.setattr(download_module, "MAX_RETRIES", 1)
     Server.bodies["/a/fox.txt"] = TEXT
     Server.cut_once.add("/a/fox.txt")
     assert fetch(RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH)).read_bytes() == TEXT
@@ -148,7 +148,7 @@ def test_a_cut_connection_is_tried_again(server: str, monkeypatch: pytest.Monkey
 
 
 def test_what_is_not_there_is_asked_for_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download_module, "TRIES_MORE", 2)
+    monkeypatch.setattr(download_module, "MAX_RETRIES", 2)
     with pytest.raises(ResourceError, match="404"):
         fetch(RecipeFile(url=f"{server}/a/none.txt", sha256=HASH))
     assert len(Server.asked) == 1 and left(tmp_path / "cache") == []
@@ -186,10 +186,10 @@ def test_a_derived_file_says_how_to_make_it() -> None:
 
 def test_package_file_of_another_version_does_not_count(server: str) -> None:
     Server.bodies["/a/version.py"] = TEXT
-    file = RecipeFile(package="embtrain", path="errors.py", url=f"{server}/a/version.py", sha256=HASH)
+    file = RecipeFile(package="embtrain", path="common/errors.py", url=f"{server}/a/version.py", sha256=HASH)
     assert fetch(file).read_bytes() == TEXT
     with pytest.raises(DataError, match="0" * 64):
-        fetch(RecipeFile(package="embtrain", path="errors.py", sha256="0" * 64))
+        fetch(RecipeFile(package="embtrain", path="common/errors.py", sha256="0" * 64))
     with pytest.raises(ResourceError, match="pip install"):
         fetch(RecipeFile(package="no_such_package_here", path="a.txt", sha256=HASH))
 
@@ -227,7 +227,7 @@ def test_the_first_copy_that_can_be_had(tmp_path: Path, monkeypatch: pytest.Monk
     path = mirrored(tmp_path, TEXT, monkeypatch)
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     recipe = load_recipe("evals", "rg65")
-    copies = (RecipeFile(package="embtrain", path="errors.py", sha256="0" * 64),
+    copies = (RecipeFile(package="embtrain", path="common/errors.py", sha256="0" * 64),
               RecipeFile(mirror="d/fox.txt", sha256=HASH))
     assert gold_path(recipe.model_copy(update={"copies": copies})) == path
     path.write_bytes(b"x")
@@ -369,9 +369,9 @@ def test_bombs(tmp_path: Path, packed: str) -> None:
 
 def test_a_bomb_in_a_header_is_not_read_at_once(tmp_path: Path) -> None:
     long_name = tarfile.TarInfo("././@LongLink")
-    long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, LONGEST_READ * 2
+    long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, MAX_READ * 2
     with gzip.open(tmp_path / "a", "wb") as file:
-        file.write(long_name.tobuf(tarfile.GNU_FORMAT) + bytes(LONGEST_READ * 2 + 1024))
+        file.write(long_name.tobuf(tarfile.GNU_FORMAT) + bytes(MAX_READ * 2 + 1024))
     with pytest.raises(DataError, match="a header of"):
         extract(tmp_path / "a", tmp_path / "out")
 

@@ -26,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.delenv("EMBTRAIN_OFFLINE", raising=False)
-    monkeypatch.setattr(download, "TRIES_MORE", 0)
+    monkeypatch.setattr(download, "MAX_RETRIES", 0)
     return tmp_path / "cache"
 
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import files as triple_files, graph
-from embtrain.data.triples.files import LONGEST
+from embtrain.data.triples.files import MAX_LINE
 from embtrain.data.triples.graph import Graph, TriplesConfig
 
 
@@ -220,8 +220,8 @@ def test_csv_has_quotes(tmp_path: Path, text: str, rows: list[tuple[str, str, st
 
 
 def test_a_quoted_name_is_bounded_and_errors_name_the_line_where_it_begins(tmp_path: Path) -> None:
-    (tmp_path / "kg.csv").write_text("a,r,b\n" + 'c,r,"' + "d\n" * LONGEST)
-    with pytest.raises(DataError, match=rf"kg\.csv:2: a quoted name is longer than {LONGEST:,} characters; close"):
+    (tmp_path / "kg.csv").write_text("a,r,b\n" + 'c,r,"' + "d\n" * MAX_LINE)
+    with pytest.raises(DataError, match=rf"kg\.csv:2: a quoted name is longer than {MAX_LINE:,} characters; close"):
         load(tmp_path / "kg.csv", delimiter="comma")
     (tmp_path / "kg.csv").write_text('"a\nb",r,c\n"d\ne" f,r,g\n')
     with pytest.raises(DataError, match=r"kg\.csv:3: '\"d' is not CSV .*; end a quoted name with a quote"):
@@ -271,7 +271,7 @@ def test_three_names_are_a_triple_whatever_the_first_begins_with(tmp_path: Path)
     ("a r b\n", ":1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
                 "triples.delimiter=space would part it in three"),
     ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", ":3: "),
-    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * LONGEST + "\n", f"longer than {LONGEST:,} bytes"),
+    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
     ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
     ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),
 ])

@@ -40,16 +40,16 @@ SEALED = Kind("vectors-safetensors", lambda place: vectors_of(place, "safetensor
 
 def test_the_same_arrays_are_the_same_file() -> None:
     arrays = {"b": np.arange(6.0).reshape(2, 3).T, "a": np.zeros((0, 2), np.float32)}
-    written = {b"".join(checksummed.pieces(arrays)) for _ in range(20)}
+    written = {b"".join(checksummed.file_chunks(arrays)) for _ in range(20)}
     digest = checksummed._digest(arrays)
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    assert written == {safetensors.numpy.save(whole, {checksummed.SEAL: digest})}
+    assert written == {safetensors.numpy.save(whole, {checksummed.CHECKSUM_KEY: digest})}
 
 
 def test_a_large_array_is_written_in_pieces_and_a_padded_one_is_not_copied_whole() -> None:
     padded = np.arange(3_000_000, dtype=np.float32).reshape(-1, 16)[:, :10]
-    pieces = list(checksummed.pieces({"vectors": padded}))
-    assert max(map(len, pieces)) <= checksummed.PIECE and len(pieces) > 2
+    pieces = list(checksummed.file_chunks({"vectors": padded}))
+    assert max(map(len, pieces)) <= checksummed.CHUNK and len(pieces) > 2
     assert np.array_equal(safetensors.numpy.load(b"".join(pieces))["vectors"], padded)
 
 

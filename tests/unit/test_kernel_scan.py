@@ -131,8 +131,8 @@ def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: T
     patch.setattr(text, "core", lambda: native or None)
     tally = readers.Tally()
     try:
-        files = inventory.take(where, readers.reads(reader, "text", False), config.files)  # type: ignore[arg-type]
-        found = text._encoded(files, reader, tally, config, config.max_sequence, AppendableArray())  # type: ignore[arg-type]
+        files = inventory.build_inventory(where, readers.file_rules(reader, "text", False), config.files)  # type: ignore[arg-type]
+        found = text._encode_files(files, reader, tally, config, config.max_sequence, AppendableArray())  # type: ignore[arg-type]
     except DataError as error:
         return str(error), type(error)
     return (found.ids.tolist(), found.sequence.tolist(), found.document.tolist(), found.counts.tolist(), found.words,
@@ -207,12 +207,12 @@ def test_errors_are_the_same_to_the_letter(tmp_path: Path, content: bytes, monke
 @pytest.mark.parametrize("before", [b"a b\n", b"", b"x " * 3000])
 def test_text_without_a_blank_is_read_in_python(tmp_path: Path, before: bytes, calls: list[int],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Python cuts a word of more than LONGEST_WORD characters hangs on its pieces: the core leaves that to it."""
+    """Where Python cuts a word of more than MAX_WORD characters hangs on its pieces: the core leaves that to it."""
     for module in (scanning, text.encode.__globals__):
         if isinstance(module, dict):
-            monkeypatch.setitem(module, "LONGEST_WORD", 100)
+            monkeypatch.setitem(module, "MAX_WORD", 100)
         else:
-            monkeypatch.setattr(module, "LONGEST_WORD", 100)
+            monkeypatch.setattr(module, "MAX_WORD", 100)
     monkeypatch.setattr(readers, "CHUNK", 64)
     for n in (90, 99, 100, 101, 102, 130, 250):
         (tmp_path / "a.txt").write_bytes(before + b"Ab1" * (n // 3) + b"c" * (n % 3) + b" d \xff\0")

@@ -39,7 +39,7 @@ def test_from_corpus_is_the_set(lines: list[list[int]], w: int, chunk: int) -> N
     assert {(int(a), int(b)) for a, b in grid.nonzero()} == expected
     assert known.n == len(known) == len(expected) and known.nbytes == 8 * known.n
     assert known.nbytes <= KnownPairs.estimate_bytes(corpus_of(lines), config)
-    row, target = known.of(torch.tensor([3, 0, 3]))
+    row, target = known.targets_of(torch.tensor([3, 0, 3]))
     got = sorted(zip(row.tolist(), target.tolist(), strict=True))
     assert got == sorted((r, b) for r, c in enumerate([3, 0, 3]) for a, b in expected if a == c)
     assert row.tolist() == sorted(row.tolist())
@@ -57,7 +57,7 @@ def test_ids_broadcast() -> None:
 def test_an_empty_set_knows_nothing() -> None:
     known = KnownPairs(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 4)
     assert known.contains(torch.tensor([0]), torch.tensor([[0, 3]])).tolist() == [[False, False]]
-    assert [x.tolist() for x in known.of(torch.tensor([0, 1]))] == [[], []]
+    assert [x.tolist() for x in known.targets_of(torch.tensor([0, 1]))] == [[], []]
 
 
 def test_keys_do_not_overflow_32_bits() -> None:

@@ -55,10 +55,10 @@ def _nonsense(path: Path, manifest: Path) -> None:
 def test_members_that_were_damaged_are_unpacked_again(
         archive: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path, Path], None],
         told: bool) -> None:
-    first = members.members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache")
+    first = members.unpack_members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache")
     (folder,) = (tmp_path / "cache" / "members").iterdir()
     damage(first[0], folder / "manifest.json")
-    assert members.members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache") == first
+    assert members.unpack_members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache") == first
     assert [path.read_text() for path in first] == ["t/a.txt", "t/b.txt"]
     assert caplog.messages == ([f"{first[0]}: was damaged, and is unpacked again"] if told else [])
     assert list((tmp_path / "cache" / "members").iterdir()) == [folder]       # what was damaged is taken away
@@ -71,12 +71,12 @@ def test_of_two_that_unpack_at_once_the_first_is_taken(archive: Path, tmp_path: 
     def slowly(*given: Any) -> list[Path]:
         with monkeypatch.context() as patch:
             patch.setattr(members, "extract", archives.extract)
-            (path,) = members.members(archive, "0" * 64, ["README"], tmp_path / "cache")
+            (path,) = members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "cache")
             stamps.append(path.stat().st_ino)
         return archives.extract(*given)
 
     monkeypatch.setattr(members, "extract", slowly)
-    (path,) = members.members(archive, "0" * 64, ["README"], tmp_path / "cache")
+    (path,) = members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "cache")
     assert path.read_text() == "README" and [path.stat().st_ino] == stamps
     assert len(list((tmp_path / "cache" / "members").iterdir())) == 1
 
@@ -88,8 +88,8 @@ def test_what_stops_while_members_are_unpacked_leaves_nothing(archive: Path, tmp
 
     monkeypatch.setattr(members, "write_json", stopped)
     with pytest.raises(Stopped):
-        members.members(archive, "0" * 64, ["README"], tmp_path / "cache")
+        members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "cache")
     assert list((tmp_path / "cache" / "members").iterdir()) == []
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"file/members/.*: cannot be written: Not a directory"):
-        members.members(archive, "0" * 64, ["README"], tmp_path / "file")
+        members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embtrain.data.inventory import part_names
-from embtrain.data.inventory.part_names import data_set, form, negatives, no_data, parts_of, variant
+from embtrain.data.inventory.part_names import assign_parts, data_set, form, is_negatives, no_data_reason, variant
 
 
 @pytest.mark.parametrize(("name", "part"), [
@@ -21,14 +21,14 @@ from embtrain.data.inventory.part_names import data_set, form, negatives, no_dat
                                 "value.txt", "device.txt", "invalid.txt", "strain.txt", "testament.txt")),
 ])
 def test_usual_spellings(name: str, part: str | None) -> None:
-    assert parts_of([name]) == [part]
+    assert assign_parts([name]) == [part]
 
 
 def test_glued_spellings_count_beside_a_training_file() -> None:
-    assert parts_of(["train.txt", "xmltest.txt", "bibtexvalid.arff"]) == ["train", "test", "valid"]
-    assert parts_of(["bibtextrain.arff", "bibtextest.arff"]) == ["train", "test"]
-    assert parts_of(["xmltest.txt"]) == [None] and parts_of(["hits.txt", "xmltest.txt"]) == [None, None]
-    assert parts_of(["train.txt", "latest.txt", "contest.txt", "greatest.txt", "protest.txt", "testimony.txt"]) == [
+    assert assign_parts(["train.txt", "xmltest.txt", "bibtexvalid.arff"]) == ["train", "test", "valid"]
+    assert assign_parts(["bibtextrain.arff", "bibtextest.arff"]) == ["train", "test"]
+    assert assign_parts(["xmltest.txt"]) == [None] and assign_parts(["hits.txt", "xmltest.txt"]) == [None, None]
+    assert assign_parts(["train.txt", "latest.txt", "contest.txt", "greatest.txt", "protest.txt", "testimony.txt"]) == [
         "train", None, None, None, None, None]
 
 
@@ -37,12 +37,12 @@ def test_glued_spellings_count_beside_a_training_file() -> None:
     (["train", "valid", "eval.txt"], ["train", "valid", "test"]), (["dev", "evaluation"], ["valid", "test"]),
 ])
 def test_held_out_is_the_part_that_has_no_other_file(names: list[str], parts: list[str]) -> None:
-    assert parts_of(names) == parts
+    assert assign_parts(names) == parts
 
 
 def test_folders_name_a_part_unless_all_files_share_them() -> None:
-    assert parts_of(["kg/train/a.txt", "kg/test/b.txt", "kg/valid/train.txt"]) == ["train", "test", "train"]
-    assert parts_of(["test-data/a.txt", "test-data/b.txt"]) == [None, None]
+    assert assign_parts(["kg/train/a.txt", "kg/test/b.txt", "kg/valid/train.txt"]) == ["train", "test", "train"]
+    assert assign_parts(["test-data/a.txt", "test-data/b.txt"]) == [None, None]
 
 
 def test_files_of_one_data_set_share_a_name_and_two_forms_of_a_part_share_a_form() -> None:
@@ -50,8 +50,8 @@ def test_files_of_one_data_set_share_a_name_and_two_forms_of_a_part_share_a_form
     assert data_set("FB/train.txt") == "FB/" != data_set("WN/train.txt") and data_set("FB.train.txt") == "fb"
     assert form("train.txt") == form("training.tsv.gz") != form("train1.txt") != form("train2.txt")
     assert variant("train_sample.del") == ["sample", "del"] and variant("valid_without_unseen.del")[0] == "without"
-    assert variant("train.txt") == [] and negatives("test_negatives.txt") and negatives("valid.false")
-    assert not negatives("negation.txt")
+    assert variant("train.txt") == [] and is_negatives("test_negatives.txt") and is_negatives("valid.false")
+    assert not is_negatives("negation.txt")
 
 
 @pytest.mark.parametrize(("name", "why"), [
@@ -63,8 +63,8 @@ def test_files_of_one_data_set_share_a_name_and_two_forms_of_a_part_share_a_form
     *((name, "") for name in ("train.txt", "old_mortality.txt", "noticeboard.txt", "copy.txt", "temporary/a.txt")),
 ])
 def test_files_that_hold_no_data(name: str, why: str) -> None:
-    assert why in no_data(name) if why else not no_data(name)
+    assert why in no_data_reason(name) if why else not no_data_reason(name)
 
 
 def test_every_part_has_a_plain_spelling() -> None:
-    assert [part_names.exact(part) for part in part_names.PARTS] == list(part_names.PARTS)
+    assert [part_names.exact_part(part) for part in part_names.PARTS] == list(part_names.PARTS)

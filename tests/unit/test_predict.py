@@ -405,12 +405,12 @@ def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, 
 def test_arrays_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored_corpus.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
     arrays = stored_corpus.read(tmp_path)
-    assert arrays is not None and stored_corpus.has(arrays) and "train" in arrays
+    assert arrays is not None and stored_corpus.has_task_arrays(arrays) and "train" in arrays
     with monkeypatch.context() as patch:
         patch.setattr(stored_corpus, "MAX_BYTES", 71)
         stored_corpus.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
     arrays = stored_corpus.read(tmp_path)
-    assert arrays is not None and not stored_corpus.has(arrays) and "train" not in arrays
+    assert arrays is not None and not stored_corpus.has_task_arrays(arrays) and "train" not in arrays
     assert stored_corpus.read(tmp_path / "none") is None
 
 

@@ -343,10 +343,10 @@ def test_rare_words_leave_before_the_windows(tmp_path: Path) -> None:
                 max_size=20), st.integers(0, 9), st.integers(1, 3))
 def test_a_split_parts_the_documents(texts: list[list[list[str]]], seed: int, min_count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holdout, "SLICE", 5)
+        patch.setattr(holdout, "SLICE_TOKENS", 5)
         patch.setattr(text, "documents", lambda *_: (
-            readers.Document("", "tokens", iter(["\n".join(" ".join(line) for line in lines)])) for lines in texts))
-        patch.setattr(inventory, "take", lambda *_: inventory.Inventory(()))
+            readers.TextDocument("", "tokens", iter(["\n".join(" ".join(line) for line in lines)])) for lines in texts))
+        patch.setattr(inventory, "build_inventory", lambda *_: inventory.Inventory(()))
         patch.setattr(inventory.Inventory, "content", lambda *_: "")
         config = TextConfig(min_count=min_count, valid=0.2, test=0.3, split_seed=seed)
         try:
@@ -403,7 +403,7 @@ def test_a_short_document_alone_is_not_held_out(tmp_path: Path, caplog: pytest.L
 
 def test_shares_that_leave_nothing_to_train_on_are_named() -> None:
     with pytest.raises(DataError, match=r"valid, test: shares of 0\.45 and 0\.45 of 4 documents leave none"):
-        holdout.parts_of(4, TextConfig(valid=0.45, test=0.45))
+        holdout.draw_parts(4, TextConfig(valid=0.45, test=0.45))
 
 
 def test_a_corpus_made_by_hand_is_split_too() -> None:
@@ -497,7 +497,7 @@ def test_a_manifest_that_agrees_with_nonsense_is_not_trusted(stored: tuple[Path,
 
 
 def test_large_files_are_checked_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "HASHED_WHOLE", 1 << 20)
+    monkeypatch.setattr(cache, "MAX_FULL_HASH", 1 << 20)
     path = put(tmp_path / "a", random.Random(0).randbytes(70 << 20))
     before = cache._digest(path)
     for at in (-1, 0):

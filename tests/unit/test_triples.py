@@ -135,7 +135,7 @@ def test_known_triples_are_those_and_no_others(reciprocal: bool) -> None:
         return R <= directed < 2 * R and (target, directed - R, entity) in true
     assert found.tolist() == [[is_true(*c, t) for t in range(E)] for c in contexts.tolist()]
     assert known.nbytes == 8 * 200 and isinstance(known.to("cpu"), KnownTriples)
-    row, target = known.of(contexts)
+    row, target = known.targets_of(contexts)
     again = torch.zeros_like(found)
     again[row, target] = True
     assert torch.equal(again, found) and row.tolist() == sorted(row.tolist())

@@ -19,14 +19,14 @@ from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.walks import edge_lists, walks
-from embtrain.data.walks.walks import READS, Edges, WalksConfig
+from embtrain.data.walks.walks import FILE_RULES, Edges, WalksConfig
 
 WHOLE = {"valid": 0.0, "test": 0.0}
 LINES = [["1", "2", "3", "2"], ["40", "1"], ["2", "3", "40", "1", "2"]]
 
 
 def graph_of(where: list[Path], directed: bool) -> Edges:
-    return edge_lists.read_graph(where, inventory.take(where, READS, FilesConfig()), directed)
+    return edge_lists.read_graph(where, inventory.build_inventory(where, FILE_RULES, FilesConfig()), directed)
 
 
 def load(path: Path, store: Path | None = None, **config: object) -> Corpus:
@@ -113,7 +113,7 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
     assert both.names == ["a", "b", "c"] and both.start.tolist() == [0, 1, 3, 4] and both.to.tolist() == [1, 0, 2, 1]
     one = graph_of([path], directed=True)
     assert one.start.tolist() == [0, 1, 3, 3] and one.to.tolist() == [1, 0, 2]
-    found = list(walks.walks(one, WalksConfig(directed=True, length=50, per_node=2)))
+    found = list(walks.draw_walks(one, WalksConfig(directed=True, length=50, per_node=2)))
     assert {piece.shape for piece in found} == {(3, 50)}
     for piece in found:                                      # c is the end of every walk that comes there
         for row in piece.tolist():
@@ -198,8 +198,9 @@ def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float
     ends = np.array(list(graph.edges))
     weights = np.array([graph[a][b]["weight"] for a, b in graph.edges])
     n = len(graph)
-    edges = walks.edges([str(v) for v in range(n)], ends, weights, directed, "g")
-    table = np.concatenate(list(walks.walks(edges, WalksConfig(per_node=600, length=12, p=p, q=q, directed=directed))))
+    edges = walks.edges_from_pairs([str(v) for v in range(n)], ends, weights, directed, "g")
+    config = WalksConfig(per_node=600, length=12, p=p, q=q, directed=directed)
+    table = np.concatenate(list(walks.draw_walks(edges, config)))
     seen: dict[tuple[int, int], list[int]] = {}
     for t, v, x in zip(table[:, :-2].ravel(), table[:, 1:-1].ravel(), table[:, 2:].ravel(), strict=True):
         seen.setdefault((int(t), int(v)), []).append(int(x))
@@ -215,7 +216,7 @@ def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float
 def test_the_distance_of_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None:
     """t = 1, v = 2: an edge leads from 1 to 3, none from 1 to 4, so that π(3) = 1 / (1 + 1/4) = .8."""
     graph = graph_of([put(tmp_path / "g.txt", "1 2\n2 3\n1 3\n2 4\n")], directed=True)
-    table = np.concatenate(list(walks.walks(graph, WalksConfig(per_node=10_000, length=3, q=4.0, directed=True))))
+    table = np.concatenate(list(walks.draw_walks(graph, WalksConfig(per_node=10_000, length=3, q=4.0, directed=True))))
     one, two, three = (graph.names.index(name) for name in "123")
     after = table[(table[:, 0] == one) & (table[:, 1] == two), 2]
     assert len(after) > 4_500 and (after == three).mean() == pytest.approx(0.8, abs=0.025)
@@ -284,10 +285,10 @@ def test_an_array_is_read_by_itself_and_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_never_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walks, "MOST_TRIES", 10)
-    edges: Edges = walks.edges(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
+    monkeypatch.setattr(walks, "MAX_TRIES", 10)
+    edges: Edges = walks.edges_from_pairs(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
     with pytest.raises(UsageError, match=r"walks\.p: 1e\+06 and walks\.q: 1e\+06"):
-        walks.drawn(edges, WalksConfig(p=1e6, q=1e6), AppendableArray())
+        walks.encode_drawn(edges, WalksConfig(p=1e6, q=1e6), AppendableArray())
 
 
 def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from embtrain.data.text import windows as module
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.text.windows import SkipGramBatch, Windows, heldout, keep_probability
+from embtrain.data.text.windows import SkipGramBatch, SkipGramWindows, heldout, keep_probability
 
 STATIC = TextConfig(sample=0, dynamic_window=False, window=2)
 
@@ -41,7 +41,8 @@ def brute(lines: list[list[int]], w: int) -> Counter:
 
 
 def test_by_hand() -> None:
-    windows = Windows(corpus_of([[0, 1, 2], [3], [4, 1]]), TextConfig(sample=0, dynamic_window=False, window=1), 1)
+    config = TextConfig(sample=0, dynamic_window=False, window=1)
+    windows = SkipGramWindows(corpus_of([[0, 1, 2], [3], [4, 1]]), config, 1)
     [batch] = windows.blocks(0, 100, shuffle=False)
     assert pairs_of([batch]) == [(0, 1), (1, 0), (1, 2), (2, 1), (4, 1), (1, 4)]
     assert batch.window.tolist() == [0, 1, 1, 2, 3, 4]  # 3 stands alone: it has no window
@@ -55,7 +56,7 @@ lengths = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 @given(lengths, st.integers(1, 5), st.integers(1, 9), st.booleans())
 def test_static_windows_are_all_pairs(lengths: list[int], w: int, block: int, shuffle: bool) -> None:
     corpus = numbered(lengths)
-    windows = Windows(corpus, STATIC.model_copy(update={"window": w}), 3)
+    windows = SkipGramWindows(corpus, STATIC.model_copy(update={"window": w}), 3)
     batches = list(windows.blocks(2, block, shuffle=shuffle))
     lines = [corpus.ids[a:b].tolist() for a, b in zip(corpus.sequence[:-1], corpus.sequence[1:], strict=True)]
     assert Counter(pairs_of(batches)) == brute(lines, w)
@@ -71,7 +72,7 @@ def test_pairs_lie_in_a_window_of_the_kept_text(lengths: list[int], w: int, t: f
                                                 epoch: int) -> None:
     corpus = numbered(lengths)
     config = TextConfig(sample=min(t / len(corpus.ids), 1), dynamic_window=dynamic, window=w)
-    batches = list(Windows(corpus, config, 7).blocks(epoch, 5))
+    batches = list(SkipGramWindows(corpus, config, 7).blocks(epoch, 5))
     for batch in batches:  # rows of one centre stand together, and its windows are counted from 0 without a gap
         steps = np.diff(batch.window.numpy(), prepend=-1) if len(batch) else np.array([])
         assert set(steps.tolist()) <= {0, 1}
@@ -97,7 +98,7 @@ def test_pairs_lie_in_a_window_of_the_kept_text(lengths: list[int], w: int, t: f
 def test_dynamic_windows_are_uniform() -> None:
     corpus = numbered([20_000])
     config = TextConfig(sample=0, window=4)
-    [batch] = Windows(corpus, config, 0).blocks(0, 20_000)
+    [batch] = SkipGramWindows(corpus, config, 0).blocks(0, 20_000)
     inside = (batch.centre >= 4) & (batch.centre < 19_996)
     sizes = np.bincount(np.bincount(batch.centre[inside], minlength=20_000)[4:-4], minlength=9)[2::2]
     expected = sizes.sum() / 4
@@ -111,7 +112,7 @@ def test_subsampling_keeps_what_the_formula_says(rule: str) -> None:
     corpus = corpus_of([ids.tolist()])
     t = 1e-3
     config = TextConfig(sample=t, sample_rule=rule, window=1, dynamic_window=False)
-    windows = Windows(corpus, config, 5)
+    windows = SkipGramWindows(corpus, config, 5)
     kept = np.bincount(np.concatenate([b.centre.numpy() for b in windows.blocks(0, 4096)]), minlength=300) / 2
     for word, n in enumerate(np.bincount(ids, minlength=300).tolist()):
         if n < 50:
@@ -131,7 +132,7 @@ def test_no_subsampling_keeps_everything() -> None:
 def test_expected_targets_with_subsampling() -> None:
     rng = np.random.default_rng(1)
     corpus = corpus_of([(rng.zipf(1.5, n) % 40).tolist() for n in rng.integers(2, 60, 300)], 40)
-    windows = Windows(corpus, TextConfig(sample=1e-2, window=5), 0)
+    windows = SkipGramWindows(corpus, TextConfig(sample=1e-2, window=5), 0)
     epochs = 40
     seen = sum(np.bincount(np.concatenate([b.target.numpy() for b in windows.blocks(e, 512)]), minlength=40)
                for e in range(epochs)) / epochs
@@ -148,18 +149,18 @@ def same(a: list[SkipGramBatch], b: list[SkipGramBatch]) -> bool:
 def test_a_place_is_found_again(shuffle: bool) -> None:
     corpus = corpus_of([[int(x) for x in np.random.default_rng(2).integers(0, 30, 50)] for _ in range(20)])
     config = TextConfig(sample=0.02)
-    whole = list(Windows(corpus, config, 9).blocks(3, 64, shuffle=shuffle))
-    again = Windows(corpus, config, 9)
+    whole = list(SkipGramWindows(corpus, config, 9).blocks(3, 64, shuffle=shuffle))
+    again = SkipGramWindows(corpus, config, 9)
     list(again.blocks(0, 64))  # what was drawn before does not matter
     assert same(list(again.blocks(3, 64, start=4, shuffle=shuffle)), whole[4:])
     assert not same(list(again.blocks(4, 64, shuffle=shuffle)), whole)
-    assert not same(list(Windows(corpus, config, 10).blocks(3, 64, shuffle=shuffle)), whole)
+    assert not same(list(SkipGramWindows(corpus, config, 10).blocks(3, 64, shuffle=shuffle)), whole)
     assert list(again.blocks(3, 64, start=len(whole))) == []
 
 
 def test_shuffling_only_reorders() -> None:
     corpus = numbered([40, 3, 57])
-    windows = Windows(corpus, TextConfig(sample=0.002), 1)
+    windows = SkipGramWindows(corpus, TextConfig(sample=0.002), 1)
     shuffled, plain = pairs_of(list(windows.blocks(1, 8))), pairs_of(list(windows.blocks(1, 8, shuffle=False)))
     assert Counter(shuffled) == Counter(plain)
     assert shuffled != plain
@@ -169,14 +170,14 @@ def test_threads_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(4)
     corpus = corpus_of([rng.integers(0, 9, n).tolist() for n in rng.integers(1, 30, 40)], 9)
     config = TextConfig(sample=0.05)
-    whole = Windows(corpus, config, 0)
+    whole = SkipGramWindows(corpus, config, 0)
     blocks = list(whole.blocks(0, 50))
     for threads in (2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert same(list(Windows(corpus, config, 0).blocks(0, 50)), blocks)
+        assert same(list(SkipGramWindows(corpus, config, 0).blocks(0, 50)), blocks)
     monkeypatch.setattr(module, "CHUNK", 17)
     monkeypatch.setattr(module.kernel, "CHUNK", 17)
-    parts = Windows(corpus, config, 0)
+    parts = SkipGramWindows(corpus, config, 0)
     assert parts.raw_counts.tolist() == whole.raw_counts.tolist()
     assert parts.target_counts == pytest.approx(whole.target_counts)
     assert same(list(parts.blocks(0, 50)), blocks)
@@ -186,7 +187,7 @@ def test_every_epoch_and_seed_draws_anew() -> None:
     """Each of the three draws on its own: what stays, how far windows reach, and their order."""
     corpus = numbered([400])
     def drawn(config: TextConfig, epoch: int, seed: int, shuffle: bool) -> list[tuple[int, int]]:
-        return pairs_of(list(Windows(corpus, config, seed).blocks(epoch, 64, shuffle=shuffle)))
+        return pairs_of(list(SkipGramWindows(corpus, config, seed).blocks(epoch, 64, shuffle=shuffle)))
     for config, shuffle in ((STATIC, True), (STATIC.model_copy(update={"dynamic_window": True}), False),
                             (STATIC.model_copy(update={"sample": 5e-4}), False)):
         found = [drawn(config, epoch, seed, shuffle) for epoch in range(2) for seed in range(2)]
@@ -197,21 +198,22 @@ def test_every_epoch_and_seed_draws_anew() -> None:
 def test_any_block_of_any_epoch_is_found_alone() -> None:
     corpus = corpus_of([[int(x) for x in np.random.default_rng(2).integers(0, 30, 50)] for _ in range(20)])
     config = TextConfig(sample=0.02)
-    whole = {epoch: list(Windows(corpus, config, 9).blocks(epoch, 70)) for epoch in range(3)}
+    whole = {epoch: list(SkipGramWindows(corpus, config, 9).blocks(epoch, 70)) for epoch in range(3)}
     for epoch, blocks in whole.items():
         for start in range(len(blocks)):
-            assert same([next(Windows(corpus, config, 9).blocks(epoch, 70, start))], [blocks[start]])
+            assert same([next(SkipGramWindows(corpus, config, 9).blocks(epoch, 70, start))], [blocks[start]])
 
 
 def test_windows_and_their_pairs() -> None:
     """(epoch, block) holds the same either way; a centre alone in its sequence has no window."""
-    windows = Windows(corpus_of([[0, 1, 2], [3], [4, 1]]), TextConfig(sample=0, dynamic_window=False, window=1), 1)
+    config = TextConfig(sample=0, dynamic_window=False, window=1)
+    windows = SkipGramWindows(corpus_of([[0, 1, 2], [3], [4, 1]]), config, 1)
     [batch] = windows.windows(0, 100, shuffle=False)
     assert batch.centre.tolist() == [0, 1, 2, 4, 1] and batch.start.tolist() == [0, 1, 3, 4, 5, 6]
     assert batch.target.tolist() == [1, 0, 2, 1, 1, 4] and len(batch) == 5
     assert {x.dtype for x in (batch.centre, batch.start, batch.target)} == {torch.int64}
     assert same([batch.pairs()], list(windows.blocks(0, 100, shuffle=False)))
-    [alone] = Windows(corpus_of([[0], [1]]), STATIC, 1).windows(0, 5)
+    [alone] = SkipGramWindows(corpus_of([[0], [1]]), STATIC, 1).windows(0, 5)
     assert len(alone) == 0 and alone.start.tolist() == [0] and len(alone.pairs()) == 0
 
 
@@ -239,5 +241,5 @@ def test_heldout_over_several_draws() -> None:
 def test_an_empty_text_has_no_pairs() -> None:
     empty = corpus_of([], 4)
     assert len(heldout(empty, TextConfig(), 100, 0)) == 0
-    windows = Windows(empty, TextConfig(), 0)
+    windows = SkipGramWindows(empty, TextConfig(), 0)
     assert list(windows.blocks(0, 10)) == [] and windows.n_blocks(0, 10) == 0 and windows.examples_per_epoch == 0

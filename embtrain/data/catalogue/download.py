@@ -1,4 +1,4 @@
-"""One file from one address, through pooch: tried again where the net fails, bounded in bytes, with progress."""
+"""Download one file from one address through pooch: with retries, a limit in bytes, and progress."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from pathlib import Path
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.progress import Progress
 
-TRIES_MORE = 2
+MAX_RETRIES = 2
 CONNECT_SECONDS, SILENCE_SECONDS = 15.0, 60.0
 _CHUNK = 1 << 18
 
 
-def download(url: str, to: Path, limit: int, owner: str) -> Path:
-    """Bring `url` to the new file `to`, at most `limit` bytes of it.
+def download(url: str, target: Path, limit: int, owner: str) -> Path:
+    """Download `url` to the new file `target`, at most `limit` bytes; return its path.
 
-    Raises ResourceError where the net or disk fails, DataError where more bytes come; then `to` does not exist.
+    owner: name of the recipe, for errors. Raises ResourceError if the network or the disk fails, DataError if the
+    server sends more bytes; `target` then does not exist.
     """
-    import pooch  # as requests, a second to import: only who downloads pays
+    import pooch  # pooch and requests take a second to import
     import requests
 
     pooch.get_logger().setLevel(logging.WARNING)
-    shop = pooch.create(path=to.parent, base_url="", registry={to.name: None}, urls={to.name: url},
-                        retry_if_failed=TRIES_MORE)
+    downloader = pooch.create(path=target.parent, base_url="", registry={target.name: None}, urls={target.name: url},
+                             retry_if_failed=MAX_RETRIES)
     try:
-        return Path(shop.fetch(to.name, downloader=_Bounded(limit, owner)))
+        return Path(downloader.fetch(target.name, downloader=_Bounded(limit, owner)))
     except requests.RequestException as error:
-        raise ResourceError(f"{owner}: {url}: cannot be downloaded: {_plain(error)}") from error
+        raise ResourceError(f"{owner}: {url}: cannot be downloaded: {_innermost_cause(error)}") from error
     except OSError as error:
-        raise ResourceError(f"{owner}: {to}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{owner}: {target}: cannot be written: {error.strerror or error}") from error
 
 
 class _Bounded:
-    """A pooch downloader: asks once for what does not exist, and cuts off a file longer than it should be."""
+    """A pooch downloader that does not retry a missing file, and stops at `limit` bytes."""
 
     def __init__(self, limit: int, owner: str):
         self._limit, self._owner = limit, owner
@@ -42,7 +43,7 @@ class _Bounded:
     def __call__(self, url: str, output_file: str | os.PathLike[str], pooch: object) -> None:
         import requests
 
-        # gzip as a transfer encoding would be undone on the way, and .tar.gz arrive as .tar
+        # requests would decode gzip as a transfer encoding, and .tar.gz would arrive as .tar
         headers = {"Accept-Encoding": "identity"}
         with requests.get(url, stream=True, timeout=(CONNECT_SECONDS, SILENCE_SECONDS), headers=headers) as reply:
             if 400 <= reply.status_code < 500:
@@ -59,12 +60,12 @@ class _Bounded:
 
 
 def _length(reply: object) -> int | None:
-    said = str(getattr(reply, "headers", {}).get("Content-Length", ""))
-    return int(said) if said.isdecimal() and len(said) < 19 else None
+    header = str(getattr(reply, "headers", {}).get("Content-Length", ""))
+    return int(header) if header.isdecimal() and len(header) < 19 else None
 
 
-def _plain(error: BaseException) -> str:
-    """The innermost cause in one line: requests wraps a refused connection in others."""
+def _innermost_cause(error: BaseException) -> str:
+    """Return the innermost cause in one line: requests wraps a refused connection in other errors."""
     while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), BaseException):
         error = inner
     return " ".join(str(error).split())[:300]

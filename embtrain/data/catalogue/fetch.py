@@ -1,11 +1,13 @@
-"""Bytes by their sha256: from an installed package, the cache, a mirror or the net, in this order, and never unchecked.
+"""Find or download files by their sha256; the hash is always verified.
+
+The places are tried in this order: an installed package, the cache, a mirror, the net.
 
 EMBTRAIN_CACHE        the cache folder (folders.py); a file is stored there under its hash
 EMBTRAIN_DATA_MIRROR  a folder (used in place) or an http(s) prefix that holds files by the recipes' `mirror` paths
 EMBTRAIN_OFFLINE=1    nothing is downloaded
 
-Every call hashes the file again: no answer of an earlier call is believed.
-A file whose hash nobody could check (`unverified`) is taken only with trust; the hash it then had is remembered.
+Every call hashes the file again; no earlier result is trusted.
+A file without a verified hash (`unverified`) is accepted only with trust; its hash is then recorded.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from embtrain.common import shipped, terminal
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.common.files import read_json, sha256, temporary_folder, write_json
 from embtrain.data.catalogue.download import download
-from embtrain.data.catalogue.members import members
+from embtrain.data.catalogue.members import unpack_members
 from embtrain.data.catalogue.recipes import (
     KINDS,
     UNVERIFIED,
@@ -36,8 +38,8 @@ from embtrain.data.catalogue.recipes import (
 )
 from embtrain.data.storage.folders import cache_folder, user_path
 
-Where = Literal["embedded", "cached", "mirror", "absent", "made"]
-UNKNOWN_SIZE_LIMIT = 2 << 30  # bytes of a download whose size no recipe states
+Location = Literal["embedded", "cached", "mirror", "absent", "made"]
+MAX_UNKNOWN_SIZE = 2 << 30  # bytes of a download whose size is not in its recipe
 _log = logging.getLogger("embtrain")
 
 
@@ -48,230 +50,237 @@ class DataRow:
     name: str
     kind: Kind
     size: int | None
-    where: Where
+    where: Location
     licence: str
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A file that was hashed and found right."""
+class VerifiedFile:
+    """A file whose hash was verified."""
 
     path: Path
-    where: Where
+    where: Location
     sha256: str
 
 
 def fetch(file: RecipeFile, cache: Path | None = None, *, owner: str = "NAME", trust: bool = False) -> Path:
-    """The path of a file whose bytes were just checked; `owner` is the recipe that error lines name.
+    """Return the path of a file, verified now. owner: name of the recipe, for errors.
 
-    Raises DataError for wrong or untrusted bytes, ResourceError where no place can give the file.
+    Raises DataError for wrong or untrusted bytes, ResourceError if the file is not available anywhere.
     """
-    return _get(file, Path(cache) if cache is not None else cache_folder(), owner, trust).path
+    return _obtain(file, Path(cache) if cache is not None else cache_folder(), owner, trust).path
 
 
 def corpus_paths(recipe: CorpusRecipe, cache: Path | None = None, *, trust: bool = False) -> list[Path]:
-    """What a reader reads: the files of a corpus, or the chosen members of its archives, unpacked in the cache."""
+    """Return the paths of a corpus: its files, or the chosen members of its archives, unpacked in the cache.
+
+    Raises as `fetch` and `unpack_members`.
+    """
     cache = Path(cache) if cache is not None else cache_folder()
     paths: list[Path] = []
     for file in recipe.files:
-        got = _get(file, cache, recipe.name, trust)
-        paths += [got.path] if file.members is None else members(got.path, got.sha256, file.members, cache)
+        verified = _obtain(file, cache, recipe.name, trust)
+        paths += [verified.path] if file.members is None else unpack_members(verified.path, verified.sha256,
+                                                                             file.members, cache)
     return paths
 
 
 def gold_path(recipe: EvalRecipe, cache: Path | None = None, *, trust: bool = False) -> Path:
-    """The first copy of a benchmark's gold that can be had."""
+    """Return the path of the first available copy of a benchmark's gold file. Raises as `fetch`."""
     return _first_copy(recipe, Path(cache) if cache is not None else cache_folder(), trust).path
 
 
 def fetch_named(name: str, trust: bool = False) -> list[Path]:
-    """Bring here all that the recipe `name` needs."""
-    recipe = _of(find_recipe(name))
+    """Fetch all files that the recipe `name` needs; return their paths."""
+    recipe = _recipe_with_files(find_recipe(name))
     return corpus_paths(recipe, trust=trust) if isinstance(recipe, CorpusRecipe) else [gold_path(recipe, trust=trust)]
 
 
-def verify_named(name: str) -> list[Checked]:
-    """Hash again what lies here of a recipe; ResourceError where it is absent. Nothing is downloaded."""
-    recipe, cache = _of(find_recipe(name)), cache_folder()
+def verify_named(name: str) -> list[VerifiedFile]:
+    """Hash the local files of a recipe again. Nothing is downloaded; ResourceError if one is absent."""
+    recipe, cache = _recipe_with_files(find_recipe(name)), cache_folder()
     files = recipe.files if isinstance(recipe, CorpusRecipe) else recipe.copies
-    found = [got for file in files if (got := _here(file, cache, name, trust=False)) is not None]
-    if len(found) < (len(files) if isinstance(recipe, CorpusRecipe) else 1):
+    local = (_find_local(file, cache, name, trust=False) for file in files)
+    verified_files = [file for file in local if file is not None]
+    if len(verified_files) < (len(files) if isinstance(recipe, CorpusRecipe) else 1):
         raise ResourceError(f"{name}: is not on this machine; run: embtrain data fetch {name}")
-    return found
+    return verified_files
 
 
-def _of(recipe: Recipe) -> Recipe:
-    """Whose bytes a recipe needs: its own, or those of the corpus that a benchmark trains on."""
+def _recipe_with_files(recipe: Recipe) -> Recipe:
+    """Return the recipe whose files are needed: itself, or the corpus on which a benchmark trains."""
     trained = recipe.training if isinstance(recipe, EvalRecipe) else None
     return recipe if trained is None else load_recipe("corpora", trained.corpus)
 
 
 def list_data() -> list[DataRow]:
-    """Every recipe and where its bytes lie; nothing is hashed or downloaded for it."""
-    return [_row(load_recipe(kind, name), kind, cache_folder()) for kind in KINDS for name in shipped.names(kind)]
+    """Return a row for every recipe, with the location of its files. Nothing is hashed or downloaded."""
+    return [_data_row(load_recipe(kind, name), kind, cache_folder()) for kind in KINDS for name in shipped.names(kind)]
 
 
-def _row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
-    name, licence, recipe = recipe.name, recipe.licence, _of(recipe)
+def _data_row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
+    name, licence, recipe = recipe.name, recipe.licence, _recipe_with_files(recipe)
     if isinstance(recipe, CorpusRecipe):
-        files, places = recipe.files, [_place(file, cache) for file in recipe.files]
+        files, places = recipe.files, [_location(file, cache) for file in recipe.files]
         where = "absent" if "absent" in places else places[0] if places else "made"
         sizes = [file.bytes for file in files]
     else:
-        places = [_place(file, cache) for file in recipe.copies]
-        at = next((n for n, place in enumerate(places) if place != "absent"), 0)
-        where, sizes = places[at], [recipe.copies[at].bytes]
-    known = [size for size in sizes if size is not None]
-    return DataRow(name, kind, sum(known) if len(known) == len(sizes) else None, where, licence)
+        places = [_location(file, cache) for file in recipe.copies]
+        first = next((n for n, place in enumerate(places) if place != "absent"), 0)
+        where, sizes = places[first], [recipe.copies[first].bytes]
+    stated_sizes = [size for size in sizes if size is not None]
+    return DataRow(name, kind, sum(stated_sizes) if len(stated_sizes) == len(sizes) else None, where, licence)
 
 
-def _place(file: RecipeFile, cache: Path) -> Where:
-    digest = _wanted(file, cache)
-    if (path := _embedded(file)) is not None and path.is_file():
+def _location(file: RecipeFile, cache: Path) -> Location:
+    digest = _expected_digest(file, cache)
+    if (path := _package_path(file)) is not None and path.is_file():
         return "embedded"
-    if digest is not None and _cached(file, digest, cache).is_file():
+    if digest is not None and _cache_path(file, digest, cache).is_file():
         return "cached"
-    return "mirror" if (path := _mirrored(file)) is not None and path.is_file() else "absent"
+    return "mirror" if (path := _mirror_path(file)) is not None and path.is_file() else "absent"
 
 
-def _first_copy(recipe: EvalRecipe, cache: Path, trust: bool) -> Checked:
-    failed: list[EmbtrainError] = []
+def _first_copy(recipe: EvalRecipe, cache: Path, trust: bool) -> VerifiedFile:
+    errors: list[EmbtrainError] = []
     for file in recipe.copies:
         try:
-            return _get(file, cache, recipe.name, trust)
+            return _obtain(file, cache, recipe.name, trust)
         except (DataError, ResourceError) as error:
-            failed.append(error)
-    raise next((error for error in failed if isinstance(error, DataError)), failed[0])
+            errors.append(error)
+    raise next((error for error in errors if isinstance(error, DataError)), errors[0])
 
 
-def _get(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Checked:
+def _obtain(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
     try:
-        return _here(file, cache, owner, trust) or _downloaded(file, cache, owner, trust)
+        return _find_local(file, cache, owner, trust) or _download(file, cache, owner, trust)
     except OSError as error:
         raise ResourceError(f"{owner}: {file.name}: {error.filename or cache}: {error.strerror or error}") from error
 
 
-def _here(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Checked | None:
-    """The file from a place on this machine. A package of another version does not count."""
-    digest = _wanted(file, cache)
-    embedded = _embedded(file)
-    if embedded is not None and embedded.is_file() and digest == (got := sha256(embedded)):
-        return Checked(embedded, "embedded", got)
-    if digest is not None and (cached := _cached(file, digest, cache)).is_file():
-        if sha256(cached) == digest:
-            return Checked(cached, "cached", digest)
-        _log.warning("%s: %s: was damaged and is removed", owner, cached)
-        cached.unlink()
-    mirrored = _mirrored(file)
-    if mirrored is not None and mirrored.is_file():
-        got = _accept(file, mirrored, str(mirrored), cache, owner, trust)
-        return Checked(mirrored, "mirror", got)
-    if embedded is not None and embedded.is_file() and not (file.mirror or file.url):
-        raise DataError(_mismatch(owner, str(embedded), digest, sha256(embedded)))
+def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile | None:
+    """Return the file from a location on this machine. A package of another version does not count."""
+    digest = _expected_digest(file, cache)
+    in_package = _package_path(file)
+    if in_package is not None and in_package.is_file() and digest == (actual := sha256(in_package)):
+        return VerifiedFile(in_package, "embedded", actual)
+    if digest is not None and (in_cache := _cache_path(file, digest, cache)).is_file():
+        if sha256(in_cache) == digest:
+            return VerifiedFile(in_cache, "cached", digest)
+        _log.warning("%s: %s: was damaged and is removed", owner, in_cache)
+        in_cache.unlink()
+    in_mirror = _mirror_path(file)
+    if in_mirror is not None and in_mirror.is_file():
+        actual = _check_digest(file, in_mirror, str(in_mirror), cache, owner, trust)
+        return VerifiedFile(in_mirror, "mirror", actual)
+    if in_package is not None and in_package.is_file() and not (file.mirror or file.url):
+        raise DataError(_mismatch(owner, str(in_package), digest, sha256(in_package)))
     return None
 
 
-def _downloaded(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Checked:
-    """The file from the mirror's address or its own; checked before it takes its place in the cache."""
+def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
+    """Download the file from the mirror or its own address; it is verified before it enters the cache."""
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     urls = [f"{mirror.rstrip('/')}/{quote(file.mirror)}"] if file.mirror and _is_url(mirror) else []
     urls += [file.url] if file.url else []
     if not urls:
-        raise ResourceError(f"{owner}: {file.name}: {_by_hand(file)}")
+        raise ResourceError(f"{owner}: {file.name}: {_manual_steps(file)}")
     if os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0"):
         raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set: unset it, "
                             f"or put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
     with temporary_folder(".download.", cache) as folder:
         path = folder / file.name
-        got = _from_first(urls, path, file, cache, owner, trust)
-        place = _cached(file, got, cache)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
-    return Checked(place, "cached", got)
+        digest = _download_first(urls, path, file, cache, owner, trust)
+        target = _cache_path(file, digest, cache)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+    return VerifiedFile(target, "cached", digest)
 
 
-def _by_hand(file: RecipeFile) -> str:
-    """How to get a file that no address serves."""
+def _manual_steps(file: RecipeFile) -> str:
+    """Return instructions for a file without an address."""
     if file.mirror is None:
         return f"is a file of the package {file.package}: pip install {file.package}"
     make = f"make it: {' '.join(file.derived.split())}; then " if file.derived else ""
     return f"no address serves it; {make}put it below the folder EMBTRAIN_DATA_MIRROR as {file.mirror}"
 
 
-def _from_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
-    """The file from the first address that serves it; its hash. Wrong bytes of a mirror are no reason to give up."""
+def _download_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
+    """Download from the first address that serves the file; return its hash. A mirror with wrong bytes is skipped."""
     *mirrors, last = urls
     for url in mirrors:
         try:
-            return _from(url, path, file, cache, owner, trust)
+            return _download_from(url, path, file, cache, owner, trust)
         except (DataError, ResourceError) as error:
             if isinstance(error, DataError) and file.sha256 == UNVERIFIED:
                 raise
             _log.warning("%s; %s is asked", error, last)
             path.unlink(missing_ok=True)
-    return _from(last, path, file, cache, owner, trust)
+    return _download_from(last, path, file, cache, owner, trust)
 
 
-def _from(url: str, path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
-    download(url, path, file.bytes or UNKNOWN_SIZE_LIMIT, owner)
-    return _accept(file, path, url, cache, owner, trust)
+def _download_from(url: str, path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
+    download(url, path, file.bytes or MAX_UNKNOWN_SIZE, owner)
+    return _check_digest(file, path, url, cache, owner, trust)
 
 
-def _accept(file: RecipeFile, path: Path, place: str, cache: Path, owner: str, trust: bool) -> str:
-    """The hash of a file that may be used."""
-    got, digest = sha256(path), _wanted(file, cache)
+def _check_digest(file: RecipeFile, path: Path, origin: str, cache: Path, owner: str, trust: bool) -> str:
+    """Return the hash of a downloaded file that may be used; DataError if it may not."""
+    actual, digest = sha256(path), _expected_digest(file, cache)
     if digest is None:
-        terminal.note(f"{owner}: {place}: sha256 {got}, {path.stat().st_size:,} bytes; no one has checked it")
+        terminal.note(f"{owner}: {origin}: sha256 {actual}, {path.stat().st_size:,} bytes; no one has checked it")
         if not trust:
-            raise DataError(f"{owner}: {file.name} has sha256 {got} and its recipe knows none: compare it with a "
+            raise DataError(f"{owner}: {file.name} has sha256 {actual} and its recipe knows none: compare it with a "
                             f"source you trust, then run: embtrain data fetch {owner} --trust")
-        _remember(file, got, cache)
-    elif got != digest:
-        raise DataError(_mismatch(owner, place, digest, got))
-    return got
+        _remember(file, actual, cache)
+    elif actual != digest:
+        raise DataError(_mismatch(owner, origin, digest, actual))
+    return actual
 
 
-def _mismatch(owner: str, place: str, digest: str | None, got: str) -> str:
-    return f"{owner}: {place}: has sha256 {got} where the recipe says {digest}: the file is damaged or another version"
+def _mismatch(owner: str, origin: str, digest: str | None, actual: str) -> str:
+    return (f"{owner}: {origin}: has sha256 {actual} where the recipe says {digest}: the file is damaged or another "
+            "version")
 
 
-def _wanted(file: RecipeFile, cache: Path) -> str | None:
-    """The hash a file must have; None where nobody has named one yet."""
+def _expected_digest(file: RecipeFile, cache: Path) -> str | None:
+    """Return the hash that a file must have; None if it is not known yet."""
     return file.sha256 if file.sha256 != UNVERIFIED else _trusted(cache).get(file.source)
 
 
 def _trusted(cache: Path) -> dict[str, str]:
     path = cache / "trusted.json"
     try:
-        known = read_json(path)
+        digests = read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not the list of trusted hashes it should be ({error}): delete it") from error
-    if not isinstance(known, dict) or not all(isinstance(value, str) and len(value) == 64 for value in known.values()):
+    if not isinstance(digests, dict) or not all(isinstance(digest, str) and len(digest) == 64
+                                                for digest in digests.values()):
         raise DataError(f"{path}: is not the list of trusted hashes it should be: delete it")
-    return known
+    return digests
 
 
 def _remember(file: RecipeFile, digest: str, cache: Path) -> None:
     write_json(cache / "trusted.json", {**_trusted(cache), file.source: digest})
 
 
-def _embedded(file: RecipeFile) -> Path | None:
-    """Where an installed package holds the file; the package is found, not imported."""
+def _package_path(file: RecipeFile) -> Path | None:
+    """Return the path within an installed package, which is not imported."""
     if file.package is None or file.path is None:
         return None
-    found = importlib.util.find_spec(file.package)
-    places = found.submodule_search_locations if found is not None else None
+    spec = importlib.util.find_spec(file.package)
+    places = spec.submodule_search_locations if spec is not None else None
     return Path(places[0], file.path) if places else None
 
 
-def _cached(file: RecipeFile, digest: str, cache: Path) -> Path:
+def _cache_path(file: RecipeFile, digest: str, cache: Path) -> Path:
     return cache / "files" / digest[:32] / file.name
 
 
-def _mirrored(file: RecipeFile) -> Path | None:
+def _mirror_path(file: RecipeFile) -> Path | None:
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     if not mirror or not file.mirror or _is_url(mirror):
         return None

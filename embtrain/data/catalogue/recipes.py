@@ -1,7 +1,8 @@
-"""Recipes: what corpora/NAME.yaml and evals/NAME.yaml may say: where bytes lie, how they are read, what to expect.
+"""The schema of recipes: corpora/NAME.yaml and evals/NAME.yaml.
 
-A file is named by its sha256, never by its address: any place that serves these bytes will do. `files` of a corpus
-are its parts, all are needed; `copies` of a benchmark hold the same gold in other bytes, the first to be had is used.
+A recipe lists files, their readers and the expected counts. A file is identified by its sha256, not by its address:
+any server of these bytes will do. `files` of a corpus are all needed; `copies` of a benchmark are the same gold data in
+other bytes, of which the first available one is used.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.parallel.synthetic import GrammarConfig
 
 UNVERIFIED = "unverified"
-Tag = Literal["published", "repository", "recalled"]  # read in a paper or page; in a public repository; from memory
+Tag = Literal["published", "repository", "recalled"]  # from a paper or page; from a public repository; from memory
 Delimiter = Literal["tab", "space", "comma", "semicolon"]
 Count = Annotated[int, Field(ge=0)]
 
 
 class RecipeFile(Section):
-    """One file and the places that serve it, tried in the order package, cache, mirror, url."""
+    """One file and its locations, tried in the order package, cache, mirror, url."""
 
     sha256: str = Field(description="of the whole file; 'unverified' where nobody here could check the bytes")
     bytes: int | None = Field(None, ge=0, le=2**40, description="size of the file; also the bound of a download")
@@ -67,7 +68,7 @@ class RecipeFile(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_a_place(self) -> RecipeFile:
+    def _has_location(self) -> RecipeFile:
         if (self.package is None) != (self.path is None):
             raise ValueError("package and path go together")
         if not (self.package or self.mirror or self.url):
@@ -76,24 +77,24 @@ class RecipeFile(Section):
 
     @property
     def name(self) -> str:
-        """The file's own name, by which it lies in the cache."""
-        place = self.mirror or self.path or urlsplit(self.url or "").path
-        return re.sub(r"[^\w.+-]", "_", PurePosixPath(place).name)
+        """Return the file name under which it is cached."""
+        address = self.mirror or self.path or urlsplit(self.url or "").path
+        return re.sub(r"[^\w.+-]", "_", PurePosixPath(address).name)
 
     @property
     def source(self) -> str:
-        """The place that stands for the file where no hash does."""
+        """Return the location that identifies the file if its hash is not known."""
         return self.url or self.mirror or f"{self.package}:{self.path}"
 
 
 class CorpusFile(RecipeFile):
-    """A part of a corpus: a file of text, or an archive."""
+    """A part of a corpus: a text file or an archive."""
 
     members: tuple[str, ...] | None = Field(None, min_length=1, description="names or patterns; null: all")
 
 
 class CorpusCounts(Section):
-    """What a reader must find: of a text documents and tokens, as `counted`; of a graph the five that follow."""
+    """Counts that a reader must find: documents and tokens of a text, the five after labels of a graph."""
 
     documents: Count | None = None
     tokens: Count | None = None
@@ -110,18 +111,18 @@ class CorpusCounts(Section):
 
 
 class CorpusParts(Section):
-    """Files that are held out, by their names; whoever reads running text takes them in place of shares."""
+    """Held-out files of a corpus, by name; for running text they replace shares."""
 
     valid: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
 
     def patterns(self) -> dict[str, tuple[str, ...]]:
-        """The patterns of each held-out part, as `inventory.take` receives them."""
+        """Return the patterns of each held-out part, as `inventory.build_inventory` receives them."""
         return {"valid": self.valid, "test": self.test}
 
 
 class CorpusLanguages(Section):
-    """Of parallel text: which language is translated into which."""
+    """Source and target language of parallel text."""
 
     source: str = Field(min_length=1, description="what the names of its files end in, or its column of a table")
     target: str = Field(min_length=1, description="the same of the language that is written")
@@ -129,7 +130,7 @@ class CorpusLanguages(Section):
 
 
 class CorpusRecipe(Section):
-    """corpora/NAME.yaml: what we train on."""
+    """A training corpus: corpora/NAME.yaml."""
 
     name: str
     description: str
@@ -151,9 +152,9 @@ class CorpusRecipe(Section):
     expected: CorpusCounts = CorpusCounts()
 
     @model_validator(mode="after")
-    def _is_read_or_made(self) -> CorpusRecipe:
-        for reader, made in (("planted", self.planted), ("grammar", self.grammar)):
-            if (self.reader == reader) != (made is not None) or (self.files and made is not None):
+    def _has_one_origin(self) -> CorpusRecipe:
+        for reader, synthetic in (("planted", self.planted), ("grammar", self.grammar)):
+            if (self.reader == reader) != (synthetic is not None) or (self.files and synthetic is not None):
                 raise ValueError(f"needs files, or reader: {reader} with the key {reader} and no files")
         if not self.files and self.reader not in ("planted", "grammar"):
             raise ValueError("needs files, or reader: planted with the key planted and no files")
@@ -163,11 +164,11 @@ class CorpusRecipe(Section):
 
 
 class GoldFormat(Section):
-    """How a gold file is laid out; its lines end in LF or CRLF, blank ones say nothing.
+    """Layout of a gold file. Lines end in LF or CRLF; blank lines are ignored.
 
     similarity needs the columns word1, word2, score; analogy word1, word2, word3, target, and the section as a column
     or as lines `: section`; entailment word1, word2 and score, or label (True, False, 1, 0, -1) in its place, and reads
-    pos (N, V, A, R). Columns that nobody needs may have any name.
+    pos (N, V, A, R). Other columns may have any name.
     """
 
     columns: tuple[str, ...] = Field(min_length=2)
@@ -176,7 +177,7 @@ class GoldFormat(Section):
     comment: str | None = Field(None, min_length=1, description="lines that begin so are skipped")
 
     def positions(self, *needed: str) -> list[int]:
-        """Where the needed columns stand; UsageError where one is missing or named twice."""
+        """Return the indices of the needed columns; UsageError if one is missing or duplicated."""
         for name in needed:
             if self.columns.count(name) != 1:
                 raise UsageError(f"columns: {name!r} should be named once, got [{', '.join(self.columns)}]")
@@ -184,7 +185,7 @@ class GoldFormat(Section):
 
 
 class GoldCounts(Section):
-    """What the gold file holds; of one kind or the other."""
+    """Counts of a gold file, of its kind."""
 
     pairs: Count | None = None
     questions: Count | None = None
@@ -195,7 +196,7 @@ METRICS = {"similarity": ("spearman",), "analogy": ("accuracy",), "entailment": 
 
 
 class KnownResult(Section):
-    """A number that somebody got on this gold, and how we know it."""
+    """A published result on this benchmark, and its source."""
 
     value: float
     system: str
@@ -204,7 +205,7 @@ class KnownResult(Section):
 
 
 class EvalTraining(Section):
-    """A translator that is trained on top of the vectors that are judged."""
+    """A translator that is trained on top of the evaluated vectors."""
 
     corpus: str = Field(description="a recipe of corpora/")
     strategy: str = Field(description="a file of configs/negatives")
@@ -212,7 +213,7 @@ class EvalTraining(Section):
 
 
 class EvalRecipe(Section):
-    """evals/NAME.yaml: what we measure."""
+    """A benchmark: evals/NAME.yaml."""
 
     name: str
     kind: Literal["similarity", "analogy", "entailment", "translation"]
@@ -258,12 +259,12 @@ def load_recipe(kind: Literal["corpora"], name: str) -> CorpusRecipe: ...
 @overload
 def load_recipe(kind: Literal["evals"], name: str) -> EvalRecipe: ...
 def load_recipe(kind: Kind, name: str) -> Recipe:
-    """The shipped recipe `name`; UsageError where there is none, DataError where it is wrong."""
+    """Load the shipped recipe `name`; UsageError if there is none, DataError if it is invalid."""
     return read_recipe(kind, shipped.path(kind, name))
 
 
 def read_recipe(kind: Kind, path: Path) -> Recipe:
-    """The recipe in one YAML file; DataError names file, line and key of what is wrong."""
+    """Read the recipe of one YAML file; DataError names the file, line and key of an error."""
     recipe: Recipe
     try:
         layers = [read_yaml(path)]
@@ -276,9 +277,9 @@ def read_recipe(kind: Kind, path: Path) -> Recipe:
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe `name` of either kind (no name is used twice)."""
+    """Load the recipe `name` of either kind, in which names are unique; UsageError if there is none."""
     for kind in KINDS:
         if name in shipped.names(kind):
             return read_recipe(kind, shipped.path(kind, name))
-    known = sorted(known for kind in KINDS for known in shipped.names(kind))
-    raise UsageError(f"no data named {name!r}{did_you_mean(name, known)}; embtrain data list names all {len(known)}")
+    names = sorted(known_name for kind in KINDS for known_name in shipped.names(kind))
+    raise UsageError(f"no data named {name!r}{did_you_mean(name, names)}; embtrain data list names all {len(names)}")

@@ -1,12 +1,12 @@
-"""Lines of fields with a tab, a comma or blanks between, and CSV with quotes.
+"""Lines of fields separated by a tab, a comma or blanks, and CSV with quotes.
 
-tab     fields as they are; quotes have no meaning
-comma   CSV: a field that begins with a quote ends with one, and a quote inside it is doubled. It may hold commas and
-        line breaks
+tab     fields verbatim; quotes have no meaning
+comma   CSV: a field that begins with a quote ends with one, and a quote inside it is doubled. It may contain commas
+        and line breaks
 space   any run of blanks separates fields
 
-A comment is a line that begins with `#` or `%` and a blank and, with a tab or a comma, does not have as many fields as
-are expected. Comments are left out and counted.
+A comment is a line that begins with `#` or `%` and a blank and, with a tab or a comma, does not have the expected
+number of fields. Comments are skipped and counted.
 """
 
 from __future__ import annotations
@@ -19,72 +19,72 @@ from typing import Literal
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import Comments, is_comment, texts
+from embtrain.data.storage.lines import Comments, is_comment, read_lines
 
-LONGEST = 1 << 16  # bytes of a line, and characters of a CSV record
+MAX_LINE = 1 << 16  # bytes of a line, and characters of a CSV record
 Delimiter = Literal["tab", "comma", "space"]
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "space": None}
 _BREAK = re.compile(r"\s*[\t\n\r]\s*")
 
 
 @dataclass
-class Passed:
-    """What a reader left out or changed, over all files."""
+class ParseNotes:
+    """Skipped comments and changed fields of a reader, over all files."""
 
     comments: Comments = field(default_factory=Comments)
-    breaks: int = 0        # fields that hold a line break or a tab, each of which is read as a blank
-    first: str = ""        # place of the first such field
+    breaks: int = 0        # fields with a line break or a tab, each of which is read as a blank
+    first: str = ""        # place of the first of them
 
-    def told(self) -> tuple[str, ...]:
-        """A warning for each kind there is."""
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning for each kind of note."""
         if not self.breaks:
-            return self.comments.told()
-        return (*self.comments.told(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names are "
-                                       "read as one blank each")
+            return self.comments.warnings()
+        return (*self.comments.warnings(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names "
+                                           "are read as one blank each")
 
 
-def records(source: Source, delimiter: Delimiter, n: int, what: str, passed: Passed
-            ) -> Iterator[tuple[int, str, list[str]]]:
-    """(number of the first line, that line, fields without blanks around them) of each record that is not blank.
+def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes: ParseNotes
+                 ) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield (number of the first line, that line, stripped fields) of each record that is not blank.
 
-    n: fields that are expected. what: what a line that is too long may be, for the error. DataError for a line or a
-    quoted field that is too long, and for quotes that do not match.
+    n: expected number of fields. hint: end of the error for a line that is too long. Raises DataError for a line or a
+    quoted field that is too long, and for unmatched quotes. notes: updated.
     """
-    between = SEPARATORS[delimiter]
+    separator = SEPARATORS[delimiter]
 
     def lines() -> Iterator[tuple[int, str]]:
-        return texts(source, LONGEST, what)
+        return read_lines(source, MAX_LINE, hint)
 
-    def left_out(number: int, line: str) -> bool:
-        if is_comment(line) and (between is None or len(line.split(between)) != n):
-            passed.comments.add(source, number)
+    def is_left_out(number: int, line: str) -> bool:
+        if is_comment(line) and (separator is None or len(line.split(separator)) != n):
+            notes.comments.add(source, number)
             return True
         return not line.strip()
 
     if delimiter != "comma":
         for number, line in lines():
-            if not left_out(number, line):
-                yield number, line, [name.strip() for name in line.split(between)]
+            if not is_left_out(number, line):
+                yield number, line, [name.strip() for name in line.split(separator)]
         return
-    taken: list[tuple[int, str]] = []                        # the lines of the record that is being read
+    record_lines: list[tuple[int, str]] = []                 # lines of the current record
 
-    def feed() -> Iterator[str]:
+    def read_record_lines() -> Iterator[str]:
         for number, line in lines():
-            if not taken and left_out(number, line):
+            if not record_lines and is_left_out(number, line):
                 continue
-            taken.append((number, line))
-            if sum(len(line) for _, line in taken) > LONGEST:
-                raise DataError(f"{source.name}:{taken[0][0]}: a quoted name is longer than {LONGEST:,} characters; "
-                                "close its quote")
+            record_lines.append((number, line))
+            if sum(len(line) for _, line in record_lines) > MAX_LINE:
+                raise DataError(f"{source.name}:{record_lines[0][0]}: a quoted name is longer than {MAX_LINE:,} "
+                                "characters; close its quote")
             yield line + "\n"
 
-    reader = csv.reader(feed(), strict=True, skipinitialspace=True)
+    reader = csv.reader(read_record_lines(), strict=True, skipinitialspace=True)
     while True:
-        taken.clear()
+        record_lines.clear()
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            number, line = taken[0] if taken else (1, "")
+            number, line = record_lines[0] if record_lines else (1, "")
             raise DataError(f"{source.name}:{number}: {line[:80]!r} is not CSV ({error}); end a quoted name with a "
                             "quote, and double each quote inside it") from error
         if fields is None:
@@ -93,12 +93,12 @@ def records(source: Source, delimiter: Delimiter, n: int, what: str, passed: Pas
         for i, name in enumerate(names):
             if _BREAK.search(name):
                 names[i] = _BREAK.sub(" ", name)
-                passed.breaks, passed.first = passed.breaks + 1, passed.first or f"{source.name}:{taken[0][0]}"
-        yield taken[0][0], taken[0][1], names
+                notes.breaks, notes.first = notes.breaks + 1, notes.first or f"{source.name}:{record_lines[0][0]}"
+        yield record_lines[0][0], record_lines[0][1], names
 
 
-def split(line: str, delimiter: Delimiter) -> list[str]:
-    """The fields of one line; of CSV that is not whole, its pieces between commas."""
+def split_fields(line: str, delimiter: Delimiter) -> list[str]:
+    """Split one line into fields; an incomplete CSV line is split at its commas."""
     if delimiter == "comma":
         try:
             return next(csv.reader([line], strict=True, skipinitialspace=True), [])

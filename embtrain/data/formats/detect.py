@@ -1,9 +1,9 @@
-"""The format of a text file, judged from its first bytes.
+"""Detect the format of a text file by its first bytes.
 
-format_of    text, or a format with a reader of its own; markup and JSON without one are refused, since the names of
-             their tags and fields would become words
-is_tokenised       running text that was tokenised before: it holds marks such as <unk>
-cut_into_subwords  running text that was cut into pieces of words
+detect_format   text, or a format with its own reader; other markup and JSON are rejected, since the names of their
+                tags and fields would become words
+tokenised_mark  a mark (<unk>) of running text that is already tokenised
+subword_sign    the sign of running text that is split into subwords
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import re
 from typing import Literal
 
 from embtrain.common.errors import DataError
-from embtrain.data.storage.encoding import WIDE
+from embtrain.data.storage.encoding import UTF16_MARKS
 
-Found = Literal["text", "tei", "wiki", "wikiextractor"]
+TextFormat = Literal["text", "tei", "wiki", "wikiextractor"]
 Subwords = Literal["@@", "▁", "##", "￭"]
-HEAD = 1 << 16            # bytes that are looked at
-MARKUP = 0.05             # share of a text's characters in tags from which it is refused
-SOME_MARKUP = 0.002       # and from which a warning is logged
-FEW_TAGS = 4              # with fewer tags a text only mentions them
-_UNKNOWN_SHARE = 0.001    # of the words of a tokenised text
-_ATTACHED_SHARE = 0.005   # words with a sign at their end; prose has 10 %
+HEAD_BYTES = 1 << 16      # bytes by which the format is detected
+REFUSED_TAG_SHARE = 0.05  # least share of characters in tags of a text that is rejected
+WARNED_TAG_SHARE = 0.002  # and of a text with a warning
+MIN_TAGS = 4              # a text with fewer tags only mentions them
+_UNKNOWN_SHARE = 0.001    # of the words of a tokenised text are marks
+_ATTACHED_SHARE = 0.005   # words that end in a sign; prose has 10 %
 _ELEMENT = re.compile(r"<([A-Za-z_][\w.:-]*)((?:\s[^<>]*)?)>")
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]*)((?:\s[^<>]*)?/?)>")
 _TEI = re.compile(r"<(?:[\w.-]+:)?(?:TEI|teiCorpus)(?:\.2)?[\s>]")
@@ -30,57 +30,57 @@ _ATTRIBUTE = re.compile(r"[\w:.-]\s*=\s*[\"'\w]")
 _JSON = re.compile(r"\{\s*(?:\"[^\"\n]*\"\s*:|\})|\[\s*(?:\{\s*\"|\"[^\"\n]*\"\s*[,\]]|\[|-?\d[\d.eE+-]*\s*,)")
 _SPECIAL = re.compile(r"(?:<|\[)/?(?:unk|eos|bos|s|pad|oov|num)(?:>|\])", re.IGNORECASE)
 _ATTACHED = re.compile(r"\w[,;:?!]")
-_OTHERS = {"%PDF-": "a PDF; save its text", "{\\rtf": "RTF; save it as plain text",
-           "%!PS": "PostScript; save its text"}
+_OTHER_FORMATS = {"%PDF-": "a PDF; save its text", "{\\rtf": "RTF; save it as plain text",
+                  "%!PS": "PostScript; save its text"}
 
 
-def decoded(head: bytes) -> str:
-    """The first bytes as text without a byte order mark; broken characters are left out."""
-    return head.decode("utf-16" if head.startswith(WIDE) else "utf-8-sig", "ignore")
+def decode_head(head: bytes) -> str:
+    """Decode the first bytes without a byte order mark; invalid characters are dropped."""
+    return head.decode("utf-16" if head.startswith(UTF16_MARKS) else "utf-8-sig", "ignore")
 
 
-def format_of(name: str, head: bytes, section: str) -> Found:
-    """The format of the stream `name`; `section` is the one of the settings that hold the key `format`.
+def detect_format(name: str, head: bytes, section: str) -> TextFormat:
+    """Return the format of the stream `name`. section: of the settings that contain the key `format`, for errors.
 
-    DataError where the text is markup or JSON that has no reader, or needs one to be named.
+    Raises DataError if the text is markup or JSON without a reader, or must be named explicitly.
     """
-    text = decoded(head).lstrip()
+    text = decode_head(head).lstrip()
     if "<mediawiki" in text[:4096]:
         return "wiki"
     if text.startswith("<"):
         if _TEI.search(text):
             return "tei"
-        if (root := _root(text)) is not None:
+        if (root := _root_element(text)) is not None:
             tag, attributes = root
             if tag == "doc" and re.search(r"\bid\s*=", attributes) and "</doc>" not in text.partition("\n")[0]:
                 return "wikiextractor"
-            if (kind := _markup(text, tag, attributes)) is not None:
+            if (kind := _markup_kind(text, tag, attributes)) is not None:
                 raise DataError(f"{name}: {_refusal(kind, section)}")
-    for start, what in _OTHERS.items():
+    for start, description in _OTHER_FORMATS.items():
         if text.startswith(start):
-            raise DataError(f"{name}: is {what}")
+            raise DataError(f"{name}: is {description}")
     if _JSON.match(text):
         raise DataError(f"{name}: {_json_hint(text, section)}")
-    if (share := _share(text)) is not None and share >= MARKUP:
+    if (share := _tag_share(text)) is not None and share >= REFUSED_TAG_SHARE:
         raise DataError(f"{name}: {_refusal(f'markup: {share:.0%} of its first characters are tags', section)}")
     return "text"
 
 
-def some_markup(head: bytes) -> str | None:
-    """A tag of a text that has a few of them; None where there are none, or too few to matter."""
-    text = decoded(head)
-    share = _share(text)
-    if share is None or share < SOME_MARKUP:
+def find_tag(head: bytes) -> str | None:
+    """Return a tag of a text with a few tags; None if there are none, or too few to matter."""
+    text = decode_head(head)
+    share = _tag_share(text)
+    if share is None or share < WARNED_TAG_SHARE:
         return None
-    return next(tag.group() for tag in _TAG.finditer(text) if _is_sure(tag))
+    return next(tag.group() for tag in _TAG.finditer(text) if _is_certain_tag(tag))
 
 
-def is_tokenised(head: bytes) -> str | None:
-    """The mark by which a text shows that it was tokenised: <unk>, <eos>, <s> and others between blanks.
+def tokenised_mark(head: bytes) -> str | None:
+    """Return the mark of tokenised text: <unk>, <eos>, <s> and others between blanks; None for other text.
 
-    A text that mentions a mark now and then has signs attached to its words, which a tokenised text has not.
+    A text that mentions a mark now and then has signs attached to its words, which tokenised text has not.
     """
-    words = decoded(head).split()
+    words = decode_head(head).split()
     marks = [word for word in words if _SPECIAL.fullmatch(word)]
     attached = sum(_ATTACHED.fullmatch(word[-2:]) is not None for word in words)
     if len(marks) > _UNKNOWN_SHARE * len(words) and attached <= _ATTACHED_SHARE * len(words):
@@ -88,41 +88,44 @@ def is_tokenised(head: bytes) -> str | None:
     return None
 
 
-def cut_into_subwords(head: bytes) -> Subwords | None:
-    """The sign by which BPE (@@), SentencePiece (▁), WordPiece (##) or a joiner (￭) mark the pieces of words."""
-    words = decoded(head).split()
-    found: dict[Subwords, int] = {
+def subword_sign(head: bytes) -> Subwords | None:
+    """Return the sign of subwords; None for words.
+
+    The signs are those of BPE (@@), SentencePiece (▁), WordPiece (##) and a joiner (￭).
+    """
+    words = decode_head(head).split()
+    counts: dict[Subwords, int] = {
         "@@": sum(len(word) > 2 and word.endswith("@@") for word in words),
         "##": sum(re.match(r"##\w", word) is not None for word in words),
         "￭": sum(len(word) > 1 and "￭" in (word[0], word[-1]) for word in words),
-        "▁": sum(word.startswith("▁") for word in words) // 10}  # most words begin so
-    sign, n = max(found.items(), key=lambda item: item[1])
+        "▁": sum(word.startswith("▁") for word in words) // 10}  # most words begin with it
+    sign, n = max(counts.items(), key=lambda item: item[1])
     return sign if n > 0.01 * len(words) else None
 
 
-def _root(text: str) -> tuple[str, str] | None:
-    """Name and attributes of the first element after declarations, comments and a document type."""
-    at = 0
+def _root_element(text: str) -> tuple[str, str] | None:
+    """Return name and attributes of the first element after declarations, comments and a document type."""
+    position = 0
     while True:
-        at += len(text[at:at + 4096]) - len(text[at:at + 4096].lstrip())
+        position += len(text[position:position + 4096]) - len(text[position:position + 4096].lstrip())
         for begin, end in (("<?", "?>"), ("<!--", "-->"), ("<!", ">")):
-            if text.startswith(begin, at):
-                subset, stop = text.find("[", at), text.find(end, at)
-                if begin == "<!" and -1 < subset < stop:  # a document type with declarations of its own
-                    stop = text.find(">", max(text.find("]", subset), at))
+            if text.startswith(begin, position):
+                subset, stop = text.find("[", position), text.find(end, position)
+                if begin == "<!" and -1 < subset < stop:  # a document type with an internal subset
+                    stop = text.find(">", max(text.find("]", subset), position))
                 if stop < 0:
                     return "?", ""
-                at = stop + len(end)
+                position = stop + len(end)
                 break
         else:
-            found = _ELEMENT.match(text, at)
-            if at and at >= len(text):  # declarations alone
+            match = _ELEMENT.match(text, position)
+            if position and position >= len(text):  # only declarations
                 return "?", ""
-            return None if found is None else (found[1], found[2])
+            return None if match is None else (match[1], match[2])
 
 
-def _markup(text: str, tag: str, attributes: str) -> str | None:
-    """The kind of a text that begins with this element; None where the first tag may be a word such as <unk>."""
+def _markup_kind(text: str, tag: str, attributes: str) -> str | None:
+    """Return the kind of markup that begins with this element; None if it may be a word (<unk>)."""
     lower = text[:64].lower()
     if lower.startswith("<!doctype html") or tag.lower() == "html":
         return "HTML"
@@ -132,7 +135,7 @@ def _markup(text: str, tag: str, attributes: str) -> str | None:
     is_alone = line.endswith(">") and _ELEMENT.fullmatch(line) is not None and f"</{tag}>" in text
     if _SPECIAL.fullmatch(f"<{tag}>"):
         return None
-    if is_alone or _ATTRIBUTE.search(attributes) or (_share(text, 2) or 0) >= MARKUP:
+    if is_alone or _ATTRIBUTE.search(attributes) or (_tag_share(text, 2) or 0) >= REFUSED_TAG_SHARE:
         return f"markup that begins with <{tag}>"
     return None
 
@@ -151,7 +154,7 @@ def _json_hint(text: str, section: str) -> str:
         record = None
     if not isinstance(record, dict):
         is_cut = record is None and text.startswith("{") and not line.rstrip().endswith(("{", "[", ","))
-        if is_cut:  # one line longer than the head, or a damaged one, whose number the reader reports
+        if is_cut:  # one line longer than the head, or a damaged one, which the reader reports with its number
             return f"is JSON; set {section}.format=jsonl and {section}.field to the field that holds the text"
         return (f"is JSON, but not with one object a line; write it so, such as by: jq -c '.[]', and set "
                 f"{section}.format=jsonl")
@@ -161,18 +164,18 @@ def _json_hint(text: str, section: str) -> str:
             f"(its fields: {', '.join(map(str, list(record)[:10]))})")
 
 
-def _share(text: str, least: int = FEW_TAGS) -> float | None:
-    """Share of the characters in tags; None where there are fewer than `least` of them.
+def _tag_share(text: str, min_tags: int = MIN_TAGS) -> float | None:
+    """Return the share of characters in tags; None if there are fewer than `min_tags` tags.
 
-    <unk> and <s> ... </s> of tokenised text are not markup: an element counts if a tag of it ends, is empty, or has
-    attributes, and if it is not a known mark.
+    <unk> and <s> ... </s> of tokenised text are not markup: an element counts if one of its tags is an end tag, is
+    empty, or has attributes, and if it is not a known mark.
     """
     tags = [tag for tag in _TAG.finditer(text) if not _SPECIAL.fullmatch(tag.group())]
-    sure = {tag[2] for tag in tags if _is_sure(tag)}
-    sizes = [len(tag.group()) for tag in tags if tag[2] in sure]
-    return sum(sizes) / len(text) if len(sizes) >= least else None
+    certain = {tag[2] for tag in tags if _is_certain_tag(tag)}
+    sizes = [len(tag.group()) for tag in tags if tag[2] in certain]
+    return sum(sizes) / len(text) if len(sizes) >= min_tags else None
 
 
-def _is_sure(tag: re.Match[str]) -> bool:
+def _is_certain_tag(tag: re.Match[str]) -> bool:
     return not _SPECIAL.fullmatch(tag.group()) and bool(
         tag[1] or tag[3].endswith("/") or _ATTRIBUTE.search(tag[3]))

@@ -9,34 +9,35 @@ from typing import Any
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
 
-LONGEST = 1 << 28  # bytes of a line
+MAX_LINE = 1 << 28  # bytes of a line
 
 
-def texts(source: Source, field: str) -> Iterator[str | None]:
-    """The field of each object: a string, or a list of strings, which are words; None where it is missing or null.
+def read_fields(source: Source, field: str) -> Iterator[str | None]:
+    """Yield the field of each object: a string, or the words of a list joined by blanks; None if missing or null.
 
-    `field` may go through objects: `a.b` is field b of the object in a. DataError where a line is not an object, or
-    the field is neither text nor words.
+    `field` may be a path: `a.b` is field b of the object in a. Raises DataError if a line is not an object, or the
+    field is neither text nor words.
     """
-    for number, line in enumerate(iter(lambda: source.stream.readline(LONGEST), b""), 1):
+    for number, line in enumerate(iter(lambda: source.stream.readline(MAX_LINE), b""), 1):
         where = f"{source.name}:{number}"
-        if len(line) >= LONGEST:
-            raise DataError(f"{where}: is longer than {LONGEST >> 20} MiB; write one object a line")
+        if len(line) >= MAX_LINE:
+            raise DataError(f"{where}: is longer than {MAX_LINE >> 20} MiB; write one object a line")
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             record = json.loads(text) if text else {}
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: is not UTF-8; convert it to UTF-8") from error
         except (ValueError, RecursionError) as error:
-            said = "nested too deeply" if isinstance(error, RecursionError) else str(getattr(error, "msg", error))[:60]
-            raise DataError(f"{where}: is not JSON ({said}); write one object a line") from error
+            reason = ("nested too deeply" if isinstance(error, RecursionError) else
+                      str(getattr(error, "msg", error))[:60])
+            raise DataError(f"{where}: is not JSON ({reason}); write one object a line") from error
         if not isinstance(record, dict):
             raise DataError(f"{where}: is not an object; write one object a line, such as by: jq -c '.[]'")
         if text:
-            yield _text(record, field, where)
+            yield _field_text(record, field, where)
 
 
-def _text(record: dict[str, Any], field: str, where: str) -> str | None:
+def _field_text(record: dict[str, Any], field: str, where: str) -> str | None:
     value: Any = record
     for name in [field] if field in record else field.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -47,4 +48,4 @@ def _text(record: dict[str, Any], field: str, where: str) -> str | None:
                         f"(there are: {', '.join(list(record)[:10])})")
     if value is None:
         return None
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a pair is not a character
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a lone surrogate is not a character

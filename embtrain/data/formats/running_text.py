@@ -1,4 +1,4 @@
-"""Which files of a folder are running text: by their suffix, and for a file without one by its first bytes."""
+"""Select the running text among files: by suffix, and by the first bytes for a file without one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Container
 
 TEXT_SUFFIXES = (".txt", ".text", ".tokens", ".xml")
-SNIFF = "?"              # a verdict: read the file if its first bytes are text
-NOT_TEXT = 0.3           # share of NUL, control and undecodable characters in the first piece of a binary file
+SNIFF = "?"              # verdict: read the file if its first bytes are text
+MAX_BINARY_SHARE = 0.3   # share of NUL, control and undecodable characters in the first piece of a binary file
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 _WIKI_PART = re.compile(r"\.xml-p\d+p\d+$")   # a part of a MediaWiki dump
 _SUFFIX = re.compile(r"\.([A-Za-z]\w{0,11})$")
@@ -25,40 +25,42 @@ _REASON = {suffix: reason for reason, suffixes in _KINDS.items() for suffix in s
 
 
 def text_verdict(name: str) -> str:
-    """Of a base name without packing: '' it is text, SNIFF its bytes decide, else why it is not read.
+    """Return the verdict on a base name without packing.
 
-    A name without a suffix, with .raw (WikiText), or with a suffix of two letters (a language: news.en) or of digits is
-    judged by its bytes.
+    '': it is text. SNIFF: its bytes decide. Otherwise: why it is not read. The bytes decide for a name without a
+    suffix, with .raw (WikiText), with a suffix of two letters (a language: news.en) or of digits.
     """
     if name.lower().endswith(TEXT_SUFFIXES) or _WIKI_PART.search(name.lower()):
         return ""
-    found = _SUFFIX.search(name)
-    if found is None or found[1].lower() == "raw" or (len(found[1]) == 2 and found[1].lower() not in _REASON):
+    match = _SUFFIX.search(name)
+    if match is None or match[1].lower() == "raw" or (len(match[1]) == 2 and match[1].lower() not in _REASON):
         return SNIFF
-    return _REASON.get(found[1].lower()) or f"an unknown suffix, .{found[1]}"
+    return _REASON.get(match[1].lower()) or f"an unknown suffix, .{match[1]}"
 
 
 def data_verdict(name: str, takes: Container[str]) -> str:
-    """The same of a file of data, not of text: '' unless its suffix is one of another kind of file, and not in `takes`,
-    as suffixes in lower case without the point."""
-    found = _SUFFIX.search(name)
-    suffix = found[1].lower() if found else ""
+    """Return the verdict on a data file: '' unless its suffix is that of another kind of file and not in `takes`.
+
+    takes: suffixes in lower case without the dot.
+    """
+    match = _SUFFIX.search(name)
+    suffix = match[1].lower() if match else ""
     return "" if suffix in takes else _REASON.get(suffix, "")
 
 
 def json_verdict(name: str) -> str:
-    """The same of JSON lines."""
+    """Return the verdict on a file of JSON lines."""
     return "" if name.lower().endswith((".jsonl", ".ndjson", ".json")) else "no JSON lines by its suffix"
 
 
 def tagged_verdict(name: str) -> str:
-    """The same of a corpus of tagged words: ca01 of Brown, but neither README nor cats.txt."""
+    """Return the verdict on a file of tagged words: ca01 of Brown, but neither README nor cats.txt."""
     return "" if "." not in name and not name.isupper() else "no tagged text by its name"
 
 
 def is_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are text: UTF-8 for the most part, without NUL."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):        # UTF-16: the reader refuses it and says how to convert it
+    """Return whether the first bytes of a file are text: mostly UTF-8, without NUL."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):        # UTF-16: the reader rejects it with a hint how to convert it
         return True
     text = head.decode("utf-8", "replace")
-    return bool(text.strip()) and b"\0" not in head and len(CONTROL.findall(text)) <= NOT_TEXT * len(text)
+    return bool(text.strip()) and b"\0" not in head and len(CONTROL.findall(text)) <= MAX_BINARY_SHARE * len(text)

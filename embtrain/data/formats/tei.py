@@ -1,12 +1,12 @@
-"""The text of <body> in a TEI file: one line for each paragraph, without notes, words neither glued nor split.
+"""The text of <body> in a TEI file: one line a paragraph, without notes, with words intact.
 
-A TEI file has blanks only where its encoder put them, so the elements say where words end:
+A TEI file has blanks only where its encoder put them, so the elements decide where words end:
 
 block    <p>, <l>, <head>, <item>, <cell>, <speaker>, <div> and others: a line ends before and after it
-phrase   <s>, <q>, <quote>, <said>, <stage> and others: a blank before and after it; a line of its own outside of lines
-word     <w>, <pc>: a blank before and after it, except where part="I", "M" or "F" says that the word goes on
-break    <lb/>, <pb/>, <cb/>, <gb/>, <milestone/>: a blank; with break="no" none, and those around it are removed
-passed   headers, notes, page headers, descriptions of figures, deletions: not read
+phrase   <s>, <q>, <quote>, <said>, <stage> and others: a blank before and after it; a separate line outside of lines
+word     <w>, <pc>: a blank before and after it, except if part="I", "M" or "F" marks a continued word
+break    <lb/>, <pb/>, <cb/>, <gb/>, <milestone/>: a blank; with break="no" none, and adjacent blanks are removed
+skipped  headers, notes, page headers, descriptions of figures, deletions
 Any other element is part of the word around it. Of <choice> the corrected, regular or expanded form is read, of <app>
 the lemma; else the first form. A <teiCorpus> is read as one document.
 """
@@ -20,47 +20,47 @@ from embtrain.data.storage.containers import Source
 
 _LINES = frozenset(["p", "l", "head", "ab", "item", "cell", "trailer", "label", "opener", "closer", "salute", "signed",
                     "byline", "dateline", "speaker", "u", "castItem", "addrLine", "titlePart", "docAuthor", "docDate",
-                    "docImprint", "bibl", "imprimatur", "eg"])  # what holds words
+                    "docImprint", "bibl", "imprimatur", "eg"])  # contain words
 _BLOCKS = _LINES | {"body", "div", *(f"div{i}" for i in range(1, 8)), "lg", "sp", "list", "table", "row", "figure",
                     "floatingText", "group", "text", "castList", "castGroup", "epigraph", "argument", "postscript",
                     "address", "docTitle", "listBibl", "entry", "entryFree", "superEntry", "sense", "form"}
 _PHRASES = frozenset(["s", "q", "quote", "said", "cit", "stage", "phr", "cl", "space", "def", "orth", "gramGrp", "pos",
                       "etym", "usg", "xr", "role", "roleDesc", "actor", "formula", "kinesic", "vocal", "writing"])
 _BREAKS = frozenset(["lb", "pb", "cb", "gb", "milestone"])
-_PASSED = frozenset(["teiHeader", "note", "noteGrp", "fw", "figDesc", "desc", "del", "standOff"])
-_ONE_OF = frozenset(["choice", "app"])                           # forms of one word: one of them is read
+_SKIPPED = frozenset(["teiHeader", "note", "noteGrp", "fw", "figDesc", "desc", "del", "standOff"])
+_ONE_OF = frozenset(["choice", "app"])                           # alternative forms of a word, one of which is read
 _NO_TEXT = _ONE_OF | {"subst"}                                   # blanks between the elements inside are not text
 _PREFERRED = frozenset(["corr", "reg", "expan", "lem"])
 
 
-def tei(source: Source) -> Iterator[str]:
-    """Stream the text of every <body>, its lines ended by line feeds.
+def read_body_text(source: Source) -> Iterator[str]:
+    """Yield the text of every <body> in pieces, its lines ended by line feeds.
 
-    DataError where the file is not well-formed XML, or declares entities.
+    Raises DataError if the file is not well-formed XML, or declares entities.
     """
-    parser, body = xml.parser_of(source), _Body()
+    parser, body = xml.create_parser(source), _Body()
     parser.StartElementHandler, parser.EndElementHandler = body.start, body.end
     parser.CharacterDataHandler = body.characters
-    for _ in xml.fed(source, parser, "a TEI file"):
-        yield body.taken()
-    yield body.taken(is_last=True)
+    for _ in xml.feed(source, parser, "a TEI file"):
+        yield body.take_text()
+    yield body.take_text(is_last=True)
 
 
 class _Body:
-    """Text as the elements leave it."""
+    """Collects the text of elements."""
 
     def __init__(self) -> None:
-        self._texts: list[list[str]] = [[]]            # the outermost, and one for each form that is open
-        self._forms: list[list[tuple[bool, str]]] = []  # of each <choice> or <app> that is open
+        self._texts: list[list[str]] = [[]]            # the outermost, and one for each open form
+        self._forms: list[list[tuple[bool, str]]] = []  # forms of each open <choice> or <app>
         self._open: list[tuple[str, str, bool]] = []    # name ("": not read), part of a word, whether it is a line
-        self._bodies = self._passed = self._lines = 0
-        self._joins = False                            # what follows belongs to the word before
+        self._bodies = self._skipped = self._lines = 0
+        self._joins = False                            # the next text continues the last word
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         name, part = name.rpartition("}")[2], attributes.get("part", "")
         outer = self._open[-1][0] if self._open else ""
         self._bodies += name == "body"
-        self._passed += name in _PASSED
+        self._skipped += name in _SKIPPED
         if not self._is_read:
             self._open.append(("", "", False))
             return
@@ -92,14 +92,14 @@ class _Body:
             if self._open and self._open[-1][0] in _ONE_OF:
                 self._forms[-1].append((name in _PREFERRED, "".join(self._texts.pop())))
         self._bodies -= name == "body"
-        self._passed -= name in _PASSED
+        self._skipped -= name in _SKIPPED
 
     def characters(self, data: str) -> None:
         if self._is_read and self._open[-1][0] not in _NO_TEXT:
             self._put(data.replace("\n", " "))
 
-    def taken(self, is_last: bool = False) -> str:
-        """The text so far; blanks at its end stay, since a break may remove them."""
+    def take_text(self, is_last: bool = False) -> str:
+        """Return and remove the text so far; trailing blanks stay, since a break may remove them."""
         if len(self._texts) > 1 and not is_last:
             return ""
         text = "".join(self._texts[0])
@@ -109,7 +109,7 @@ class _Body:
 
     @property
     def _is_read(self) -> bool:
-        return self._bodies > 0 and self._passed == 0
+        return self._bodies > 0 and self._skipped == 0
 
     def _put(self, text: str) -> None:
         text = text.lstrip() if self._joins else text

@@ -1,4 +1,4 @@
-"""XML that is read piece by piece, by expat: entities of a DTD are refused, for they may unfold without end."""
+"""Incremental XML through expat. Entities of a DTD are rejected, because they may expand without end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from embtrain.data.storage.containers import Source
 CHUNK = 1 << 20  # bytes at once
 
 
-def parser_of(source: Source) -> expat.XMLParserType:
-    """Tags come as `namespace}tag`."""
+def create_parser(source: Source) -> expat.XMLParserType:
+    """Create a parser that raises DataError for entity declarations; tags are `namespace}tag`."""
     parser = expat.ParserCreate(namespace_separator="}")
 
     def entity(name: str, *_: object) -> None:
@@ -23,8 +23,8 @@ def parser_of(source: Source) -> expat.XMLParserType:
     return parser
 
 
-def fed(source: Source, parser: expat.XMLParserType, what: str) -> Iterator[None]:
-    """Comes by after each piece that the parser has read. DataError where it is not XML; `what` was expected."""
+def feed(source: Source, parser: expat.XMLParserType, expected: str) -> Iterator[None]:
+    """Parse the stream, and yield after each piece. DataError if it is not XML; `expected` is named in it."""
     try:
         while data := source.stream.read(CHUNK):
             parser.Parse(data, False)
@@ -32,13 +32,16 @@ def fed(source: Source, parser: expat.XMLParserType, what: str) -> Iterator[None
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; expected "
-                        f"{what}") from error
+                        f"{expected}") from error
     except (LookupError, ValueError) as error:
-        raise other_encoding(source, error) from error
+        raise encoding_error(source, error) from error
     yield
 
 
-def other_encoding(source: Source, error: Exception) -> DataError:
-    """Expat knows few encodings, and asks Python for those of one byte a character alone."""
+def encoding_error(source: Source, error: Exception) -> DataError:
+    """Return the error for an unsupported encoding.
+
+    Expat has few encodings, and gets from Python only those of one byte a character.
+    """
     return DataError(f"{source.name}: is in an encoding that is not read from XML ({error}); convert it to UTF-8, and "
                      "say so in its first line")

@@ -24,7 +24,7 @@ from embtrain.data.hierarchy.files import Pairs, Words, parts_of, read_split, re
 from embtrain.data.hierarchy.splits import Split, split
 from embtrain.data.hierarchy.store import Stored
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.storage.cache import cached_arrays, place
+from embtrain.data.storage.cache import cache_location, load_or_build_arrays
 from embtrain.data.storage.containers import fingerprint
 
 HYPERNYM, HYPONYM = 0, 1  # Batch.slot: which end is open
@@ -76,8 +76,8 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     """
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
-    key, folder = place(cache, name, "hierarchy", {"content": content, **settings})
-    found = store.of_arrays(cached_arrays(folder, key, lambda: store.arrays(
+    key, folder = cache_location(cache, name, "hierarchy", {"content": content, **settings})
+    found = store.of_arrays(load_or_build_arrays(folder, key, lambda: store.arrays(
         _split(read(), config, settings["root"], name))))
     counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
               **{part: len(held) for part, held in found.split.held.items()}}

@@ -20,7 +20,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, sources
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.lines import read_nonblank_lines
 
 Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
@@ -49,7 +49,7 @@ class Pairs:
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number, line) of a text file, packed or not; DataError where it is no text or a line is endless."""
     for source in sources([path], lambda name: True):
-        yield from numbered(source)
+        yield from read_nonblank_lines(source)
 
 
 def read_table(path: Path) -> Pairs:

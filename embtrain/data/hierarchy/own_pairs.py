@@ -20,7 +20,7 @@ from embtrain.common.errors import DataError
 from embtrain.data import own_benchmarks
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.lines import read_nonblank_lines
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
 Kind = Literal["positives", "labels", "scores"]
@@ -47,12 +47,12 @@ class Other:
 
 def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
     """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
-    form = own_benchmarks.layout(own_benchmarks.sample_of(path), path)
+    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path)
     at = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
     for source in sources([path], lambda name: True):
-        for number, line in numbered(source):
-            fields = own_benchmarks.split(line, form.delimiter)
+        for number, line in read_nonblank_lines(source):
+            fields = own_benchmarks.split_fields(line, form.delimiter)
             if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields with "
                                 f"{form.delimiter}s between, two concepts first")

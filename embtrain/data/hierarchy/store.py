@@ -13,7 +13,7 @@ import numpy as np
 
 from embtrain.data.hierarchy.files import Words
 from embtrain.data.hierarchy.splits import Held, Split
-from embtrain.data.storage.cache import packed, unpacked
+from embtrain.data.storage.cache import pack_lines, unpack_lines
 
 PARTS = ("valid", "test")
 
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
 
 def arrays(of: Stored) -> dict[str, np.ndarray]:
     ids = [np.array(senses, np.int64) for senses in of.words.values()]
-    found = {"concepts": packed(of.concepts), "words": packed(of.words), "train": of.split.train,
+    found = {"concepts": pack_lines(of.concepts), "words": pack_lines(of.words), "train": of.split.train,
              "ids": np.concatenate([np.zeros(0, np.int64), *ids]),
              "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([of.read])}
     for part in PARTS:
@@ -40,7 +40,7 @@ def arrays(of: Stored) -> dict[str, np.ndarray]:
 def of_arrays(found: dict[str, np.ndarray]) -> Stored:
     ids = found["ids"].tolist()
     end: list[int] = found["end"].tolist()
-    words = {word: ids[i:j] for word, i, j in zip(unpacked(found["words"]), [0, *end], end, strict=False)}
+    words = {word: ids[i:j] for word, i, j in zip(unpack_lines(found["words"]), [0, *end], end, strict=False)}
     held = {part: Held(found[f"{part}.pairs"], found[f"{part}.wrong"], *found[f"{part}.share"].tolist())
             for part in PARTS}
-    return Stored(unpacked(found["concepts"]), words, Split(found["train"], held), int(found["read"][0]))
+    return Stored(unpack_lines(found["concepts"]), words, Split(found["train"], held), int(found["read"][0]))

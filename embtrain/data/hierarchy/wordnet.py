@@ -18,8 +18,8 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.hierarchy.files import Pairs, Words
-from embtrain.data.storage.containers import base, fingerprint, sources
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.containers import base_name, fingerprint, sources
+from embtrain.data.storage.lines import read_nonblank_lines
 
 DATA, INDEX = "data.noun", "index.noun"
 UP = ("@", "@i")
@@ -31,7 +31,7 @@ def is_database(where: list[Path]) -> bool:
         return False
     if where[0].is_dir():
         return (where[0] / DATA).is_file()
-    return any(base(source.name) == DATA for source in sources(where, lambda name: base(name) == DATA))
+    return any(base_name(source.name) == DATA for source in sources(where, lambda name: base_name(name) == DATA))
 
 
 def content(where: Path) -> str:
@@ -113,13 +113,13 @@ def _senses(where: Path) -> dict[str, list[str]]:
 def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
     """(file:line, line) of the database's file of that name."""
     found = ""
-    for source in sources([where / name if where.is_dir() else where], lambda of: base(of) == name):
-        if base(source.name) != name:
+    for source in sources([where / name if where.is_dir() else where], lambda of: base_name(of) == name):
+        if base_name(source.name) != name:
             continue
         if found:
             raise DataError(f"{where}: holds {found} and {source.name}; unpack it, and name the folder of one of them")
         found = source.name
-        for number, line in numbered(source):
+        for number, line in read_nonblank_lines(source):
             yield f"{found}:{number}", line
     if not found:
         raise DataError(f"{where}: holds no {name}, and {DATA} and {INDEX} are needed together: name the folder or the "

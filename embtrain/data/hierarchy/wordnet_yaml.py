@@ -24,8 +24,8 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.hierarchy.files import Pairs
-from embtrain.data.storage.containers import base, sources
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.containers import base_name, sources
+from embtrain.data.storage.lines import read_nonblank_lines
 
 UP = ("hypernym", "instance_hypernym")
 _NOUNS, _ENTRIES = re.compile(r"noun\.\w+\.yaml"), re.compile(r"entries-\w+\.yaml")
@@ -43,7 +43,7 @@ def is_source(where: list[Path]) -> bool:
         return False
     if where[0].is_dir():
         return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
-    return any(_NOUNS.fullmatch(base(source.name)) for source in sources(where, wanted))
+    return any(_NOUNS.fullmatch(base_name(source.name)) for source in sources(where, wanted))
 
 
 def read(where: list[Path]) -> Pairs:
@@ -51,8 +51,8 @@ def read(where: list[Path]) -> Pairs:
     and line."""
     first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
     for source in sources(where, wanted):
-        lines = numbered(source)
-        if _NOUNS.fullmatch(base(source.name)):
+        lines = read_nonblank_lines(source)
+        if _NOUNS.fullmatch(base_name(source.name)):
             _synsets(lines, source.name, first, above)
         else:
             _senses(lines, source.name, senses)

@@ -1,12 +1,12 @@
-"""File names -> parts: which file is train, valid or test, and which files hold no data.
+"""Map file names to parts: train, valid, test, or no data.
 
-A name is cut into words at signs, digits and capitals (`newsTest-2014.txt.gz` -> news, test, txt). The last word that
-names a part decides. Three kinds of word do:
+A name is split into words at signs, digits and capitals (`newsTest-2014.txt.gz` -> news, test, txt). The last word that
+names a part decides. There are three kinds of these words:
 
     exact    a usual spelling: train, dev, valset, testdata, tst2012, newstest2014, devtest (which is a test set)
     either   held-out, eval: the test part, or the valid part if another file of the folder is the test part
     glued    a spelling joined to the name of the data: xmltest, bibtextrain. English has words with these endings
-             (contest, latest), so these count only in a folder that has a training file, or the same prefix with train
+             (contest, latest), so these count only in a folder with a training file, or with the same prefix and train
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _SPELLINGS: dict[Part, str] = {
     "valid": "valid validation validate validating val dev devel develop development tune tuning",
     "test": "test tests testing tst devtest"}
 _ENDINGS = ("", "set", "sets", "data", "dataset", "file", "files", "split", "part", "corpus", "text", "id")
-_EXACT: dict[str, Part] = {beginning + word + ending: part for part, words in _SPELLINGS.items()
-                           for word in words.split() for ending in _ENDINGS for beginning in ("", "news")}
+_EXACT: dict[str, Part] = {beginning + word + ending: part for part, spellings in _SPELLINGS.items()
+                           for word in spellings.split() for ending in _ENDINGS for beginning in ("", "news")}
 _EITHER = frozenset("heldout holdout eval evaluation evalset evaldata evals".split())
 _GLUED = re.compile(r"(?P<before>[a-z]+)(?P<end>train|training|test|testing|valid|validation|dev)(?:set|data)?"
                     r"|(?P<start>train|test|valid)(?P<after>[a-z]+)")
-# English words that the pattern would take for a part, as what stands before and after the spelling.
+# English words that the pattern would take for a part: the letters before and after the spelling.
 _WORDS_BEFORE = {"test": frozenset("la con pro at de re pre grea fas shor ligh tigh brigh smar swee quie sof fat hot "
                                    "wet whi cu nea slo righ stou swif pen out gen".split()),
                  "train": frozenset("s res cons dis over re un".split()), "valid": frozenset(["in"])}
 _WORDS_AFTER = {"test": re.compile(r"(ament|imon|if|oster|er|es$|is$|y$|ate|ing|ed)"),
                 "train": re.compile(r"(er|ee|s$|ed|ing|spot|wreck|load|man|men)"), "valid": re.compile(r"(ity|at|ly)")}
-# Words of a file that is a sample, an older or another form of the part that a plainer name holds; del: LibKGE's ids.
+# Words of a sample, or an older or other form, of the part with a plainer name; del: LibKGE's ids.
 _VARIANTS = frozenset("sample samples sampled small subset mini tiny toy debug demo unseen old orig original backup "
                       "bak copy filtered hard easy dedup deduped without all del".split())
 _NEGATIVES = frozenset("neg negs negative negatives false corrupt corrupted corruption corruptions fake fakes wrong "
@@ -48,24 +48,23 @@ _DOCUMENTATION = re.compile(r"(readme|licen[cs]e|copying|copyright|notice|change
 _SCRATCH = frozenset("tmp temp __macosx __pycache__ backup backups bak".split())
 
 
-def words(name: str) -> list[str]:
-    """The words of a file's own name, in lower case: cut at signs, digits, and at a capital after a small letter."""
-    found = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", without_packing(name)))
-    joined = [word.lower() for word in found]
+def split_words(name: str) -> list[str]:
+    """Split a file name into lower-case words: at signs, digits, and a capital after a small letter."""
+    pieces = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", without_packing(name)))
+    joined = [word.lower() for word in pieces]
     for i in range(len(joined) - 1):
         if (joined[i], joined[i + 1]) in (("held", "out"), ("hold", "out")):
             joined[i:i + 2] = ["heldout", ""]
     return [word for word in joined if word]
 
 
-def exact(word: str) -> Part | Literal["either"] | None:
-    """The part that a usual spelling names."""
+def exact_part(word: str) -> Part | Literal["either"] | None:
+    """Return the part of a usual spelling; None for other words."""
     return "either" if word in _EITHER else _EXACT.get(word)
 
 
-def glued(word: str) -> tuple[str, Part] | None:
-    """The other letters of a word that has a spelling at its end or its beginning, and the part; None for an English
-    word."""
+def glued_part(word: str) -> tuple[str, Part] | None:
+    """Return the other letters and the part of a word that begins or ends with a spelling; None for an English word."""
     if word in _EXACT or word in _EITHER or (match := _GLUED.fullmatch(word)) is None:
         return None
     if end := match["end"]:
@@ -79,72 +78,78 @@ def _stem(spelling: str) -> str:
     return next((stem for stem in ("train", "test", "valid") if spelling.startswith(stem)), spelling)
 
 
-def parts_of(names: Sequence[str]) -> list[Part | None]:
-    """The part of each file of a corpus, `folder/folder/name`; None for a name that names no part.
+def assign_parts(names: Sequence[str]) -> list[Part | None]:
+    """Return the part of each file of a corpus, `folder/folder/name`; None if the name gives no part.
 
-    Where a file's own name says nothing, its folders do, from the inner one out, if not all files share them.
+    If a file name gives none, its folders do, from the inner one out, except folders that all files share.
     """
-    own = [words(name.rpartition("/")[2]) for name in names]
-    shared = len(_common([name.split("/")[:-1] for name in names]))
-    found: list[Part | Literal["either"] | None] = []
-    for name, said in zip(names, own, strict=True):
-        of_folders = (_last(map(exact, words(folder))) for folder in reversed(name.split("/")[shared:-1]))
-        found.append(_last(map(exact, said)) or next(filter(None, of_folders), None))
-    joined = [next(filter(None, map(glued, reversed(said))), None) if part is None else None
-              for said, part in zip(own, found, strict=True)]
+    words_by_name = [split_words(name.rpartition("/")[2]) for name in names]
+    shared = len(_common_folders([name.split("/")[:-1] for name in names]))
+    parts: list[Part | Literal["either"] | None] = []
+    for name, own_words in zip(names, words_by_name, strict=True):
+        folders = reversed(name.split("/")[shared:-1])
+        folder_parts = (_last_part(map(exact_part, split_words(folder))) for folder in folders)
+        parts.append(_last_part(map(exact_part, own_words)) or next(filter(None, folder_parts), None))
+    joined = [next(filter(None, map(glued_part, reversed(own_words))), None) if part is None else None
+              for own_words, part in zip(words_by_name, parts, strict=True)]
     trains = {rest for rest, part in filter(None, joined) if part == "train"}
     for i, pair in enumerate(joined):
-        if pair is not None and ("train" in found or pair[0] in trains):
-            found[i] = pair[1]
-    either: Part = "valid" if "test" in found else "test"
-    return [either if part == "either" else part for part in found]
+        if pair is not None and ("train" in parts or pair[0] in trains):
+            parts[i] = pair[1]
+    either: Part = "valid" if "test" in parts else "test"
+    return [either if part == "either" else part for part in parts]
 
 
-def _last(found: Iterable[Part | Literal["either"] | None]) -> Part | Literal["either"] | None:
-    return next(filter(None, reversed(list(found))), None)
+def _last_part(parts: Iterable[Part | Literal["either"] | None]) -> Part | Literal["either"] | None:
+    return next(filter(None, reversed(list(parts))), None)
 
 
-def _common(folders: Sequence[list[str]]) -> list[str]:
-    """The folders that all files lie in."""
+def _common_folders(folders: Sequence[list[str]]) -> list[str]:
+    """Return the folders that contain all files."""
     shared = folders[0] if folders else []
-    for other in folders:
-        shared = shared[:next((i for i, (a, b) in enumerate(zip(shared, other, strict=False)) if a != b),
-                              min(len(shared), len(other)))]
+    for next_folders in folders:
+        shared = shared[:next((i for i, (a, b) in enumerate(zip(shared, next_folders, strict=False)) if a != b),
+                              min(len(shared), len(next_folders)))]
     return shared
 
 
 def data_set(name: str) -> str:
-    """What is left of `folder/name` without part words, digits and extension: files of one data set share it."""
+    """Return `folder/name` without part words, digits and extension: equal for files of one data set."""
     folder, _, base = name.rpartition("/")
-    rest = [word for word in words(re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base)
-            if exact(word) is None and word != "id"]
-    rest = [found[0] if (found := glued(word)) else word for word in rest]
-    return "/".join([*(of for of in folder.split("/") if of and not any(map(exact, words(of)))), "-".join(rest)])
+    rest = [word for word in split_words(re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base)
+            if exact_part(word) is None and word != "id"]
+    rest = [match[0] if (match := glued_part(word)) else word for word in rest]
+    folders = [part for part in folder.split("/") if part and not any(map(exact_part, split_words(part)))]
+    return "/".join([*folders, "-".join(rest)])
 
 
 def variant(name: str) -> list[str]:
-    """The words that make a file a sample, an older form or a subset of another; none for a plain file. 2id: OpenKE's
-    ids of the names that a plainer file has."""
+    """Return the words that mark a sample, an older form or a subset of another file; none for a plain file.
+
+    2id: OpenKE's ids of the names in a plainer file.
+    """
     base = name.rpartition("/")[2]
-    return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in words(base) if word in _VARIANTS]
+    return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in split_words(base) if word in _VARIANTS]
 
 
 def form(name: str) -> str:
-    """`folder/name` without its extension, and with one spelling of each part: equal for train.txt and training.tsv,
-    not for train1 and train2."""
+    """Return `folder/name` without extension, with one spelling of each part.
+
+    Equal for train.txt and training.tsv, not for train1 and train2.
+    """
     folder, _, base = name.rpartition("/")
     stem = re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base
-    spelt = [str(exact(piece.lower()) or piece) for piece in re.findall(r"[^\W\d_]+|\d+", stem)]
+    spelt = [str(exact_part(piece.lower()) or piece) for piece in re.findall(r"[^\W\d_]+|\d+", stem)]
     return f"{folder}/{'-'.join(piece for piece in spelt if piece != 'id')}"
 
 
-def negatives(name: str) -> bool:
-    """Whether a file is named for negatives: test_neg, valid_negatives, test.false."""
-    return any(word in _NEGATIVES for word in words(name.rpartition("/")[2]))
+def is_negatives(name: str) -> bool:
+    """Return whether a file is named as negatives: test_neg, valid_negatives, test.false."""
+    return any(word in _NEGATIVES for word in split_words(name.rpartition("/")[2]))
 
 
-def no_data(name: str) -> str:
-    """Why a file of a folder holds no data, whatever reads it; '' where nothing says so."""
+def no_data_reason(name: str) -> str:
+    """Return why a file of a folder holds no data for any reader; '' if its name gives no reason."""
     *folders, base = name.split("/")
     if any(folder.lower() in _SCRATCH for folder in folders):
         return "in a folder of temporary files or backups"

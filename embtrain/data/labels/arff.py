@@ -190,7 +190,7 @@ def _row(where: str, line: bytes, of: _Attributes) -> tuple[np.ndarray, np.ndarr
 def read_names(source: Source) -> list[str]:
     """The names of labels in an XML file of Mulan: <label name="..."/>, however deep."""
     found: list[str] = []
-    parser = xml.parser_of(source)
+    parser = xml.create_parser(source)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if tag.rpartition("}")[2] == "label":
@@ -199,7 +199,7 @@ def read_names(source: Source) -> list[str]:
             found.append(attributes["name"])
 
     parser.StartElementHandler = start
-    for _ in xml.fed(source, parser, "an XML file of labels"):
+    for _ in xml.feed(source, parser, "an XML file of labels"):
         pass
     if not found:
         raise DataError(f"{source.name}: names no <label name=...>")

@@ -22,11 +22,11 @@ from embtrain.common.errors import DataError
 from embtrain.common.types import Batch
 from embtrain.data.formats.running_text import data_verdict
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.labels import arff, dense, synthetic, xc_repository
 from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig, Parts, Reading
 from embtrain.data.labels.synthetic import PlantedConfig
-from embtrain.data.storage.cache import cached_arrays, key_of, place
+from embtrain.data.storage.cache import cache_location, load_or_build_arrays, settings_key
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.text.windows import WindowBatch
 
@@ -85,7 +85,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     """The documents of some files, and what identifies them."""
     if not where:
         raise DataError(f"corpus: {name}: no file or folder is named")
-    files = inventory.take(where, READS, config.files)
+    files = inventory.build_inventory(where, READS, config.files)
     files.require_training(where)
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
@@ -97,14 +97,14 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
 def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
     """The documents of a recipe that are made and not read."""
     key = {"planted": synthetic.VERSION, **config.model_dump()}
-    return _through(cache, name, {"content": key_of(key), **key}, lambda: synthetic.generate(config))
+    return _through(cache, name, {"content": settings_key(key), **key}, lambda: synthetic.generate(config))
 
 
 def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any,
              of: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
     """of: the name and part of each file."""
-    digest, folder = place(cache, name, "labels", {**key, "names": of})
-    found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
+    digest, folder = cache_location(cache, name, "labels", {**key, "names": of})
+    found = Documents.of(load_or_build_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
               "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}
     return found, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
@@ -116,7 +116,7 @@ def _role(name: str) -> str:
     return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
 
-READS = Reads("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
+READS = FileRules("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, single_data_set=True,
               suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")))
 
 

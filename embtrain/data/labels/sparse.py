@@ -27,7 +27,7 @@ from pydantic import Field
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
-from embtrain.data.storage.cache import packed, unpacked
+from embtrain.data.storage.cache import pack_lines, unpack_lines
 
 LIMIT = 2**31 - 1       # ids are int32
 CLAIMED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
@@ -189,13 +189,13 @@ class Documents:
                 "features.value": self.features.value, "labels.start": self.labels.start,
                 "labels.index": self.labels.index, "test": self.test, "valid": self.valid,
                 "shape": np.array([self.n_features, self.n_labels], np.int64),
-                "names": packed(self.names or ())}
+                "names": pack_lines(self.names or ())}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
-                   int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None, arrays["valid"])
+                   int(arrays["shape"][1]), arrays["test"], unpack_lines(arrays["names"]) or None, arrays["valid"])
 
 
 @dataclass(frozen=True)

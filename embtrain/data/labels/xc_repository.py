@@ -18,7 +18,7 @@ import numpy as np
 from embtrain.common.errors import DataError
 from embtrain.data.labels.sparse import LIMIT, LINE, NUMBER, Reading, Score, shown
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import raw
+from embtrain.data.storage.lines import read_raw_lines
 
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,12})[ \t]+(\d{1,12})\s*")
 _PAIR = rb"\d{1,10}:" + NUMBER
@@ -30,7 +30,7 @@ _log = logging.getLogger("embtrain")
 
 def lines(source: Source) -> Iterator[tuple[str, bytes]]:
     """(place, line) of a stream; DataError for a line that is too long."""
-    return ((f"{source.name}:{number}", line) for number, line in raw(source, LINE))
+    return ((f"{source.name}:{number}", line) for number, line in read_raw_lines(source, LINE))
 
 
 def is_header(head: bytes) -> bool:

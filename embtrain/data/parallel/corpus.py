@@ -31,7 +31,7 @@ from embtrain.data.parallel.files import Layout, Pair, Read
 from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.data.parallel.tokenize import Tokenizer, source_words, unmarked, words_of
-from embtrain.data.storage.cache import cached_arrays, key_of, packed, place, unpacked
+from embtrain.data.storage.cache import cache_location, load_or_build_arrays, pack_lines, settings_key, unpack_lines
 from embtrain.data.text.vocabulary import Vocabulary, choose
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -115,7 +115,7 @@ def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer
 
 def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
     """The sentences of a recipe that are made and not read."""
-    key = {"content": key_of({"grammar": synthetic.VERSION, **grammar.model_dump()})}
+    key = {"content": settings_key({"grammar": synthetic.VERSION, **grammar.model_dump()})}
     return _through(key, config, "auto", cache, name, lambda: Read(synthetic.sentences(grammar)))
 
 
@@ -124,20 +124,20 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
     """names: the name and part of each file."""
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT, **own}
-    digest, folder = place(cache, name, "parallel", {**key, "names": names})
+    digest, folder = cache_location(cache, name, "parallel", {**key, "names": names})
 
     def read() -> dict[str, np.ndarray]:
         text = pairs()
         parts = _split(text.parts, config, tokenizer)
-        facts = {"pieces": packed(text.pieces), "warnings": packed([*text.warnings, *_overlap(parts, name)])}
+        facts = {"pieces": pack_lines(text.pieces), "warnings": pack_lines([*text.warnings, *_overlap(parts, name)])}
         return {**_encoded(parts, tokenizer, config.lower), **facts}
 
-    found = cached_arrays(folder, digest, read)
-    for kind, of in zip(unpacked(found["pieces"]), ("source", "target"), strict=True):
+    found = load_or_build_arrays(folder, digest, read)
+    for kind, of in zip(unpack_lines(found["pieces"]), ("source", "target"), strict=True):
         if kind != "none":
             _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
                          "translation.pieces: none", name, of, kind)
-    for warning in unpacked(found["warnings"]):
+    for warning in unpack_lines(found["warnings"]):
         _log.warning("%s", warning)
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
@@ -194,8 +194,8 @@ def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) ->
                   for part in PARTS for pair in parts[part]]
         out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
         out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-        out[f"words{side}"] = packed(index)
-        out[f"lines{side}"] = packed(pair[side] for part in PARTS[1:] for pair in parts[part])
+        out[f"words{side}"] = pack_lines(index)
+        out[f"lines{side}"] = pack_lines(pair[side] for part in PARTS[1:] for pair in parts[part])
     return out
 
 
@@ -221,19 +221,19 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
                      f"{empty:,}")
     signs = identity["settings"]["tokenizer"] != "whitespace"
     sides = [_side(found, side, kept, first[0] - left, config, signs) for side in range(2)]
-    lines = list(zip(unpacked(found["lines0"]), unpacked(found["lines1"]), strict=True))
+    lines = list(zip(unpack_lines(found["lines0"]), unpack_lines(found["lines1"]), strict=True))
     bounds = (first[0] - left, first[1] - left)
     counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
               "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
     own = config.model_dump(include={"min_count", "max_size", "longest"})
-    identity = {**identity, "pieces": unpacked(found["pieces"]), "settings": {**identity["settings"], **own},
+    identity = {**identity, "pieces": unpack_lines(found["pieces"]), "settings": {**identity["settings"], **own},
                 "counts": counts}
     return Parallel(sides[0], sides[1], bounds, lines, left, identity)
 
 
 def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig,
           signs: bool) -> Side:
-    ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpacked(found[f"words{side}"])
+    ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpack_lines(found[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
     read = np.minimum(size, config.longest)                   # what is held out may be longer

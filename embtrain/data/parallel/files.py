@@ -20,12 +20,12 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.formats.running_text import data_verdict
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import FilesConfig, Inventory, Reads
-from embtrain.data.inventory.part_names import exact
+from embtrain.data.inventory.inventory import FileRules, FilesConfig, Inventory
+from embtrain.data.inventory.part_names import exact_part
 from embtrain.data.parallel import pieces as parallel_pieces
 from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.storage.containers import Source, without_packing
-from embtrain.data.storage.encoding import mend
+from embtrain.data.storage.encoding import encoding_hint
 
 LONGEST = 1_000_000                                         # characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
@@ -69,7 +69,7 @@ class Read:
         return lines
 
 
-def reads(layout: Layout) -> Reads:
+def reads(layout: Layout) -> FileRules:
     """Which files are parallel text: those that end in one of the languages, and tables."""
     def verdict(name: str) -> str:
         _, language, suffix = _taken_apart(name, layout)
@@ -89,15 +89,16 @@ def reads(layout: Layout) -> Reads:
         folder, _, base = inside.rpartition("/")
         stem, language, _ = _taken_apart(base, layout)
         pieces = re.findall(r"[^\W\d_]+|\d+", re.sub(r"(?i)(?<![a-z])(bpe|spm?|pieces)\d*k?(?![a-z])", "", stem))
-        words = (str(exact(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
+        words = (str(exact_part(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
         return f"{folder}/{'-'.join(words)}.{language}"
 
-    return Reads("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
+    return FileRules("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
 
 
 def take(where: list[Path], layout: Layout, config: FilesConfig) -> Inventory:
     """What each file is: by the patterns of the recipe, else by its name."""
-    return inventory.take(where, reads(layout), config, None if layout.parts is None else layout.parts.patterns())
+    return inventory.build_inventory(where, reads(layout), config,
+                                     None if layout.parts is None else layout.parts.patterns())
 
 
 def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
@@ -150,7 +151,7 @@ def _lines(source: Source) -> list[str]:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source.name}:{number}: not UTF-8; {mend(data[:4])}") from error
+        raise DataError(f"{source.name}:{number}: not UTF-8; {encoding_hint(data[:4])}") from error
     if lines[-1] == "":
         lines.pop()
     if not lines:

@@ -1,0 +1,10 @@
+"""Access to bytes on disk: archives, compressed files, lines, the cache and checksums.
+
+archives     extract zip and tar archives, with limits on size and names
+containers   read files, folders and archives as named byte streams, without extracting them
+lines        numbered lines of a stream, of bounded length
+encoding     a hint for bytes that are not UTF-8
+cache        cached arrays, verified by their hashes
+folders      the cache folder, and retries if a part of it is deleted
+checksummed  safetensors files that contain their own sha256
+"""

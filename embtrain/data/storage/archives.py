@@ -1,8 +1,8 @@
-"""Archives are taken apart within bounds: a zip or tar of a stranger can neither leave its folder nor fill the disk.
+"""Extract zip and tar archives within limits: no file outside the folder, no full disk.
 
-Refused, whether or not the entry was asked for: absolute names and '..', links, devices, names that occur twice,
-encrypted entries, more entries or more bytes than allowed, and bombs (RATIO times the archive's own size).
-The folder appears whole or not at all.
+Rejected, whether or not the entry was requested: absolute names and '..', links, devices, names that occur twice,
+encrypted entries, more entries or more bytes than allowed, and bombs (MAX_RATIO times the archive's own size).
+The folder appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from embtrain.common.files import sync_folder, temporary_folder
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
-RATIO = 200             # text packs 3 to 10 times, a bomb about 1,000 times
-HARMLESS = 16 << 20     # below this many bytes no ratio is a bomb
-LONGEST_READ = 4 << 20  # tarfile reads a header's extension at once: an extension of 1 GB must not take 1 GB
+MAX_RATIO = 200             # text is packed 3 to 10 times, a bomb about 1,000 times
+MIN_BOMB_BYTES = 16 << 20   # bytes; less than this is never taken for a bomb
+MAX_READ = 4 << 20          # bytes; tarfile reads a header's extension at once, and one of 1 GB must not allocate 1 GB
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
 
@@ -37,81 +37,83 @@ Entry = tuple[str, int, IO[bytes]]  # name, declared bytes, stream
 
 def extract(
     archive: Path,
-    into: Path,
+    target: Path,
     members: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     max_members: int = MAX_MEMBERS,
 ) -> list[Path]:
-    """Write the files of a zip or tar archive below the new folder `into`; returns their paths, sorted.
+    """Extract a zip or tar archive to the new folder `target`; return the paths of its files, sorted.
 
-    `members` are names or patterns such as 'brown/c[a-r]*'; None takes everything. Each must match a file.
-    Raises DataError where the archive is damaged, hostile or without such a member, ResourceError where the disk is.
+    members: names or patterns, as 'brown/c[a-r]*', each of which must match a file; None: all files.
+    max_bytes, max_members: limits on the extracted bytes and on the number of entries.
+    Raises DataError if the archive is damaged, hostile or lacks a member, ResourceError if `target` exists or cannot be
+    written.
     """
-    archive, into = Path(archive), Path(into)
-    if into.exists():
-        raise ResourceError(f"{into}: is there already: nothing is extracted over it")
-    allowed = min(max_bytes, max(HARMLESS, RATIO * _size(archive)))
+    archive, target = Path(archive), Path(target)
+    if target.exists():
+        raise ResourceError(f"{target}: is there already: nothing is extracted over it")
+    allowed = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * _archive_size(archive)))
     patterns = list(members) if members is not None else ["*"]
     matched: set[str] = set()
     names: list[str] = []
     total = 0
     try:
-        into.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(f".{into.name}.", into.parent) as temporary:
-            whole = temporary / "whole"
-            whole.mkdir()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(f".{target.name}.", target.parent) as temporary:
+            staging = temporary / "whole"
+            staging.mkdir()
             for name, size, stream in _entries(archive, allowed, max_members):
-                hits = [p for p in patterns if fnmatch.fnmatchcase(name, p)]
-                if not hits:
+                matching = [p for p in patterns if fnmatch.fnmatchcase(name, p)]
+                if not matching:
                     continue
-                matched.update(hits)
-                total += _write(whole / name, stream, size, allowed - total, f"{archive}: member {name!r}")
+                matched.update(matching)
+                total += _write(staging / name, stream, size, allowed - total, f"{archive}: member {name!r}")
                 names.append(name)
             missing = [p for p in patterns if p not in matched]
             if missing:
                 raise DataError(f"{archive}: has no member {missing[0]!r}")
-            os.rename(whole, into)
-            sync_folder(into.parent)
+            os.rename(staging, target)
+            sync_folder(target.parent)
     except _DAMAGED as error:
         raise DataError(f"{archive}: damaged archive: {error or type(error).__name__}") from error
     except OSError as error:
-        raise ResourceError(f"{archive}: cannot be extracted to {into}: {error.strerror or error}") from error
-    return sorted(into / name for name in names)
+        raise ResourceError(f"{archive}: cannot be extracted to {target}: {error.strerror or error}") from error
+    return sorted(target / name for name in names)
 
 
-def _size(archive: Path) -> int:
+def _archive_size(archive: Path) -> int:
     try:
         return archive.stat().st_size
     except OSError as error:
         raise DataError(f"{archive}: cannot be read: {error.strerror}") from error
 
 
-def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, what: str) -> int:
-    """Copy one member; a stream longer or shorter than declared is damage."""
+def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, label: str) -> int:
+    """Copy one member to `path`; raise DataError if its length differs from the declared one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with open(path, "xb") as file:
-        while chunk := _read(stream, what):
+        while chunk := _read(stream, label):
             written += len(chunk)
             if written > allowed:
-                raise DataError(f"{what}: unpacks to more than the {allowed:,} bytes allowed")
+                raise DataError(f"{label}: unpacks to more than the {allowed:,} bytes allowed")
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     if written != declared:
-        raise DataError(f"{what}: has {written:,} bytes where the archive says {declared:,}")
+        raise DataError(f"{label}: has {written:,} bytes where the archive says {declared:,}")
     return written
 
 
-def _read(stream: IO[bytes], what: str) -> bytes:
+def _read(stream: IO[bytes], label: str) -> bytes:
     try:
         return stream.read(_CHUNK)
-    except OSError as error:  # gzip and bz2 report damage as OSError: this is no fault of the disk we write to
-        raise DataError(f"{what}: damaged archive: {error}") from error
+    except OSError as error:  # gzip and bz2 report damage as OSError; the output disk is not at fault
+        raise DataError(f"{label}: damaged archive: {error}") from error
 
 
 def _entries(archive: Path, allowed: int, max_members: int) -> Iterator[Entry]:
-    """The regular files of an archive, each checked before its stream is handed out."""
+    """Yield the regular files of an archive, each checked before its stream is yielded."""
     source = _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive, allowed)
     seen: set[PurePosixPath] = set()
     total = 0
@@ -167,7 +169,7 @@ def _tar_entries(archive: Path, allowed: int) -> Generator[Entry, None, None]:
                 if stream is None:
                     raise DataError(f"{archive}: member {info.name[:200]!r}: a link or device, only files are taken")
                 yield info.name, info.size, stream
-                file.members = []  # type: ignore[attr-defined]  # a tar of a million entries is not remembered whole
+                file.members = []  # type: ignore[attr-defined]  # else tarfile would keep a million entries in memory
 
 
 def _unpacked(archive: Path) -> Any:
@@ -180,7 +182,7 @@ def _unpacked(archive: Path) -> Any:
 
 
 class _Bounded:
-    """What tarfile needs of a file, with a bound on one read and on how far the archive may unpack."""
+    """The file interface that tarfile needs, with limits on one read and on the total number of bytes."""
 
     def __init__(self, file: Any, limit: int, archive: Path):
         self._file, self._limit, self._archive = file, limit, archive
@@ -190,8 +192,8 @@ class _Bounded:
             raise DataError(f"{self._archive}: unpacks to more than the {self._limit:,} bytes allowed: is it a bomb?")
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= LONGEST_READ:
-            raise DataError(f"{self._archive}: a header of {size:,} bytes, at most {LONGEST_READ:,} are read")
+        if not 0 <= size <= MAX_READ:
+            raise DataError(f"{self._archive}: a header of {size:,} bytes, at most {MAX_READ:,} are read")
         self._check(self._file.tell() + size)
         try:
             return self._file.read(size)
@@ -203,7 +205,7 @@ class _Bounded:
             raise DataError(f"{self._archive}: damaged archive")
         self._check(position)
         try:
-            return self._file.seek(position)  # unpacks all that lies between
+            return self._file.seek(position)  # decompresses everything up to `position`
         except OSError as error:
             raise DataError(f"{self._archive}: damaged archive: {error}") from error
 

@@ -1,9 +1,9 @@
-"""A folder of arrays that is whole or is built again: of text, or of arrays by name.
+"""Cached arrays: a folder is verified when it is opened, and rebuilt if it is damaged.
 
-ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json, and manifest.json, written last, which names
-the bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over
-128 MiB the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick. Arrays by name
-lie in arrays.safetensors.
+A cached text is ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json. manifest.json is written
+last and lists the bytes and the hash of each file. A folder whose manifest, sizes or hashes do not agree is not
+trusted. A file over 128 MiB is hashed over 1,024 evenly spaced blocks, so that opening stays quick. Named arrays are
+stored in arrays.safetensors.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import safetensors.numpy
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_atomically, write_json
 from embtrain.data.storage import npy
-from embtrain.data.storage.folders import rebuilt
+from embtrain.data.storage.folders import retry_if_deleted
 
-LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
-HASHED_WHOLE = 128 << 20
+LAYOUT = 2                  # incremented if the meaning of the files changes: older folders are then rebuilt
+MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 BLOCKS, BLOCK = 1024, 1 << 16
-_SMALL = ("sequence", "document", "counts", "part")         # arrays of a text besides its ids
+_SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
 
@@ -45,13 +45,13 @@ class Encoded:
     document: np.ndarray    # (D+1,) int64  offsets, each one of a sequence
     counts: np.ndarray      # (V,) int64
     words: list[str]        # V
-    facts: dict[str, int]   # what was counted on the way
-    told: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
-    part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, as the
-                                                                           # files say; empty: all are for training
+    facts: dict[str, int]   # counts of the reader
+    warnings: tuple[str, ...] = ()  # logged each time the text is read
+    part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, by the
+                                                                           # files; empty: all are for training
 
     def fits(self) -> bool:
-        """Whether the offsets and counts belong to the ids."""
+        """Return whether dtypes, offsets and counts are consistent with the ids."""
         n, v = len(self.ids), len(self.words)
         return (self.ids.dtype == np.int32 and len(self.counts) == v
                 and self.part.dtype == np.int8 and len(self.part) in (0, len(self.document) - 1)
@@ -60,7 +60,7 @@ class Encoded:
 
 
 class AppendableArray:
-    """An int32 array of unknown length: in memory, or in an .npy file whose header is put right at the end."""
+    """An int32 array of unknown length, in memory or in an .npy file whose header is corrected at the end."""
 
     def __init__(self, file: IO[bytes] | None = None):
         self.n = 0
@@ -69,6 +69,7 @@ class AppendableArray:
             self._header(file)
 
     def append(self, ids: np.ndarray) -> None:
+        """Append ids, (n,) int32."""
         self.n += len(ids)
         if self._file is None:
             self._parts.append(ids)
@@ -76,7 +77,7 @@ class AppendableArray:
             self._file.write(np.ascontiguousarray(ids, dtype=np.int32).data)
 
     def clear(self) -> None:
-        """Nothing was appended."""
+        """Remove everything that was appended."""
         self.n = 0
         self._parts.clear()
         if self._file is not None:
@@ -85,91 +86,98 @@ class AppendableArray:
             self._header(self._file)
 
     def finish(self) -> None:
+        """Write the final length into the header of the file."""
         if self._file is not None:
             self._file.seek(0)
             self._header(self._file)
 
     def array(self) -> np.ndarray:
-        """What was appended; of a file nothing, for it is mapped once it is whole."""
+        """Return the appended ids, (n,) int32; empty for a file, which is memory-mapped later."""
         return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int32)
 
     def _header(self, file: IO[bytes]) -> None:
-        # numpy leaves room for the first axis to grow, so both headers have the same length.
+        # numpy reserves space for the first axis to grow, so both headers have the same length.
         np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (self.n,)})
 
 
-def place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
-    """The key of what some settings make of a corpus, and its folder; the folder is None where nothing is cached."""
-    key, label = key_of(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+def cache_location(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
+    """Return the key of some settings of a corpus, and its folder; None without a cache."""
+    key, label = settings_key(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
     return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
 
 
-def key_of(settings: dict[str, Any]) -> str:
+def settings_key(settings: dict[str, Any]) -> str:
+    """Return the sha256 of some settings, as 64 hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def cached(folder: Path | None, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
-    """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
+def load_or_build(folder: Path | None, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
+    """Load an encoded text from the cache, or build it and write it there.
+
+    folder: None keeps the text in memory. key: of the settings; a folder with another key is rebuilt. build: appends
+    the ids to the array it receives and returns the rest. Raises ResourceError if the folder cannot be used.
+    """
     if folder is None:
         return build(AppendableArray())
     if (folder / _MANIFEST).exists():
-        found = _open(folder, key)
-        if found is not None:
-            return found
-        _forget(folder)
-    return rebuilt(lambda: _built(folder, key, build), folder)
+        encoded = _open(folder, key)
+        if encoded is not None:
+            return encoded
+        _discard(folder)
+    return retry_if_deleted(lambda: _build_folder(folder, key, build), folder)
 
 
-def _built(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
+def _build_folder(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
     with write_atomically(folder / "ids.npy") as file:
         out = AppendableArray(file)
-        made = build(out)
+        encoded = build(out)
         out.finish()
     for name in _SMALL:
         with write_atomically(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
+            np.lib.format.write_array(file, getattr(encoded, name))
     with write_atomically(folder / _WORDS) as file:
-        file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
-    write_json(folder / _FACTS, {**made.facts, "told": made.told})
-    _write_manifest(folder, key, _names())
-    found = _open(folder, key, hashed=False)  # they were hashed a moment ago
-    if found is None:
-        (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted meanwhile
+        file.write("\n".join(encoded.words).encode("utf-8", "surrogatepass"))
+    write_json(folder / _FACTS, {**encoded.facts, "told": encoded.warnings})
+    _write_manifest(folder, key, _file_names())
+    reread = _open(folder, key, hashed=False)  # hashed a moment ago
+    if reread is None:
+        (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted in the meantime
         raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
-    return found
+    return reread
 
 
-def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays that `build` makes: from the folder where they lie there whole, else built and written."""
+def load_or_build_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]
+                         ) -> dict[str, np.ndarray]:
+    """Load named arrays from the cache, or build them and write them there. As `load_or_build`."""
     if folder is None:
         return build()
     if (folder / _MANIFEST).exists():
-        if _whole(folder, key, [_ARRAYS], hashed=True):
-            with contextlib.suppress(OSError, safetensors.SafetensorError):  # else it was taken away meanwhile
+        if _is_intact(folder, key, [_ARRAYS], hashed=True):
+            with contextlib.suppress(OSError, safetensors.SafetensorError):  # it may have been deleted since
                 return safetensors.numpy.load_file(folder / _ARRAYS)
-        _forget(folder)
-    made = build()
+        _discard(folder)
+    arrays = build()
 
     def write() -> None:
         with write_atomically(folder / _ARRAYS) as file:
-            file.write(safetensors.numpy.save(made))
+            file.write(safetensors.numpy.save(arrays))
         _write_manifest(folder, key, [_ARRAYS])
 
-    rebuilt(write, folder)
-    return made
+    retry_if_deleted(write, folder)
+    return arrays
 
 
-def packed(lines: Iterable[str]) -> np.ndarray:
-    """Lines as an array, UTF-8 with an end after each: (bytes,) uint8."""
+def pack_lines(lines: Iterable[str]) -> np.ndarray:
+    """Join lines, each ended by a line feed, into an array of UTF-8: (bytes,) uint8."""
     return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
 
 
-def unpacked(found: np.ndarray) -> list[str]:
-    """The lines of such an array."""
-    return found.tobytes().decode().split("\n")[:-1]
+def unpack_lines(array: np.ndarray) -> list[str]:
+    """Return the lines of an array from `pack_lines`."""
+    return array.tobytes().decode().split("\n")[:-1]
 
 
-def _forget(folder: Path) -> None:
+def _discard(folder: Path) -> None:
     _log.warning("%s: what is cached there is damaged; it is built again", folder)
     with contextlib.suppress(FileNotFoundError):
         (folder / _MANIFEST).unlink()
@@ -180,49 +188,49 @@ def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
     write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
 
 
-def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
-    """Whether the files are those that the manifest lists."""
+def _is_intact(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
+    """Return whether the files have the sizes, and if `hashed` the hashes, of the manifest."""
     try:
         manifest: Any = read_json(folder / _MANIFEST, 1 << 20)
-        listed = manifest["files"]
+        expected = manifest["files"]
         return (manifest["layout"] == LAYOUT and manifest["key"] == key
-                and all((folder / name).stat().st_size == listed[name]["bytes"] for name in names)
-                and not (hashed and any(_digest(folder / name) != listed[name]["sha256"] for name in names)))
-    except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest can raise
+                and all((folder / name).stat().st_size == expected[name]["bytes"] for name in names)
+                and not (hashed and any(_digest(folder / name) != expected[name]["sha256"] for name in names)))
+    except (OSError, ValueError, KeyError, TypeError):  # errors of a damaged manifest
         return False
 
 
-def _names() -> list[str]:
+def _file_names() -> list[str]:
     return ["ids.npy", *(f"{name}.npy" for name in _SMALL), _WORDS, _FACTS]
 
 
 def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
-    """The folder's content; None where anything about it is wrong."""
-    if not _whole(folder, key, _names(), hashed):
+    """Return the folder's content; None if anything about it is wrong."""
+    if not _is_intact(folder, key, _file_names(), hashed):
         return None
     try:
         ids = npy.load(folder / "ids.npy", "r")
         sequence, document, counts, part = (npy.load(folder / f"{name}.npy") for name in _SMALL)
         facts = read_json(folder / _FACTS)
-        told = tuple(str(line) for line in facts.pop("told", ()))
+        warnings = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # errors of a damaged array
         return None
-    found = Encoded(ids, sequence, document, counts, words, facts, told, part)
-    return found if found.fits() else None
+    encoded = Encoded(ids, sequence, document, counts, words, facts, warnings, part)
+    return encoded if encoded.fits() else None
 
 
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= HASHED_WHOLE:
+        if size <= MAX_FULL_HASH:
             return hashlib.file_digest(file, "sha256").hexdigest()
         digest = hashlib.sha256()
-        for block in _spread(size):
+        for block in _block_offsets(size):
             file.seek(block)
             digest.update(file.read(BLOCK))
         return digest.hexdigest()
 
 
-def _spread(size: int) -> Iterator[int]:
+def _block_offsets(size: int) -> Iterator[int]:
     return (i * (size - BLOCK) // (BLOCKS - 1) for i in range(BLOCKS))

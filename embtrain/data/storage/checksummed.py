@@ -1,8 +1,8 @@
-"""Arrays in a safetensors file that holds its own sha256, so that no flipped bit is taken for a number.
+"""Safetensors files that contain their own sha256, so that a flipped bit is detected.
 
     sha256 = SHA-256 of, for each array in the order of the names: name, dtype, shape, bytes        (in the metadata)
 
-A file without one is not ours to judge: other programs write safetensors too.
+A file without one is not checked: other programs write safetensors too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 
-SEAL = "sha256"
-PIECE = 1 << 22  # bytes copied at once
-NAMES = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # as the format calls them
+CHECKSUM_KEY = "sha256"
+CHUNK = 1 << 22  # bytes copied at once
+NAMES = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # names of the format
 
 
-def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
-    """The file's bytes, one array at a time: what the library would write, which wants them all in memory, twice.
+def file_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
+    """Yield the bytes of a safetensors file of `arrays`, in chunks of about CHUNK bytes.
 
-    The format is a little-endian u64, that many bytes of JSON, and the arrays' bytes.
+    The result is the file that the library would write, which needs all arrays in memory twice. The format is a
+    little-endian u64, that many bytes of JSON, and the bytes of the arrays.
     """
-    # The widest first, as the library does: each array then starts at a multiple of its element's size.
+    # The widest dtype first, as in the library: each array then starts at a multiple of its element size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header: dict[str, Any] = {"__metadata__": {SEAL: _digest(arrays)}}
+    header: dict[str, Any] = {"__metadata__": {CHECKSUM_KEY: _digest(arrays)}}
     end = 0
     for name in order:
         start, end = end, end + arrays[name].nbytes
@@ -44,9 +45,9 @@ def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
 
 
 def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, np.ndarray]) -> None:
-    """DataError where the arrays are not those that were packed."""
-    said = (metadata or {}).get(SEAL)
-    if said is not None and said != _digest(arrays):
+    """Raise DataError if the arrays do not have the sha256 of `metadata`; do nothing if it has none."""
+    stored = (metadata or {}).get(CHECKSUM_KEY)
+    if stored is not None and stored != _digest(arrays):
         raise DataError(f"{path}: damaged: its numbers do not have the sha256 that it was written with")
 
 
@@ -54,13 +55,13 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        for some in _bytes(array):
-            digest.update(some)
+        for chunk in _bytes(array):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
 def _bytes(array: np.ndarray) -> Iterator[memoryview]:
-    """Some rows at a time: a table of padded rows is never copied whole."""
-    step = max(1, PIECE // max(1, array[:1].nbytes))
+    """Yield a few rows at a time, so that a table of padded rows is never copied as a whole."""
+    step = max(1, CHUNK // max(1, array[:1].nbytes))
     for start in range(0, len(array), step):
         yield np.ascontiguousarray(array[start:start + step]).reshape(-1).view(np.uint8).data

@@ -1,7 +1,7 @@
-"""Files, folders, gz/bz2/xz, tar and zip -> named byte streams. Nothing is ever extracted to disk.
+"""Read files, folders, gz/bz2/xz, tar and zip as named byte streams, without extracting to disk.
 
-What a file is, its first bytes say; its name is not trusted. Every stream is bounded: one file on disk may unpack to
-at most max(256 MiB, 200 times its size); prose packs about 3 times, and 200 only a decompression bomb.
+The type of a file is decided by its first bytes, not by its name. Every stream is bounded: one file on disk may unpack
+to at most max(256 MiB, 200 times its size). Prose is packed about 3 times; only a decompression bomb reaches 200.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from embtrain.common.errors import DataError, ResourceError
 MAX_RATIO = 200
 FREE_BYTES = 256 << 20
 BUFFER = 1 << 16
-# The last four: a zip whose method is unknown, one with a password, one whose names or fields make no sense.
+# The last four: a zip with an unknown method, one with a password, one with invalid names or fields.
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
             NotImplementedError, RuntimeError, ValueError, struct.error)
 PACKED = (".gz", ".bz2", ".xz")
-UNREAD = {".zst": "zstd -d", ".lz4": "lz4 -d", ".7z": "7z x", ".rar": "unrar x", ".lzma": "unlzma", ".z": "uncompress"}
-_FOREIGN = {b"\x28\xb5\x2f\xfd": ".zst", b"\x04\x22\x4d\x18": ".lz4", b"7z\xbc\xaf": ".7z", b"Rar!": ".rar"}
+UNSUPPORTED = {".zst": "zstd -d", ".lz4": "lz4 -d", ".7z": "7z x", ".rar": "unrar x", ".lzma": "unlzma",
+               ".z": "uncompress"}
+_UNSUPPORTED_MAGIC = {b"\x28\xb5\x2f\xfd": ".zst", b"\x04\x22\x4d\x18": ".lz4", b"7z\xbc\xaf": ".7z", b"Rar!": ".rar"}
 _GZIP, _XZ, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", (b"1AY&SY", b"\x17rE8P\x90")  # a block, or the end of an empty file
 ARCHIVES = (".tar", ".tgz", ".zip")
 TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
@@ -41,31 +42,32 @@ TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of text and where it came from."""
+    """One byte stream and its origin."""
 
     name: str                 # path, or path:member
     stream: io.BufferedReader[Any]
     size: int                 # bytes of the file on disk that holds it
 
 
-def base(name: str) -> str:
-    """The file's own name in that of a Source, or of a member."""
+def base_name(name: str) -> str:
+    """Return the file name in the name of a Source, or of a member."""
     return name.rpartition(":")[2].rpartition("/")[2]
 
 
 def without_packing(name: str) -> str:
-    """A name without the .gz, .bz2 or .xz at its end."""
+    """Return a name without .gz, .bz2 or .xz at its end."""
     suffix = next((packed for packed in PACKED if name.lower().endswith(packed)), "")
     return name[:len(name) - len(suffix)]
 
 
 class _Budget:
-    """How much one file on disk may still unpack to."""
+    """The number of bytes that one file on disk may still unpack to."""
 
     def __init__(self, path: Path, size: int):
         self.path, self.limit, self.taken = path, max(FREE_BYTES, MAX_RATIO * size), 0
 
     def take(self, n: int) -> None:
+        """Use n bytes of the budget; DataError if it is exceeded."""
         self.taken += n
         if self.taken > self.limit:
             raise DataError(f"{self.path}: unpacks to more than {self.limit:,} bytes, over {MAX_RATIO} times its size: "
@@ -73,7 +75,7 @@ class _Budget:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that stops at its budget and tells every kind of damage as one DataError."""
+    """A stream that stops at its budget and raises every kind of damage as one DataError."""
 
     def __init__(self, inner: IO[bytes], name: str, budget: _Budget):
         self._inner, self._name, self._budget = inner, name, budget
@@ -82,7 +84,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        with _reading(self._name):
+        with _damage_as_data_error(self._name):
             data = self._inner.read(len(buffer))
         self._budget.take(len(data))
         buffer[:len(data)] = data
@@ -90,7 +92,7 @@ class _Bounded(io.RawIOBase):
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """tarfile takes a damaged header in mid-archive for the end; here it is an error."""
+    """Raise an error for a damaged header within an archive, which tarfile would take for its end."""
 
     @classmethod
     def fromtarfile(cls, tar: tarfile.TarFile) -> tarfile.TarInfo:  # type: ignore[override]
@@ -101,7 +103,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 @contextlib.contextmanager
-def _reading(name: str | Path) -> Iterator[None]:
+def _damage_as_data_error(name: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -112,64 +114,66 @@ def _reading(name: str | Path) -> Iterator[None]:
         raise DataError(f"{name}: damaged, cut short or of an unknown kind ({error}); fetch it again") from error
 
 
-def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> list[tuple[str, Path]]:
-    """The regular files of `where`, each with its name: a folder's sorted by relative path, without hidden ones and
-    those of runs.
+def files(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> list[tuple[str, Path]]:
+    """List the regular files of `where` as (name, path), without hidden files and folders of runs.
 
-    of: what is wanted, for the error that says that a folder holds none.
+    A folder's files are sorted by their relative path, which is their name. accepts: of a base name in lower case
+    without packing, whether to list it; archives are always listed. description: of the files, for the error of an
+    empty folder. Raises DataError for a missing path, a folder without files, or a broken link.
     """
-    found: list[tuple[str, Path]] = []
+    named: list[tuple[str, Path]] = []
     for path in where:
-        with _reading(path):
+        with _damage_as_data_error(path):
             mode = path.stat().st_mode
         if stat.S_ISREG(mode):
-            found.append((path.name, path))
+            named.append((path.name, path))
             continue
         if not stat.S_ISDIR(mode):
             raise DataError(f"{path}: neither a file nor a folder")
-        inside: list[tuple[str, Path]] = []
-        for folder, below, names in os.walk(path, onerror=_unread):
-            below[:] = [name for name in below if not name.startswith(".") and not _is_run(Path(folder, name))]
-            for name in names:
+        in_folder: list[tuple[str, Path]] = []
+        for folder, subfolders, file_names in os.walk(path, onerror=_raise_unreadable):
+            subfolders[:] = [name for name in subfolders
+                             if not name.startswith(".") and not _is_run(Path(folder, name))]
+            for name in file_names:
                 file = Path(folder, name)
-                if name.startswith(".") or not (is_archive(name) or wanted(without_packing(name.lower()))):
+                if name.startswith(".") or not (is_archive(name) or accepts(without_packing(name.lower()))):
                     continue
                 if file.is_symlink() and not file.exists():
                     raise DataError(f"{file}: a link to nothing; take it away, or bring back what it names")
                 if file.is_file():
-                    inside.append((file.relative_to(path).as_posix(), file))
-        if not inside:
-            raise DataError(f"{path}: the folder holds no {of}")
-        found += sorted(inside)
-    return found
+                    in_folder.append((file.relative_to(path).as_posix(), file))
+        if not in_folder:
+            raise DataError(f"{path}: the folder holds no {description}")
+        named += sorted(in_folder)
+    return named
 
 
-def _unread(error: OSError) -> None:
-    """A folder that cannot be looked into is no empty one."""
-    with _reading(error.filename):
+def _raise_unreadable(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed; os.walk would treat it as empty."""
+    with _damage_as_data_error(error.filename):
         raise error
 
 
 def _is_run(folder: Path) -> bool:
-    """Runs are often kept beside the data that they learn from; what they write is none."""
+    """Return whether a folder is a run: runs are often stored next to their data, and are not data."""
     return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file's name is one of a tar or zip archive, packed or not."""
+    """Return whether a name is that of a tar or zip archive, packed or not."""
     return without_packing(name).lower().endswith(ARCHIVES)
 
 
-def fingerprint(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> str:
-    """sha256 of the content: of the file itself, or of the list of names and hashes where there are several."""
-    return digest(files(where, wanted, of))
+def fingerprint(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> str:
+    """Return the sha256 of one file, or of the list of names and hashes of several."""
+    return digest(files(where, accepts, description))
 
 
 def digest(named: list[tuple[str, Path]]) -> str:
-    """sha256 of some files, as `fingerprint` has it; names as `files` gives them."""
+    """Return the sha256 of files as in `fingerprint`; named: (name, path) as from `files`."""
     parts = []
     for name, path in named:
-        with _reading(path), path.open("rb") as file:
+        with _damage_as_data_error(path), path.open("rb") as file:
             parts.append((name, hashlib.file_digest(file, "sha256").hexdigest()))
     if len(parts) == 1:
         return parts[0][1]
@@ -177,39 +181,43 @@ def digest(named: list[tuple[str, Path]]) -> str:
                           ).hexdigest()
 
 
-def names(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> list[str]:
-    """What the files are called, for what is made of a file by its name: the content of a single one says it not."""
-    return [name for name, _ in files(where, wanted, of)]
+def file_names(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> list[str]:
+    """List the names of the files, which the content of a single file does not determine."""
+    return [name for name, _ in files(where, accepts, description)]
 
 
-def sources(where: list[Path], wanted: Callable[[str], bool]) -> Iterator[Source]:
-    """Every stream of text in `where`, in a fixed order; of an archive, the members whose name is `wanted`.
+def sources(where: list[Path], accepts: Callable[[str], bool]) -> Iterator[Source]:
+    """Yield every stream in `where` in a fixed order; of an archive, the members that `accepts` selects.
 
-    A stream is read before the next is asked for.
+    A stream must be read before the next one is requested. Raises as `files`, and DataError for damaged files.
     """
-    for _, path in files(where, wanted):
-        yield from opened(path, lambda name: is_file_name(name) and wanted(base(name)))
+    for _, path in files(where, accepts):
+        yield from open_streams(path, lambda name: is_file_name(name) and accepts(base_name(name)))
 
 
-def opened(path: Path, wanted: Callable[[str], bool]) -> Iterator[Source]:
-    """The stream of a file on disk, or those of its members whose names are `wanted`."""
+def open_streams(path: Path, accepts: Callable[[str], bool]) -> Iterator[Source]:
+    """Yield the stream of a file on disk, or those of its members whose names `accepts` selects.
+
+    Raises DataError if the file is damaged, packed twice, or packed in a form that is not supported.
+    """
     with contextlib.ExitStack() as stack:
-        with _reading(path):
+        with _damage_as_data_error(path):
             file = stack.enter_context(path.open("rb"))
             size = os.fstat(file.fileno()).st_size
             head = file.read(10)
             file.seek(0)
         budget = _Budget(path, size)
         if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-            yield from _zip_members(path, file, size, wanted)
+            yield from _zip_members(path, file, size, accepts)
             return
-        if foreign := _FOREIGN.get(head[:4]):
-            raise DataError(f"{path}: is packed in a form that is not read; unpack it first: {UNREAD[foreign]} {path}")
+        if foreign := _UNSUPPORTED_MAGIC.get(head[:4]):
+            raise DataError(f"{path}: is packed in a form that is not read; unpack it first: "
+                            f"{UNSUPPORTED[foreign]} {path}")
         stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
         if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
             raise DataError(f"{path}: is packed twice; unpack it once")
         if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
-            yield from _tar_members(path, stream, size, wanted)
+            yield from _tar_members(path, stream, size, accepts)
         else:
             yield Source(str(path), stream, size)
 
@@ -222,7 +230,7 @@ def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
 
 
 def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
-    """A member of an archive, unpacked if it is packed once more, within the budget of the whole file on disk."""
+    """Open a member of an archive, unpacked if it is itself packed, within the budget of the file on disk."""
     stream = io.BufferedReader(_Bounded(text, name, budget), BUFFER)
     if _is_packed(head := stream.peek(10)[:10]):
         stream = io.BufferedReader(_Bounded(_unpacked(stream, head), name, budget), BUFFER)
@@ -235,40 +243,40 @@ def _is_packed(head: bytes) -> bool:
     return head[:2] == _GZIP or head[:6] == _XZ or (head[:3] == b"BZh" and head[4:10] in _BZIP2)
 
 
-def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, wanted: Callable[[str], bool]
+def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, accepts: Callable[[str], bool]
                  ) -> Iterator[Source]:
-    budget = _Budget(path, size)  # of its own: a sparse member is larger than the stream it came from
-    with _reading(path):
+    budget = _Budget(path, size)  # a separate one: a sparse member is larger than its stream
+    with _damage_as_data_error(path):
         archive: Any = tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo)
     with archive:
         while True:
-            with _reading(path):
+            with _damage_as_data_error(path):
                 member = archive.next()
                 if member is None:
                     return
-                archive.members = []  # a stream is never searched: a million members need no memory
-                text = archive.extractfile(member) if member.isreg() and wanted(member.name) else None
+                archive.members = []  # a stream is never searched; a million members would fill the memory
+                text = archive.extractfile(member) if member.isreg() and accepts(member.name) else None
             if text is not None:
                 name = f"{path}:{member.name}"
                 yield _member(text, name, budget, size)
 
 
-def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str], bool]) -> Iterator[Source]:
-    budget = _Budget(path, size)  # one for all members: overlapping members would each pass alone
-    with _reading(path):
+def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str], bool]) -> Iterator[Source]:
+    budget = _Budget(path, size)  # one for all members: each of several overlapping members would pass by itself
+    with _damage_as_data_error(path):
         archive = zipfile.ZipFile(file)
     with archive:
         if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
             raise DataError(f"{path}: a document of a word processor, or a book; save it as plain text")
         for member in archive.infolist():
-            if not wanted(member.filename):
+            if not accepts(member.filename):
                 continue
             name = f"{path}:{member.filename}"
-            with _reading(name):
+            with _damage_as_data_error(name):
                 text = archive.open(member)
             yield _member(text, name, budget, size)
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a member may hold data: a folder's name ends in a slash, and a hidden file's begins with a point."""
-    return not name.endswith("/") and not base(name).startswith(".")
+    """Return whether a member may hold data: it is neither a folder nor a hidden file."""
+    return not name.endswith("/") and not base_name(name).startswith(".")

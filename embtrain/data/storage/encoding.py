@@ -1,16 +1,16 @@
-"""What to say of bytes that are no UTF-8: which encoding they are probably in, and what mends them."""
+"""A hint for bytes that are not UTF-8: their likely encoding, and the command that converts them."""
 
 from __future__ import annotations
 
 import codecs
 
-WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def mend(head: bytes) -> str:
-    """The end of an error line. head: the first bytes of a file, or a line of it.
+def encoding_hint(head: bytes) -> str:
+    """Return the end of an error line. head: the first bytes of a file, or a line of it.
 
-    Spreadsheets and editors of Windows write UTF-16 where they say Unicode, and Windows-1252 where they say nothing.
+    Spreadsheets and editors of Windows write UTF-16 as "Unicode", and Windows-1252 if no encoding is chosen.
     """
-    wide = head.startswith(WIDE) or b"\0" in head
+    wide = head.startswith(UTF16_MARKS) or b"\0" in head
     return f"convert it to UTF-8, such as by: iconv -f {'UTF-16' if wide else 'WINDOWS-1252'} -t UTF-8"

@@ -1,7 +1,7 @@
-"""Folders that the user names in the environment, and the cache folder if none is named.
+"""The cache folder and other folders that the user sets in the environment.
 
 EMBTRAIN_CACHE  the cache folder, else ~/.cache/embtrain. Without a home folder, as in a container with a user id that
-                has no name, it is embtrain-UID in the temporary folder, of that user and closed to others
+                has no name, it is embtrain-UID in the temporary folder, owned by that user and closed to others
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TypeVar
 from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
 
 T = TypeVar("T")
-TRIES = 3
+MAX_TRIES = 3
 
 _log = logging.getLogger("embtrain")
 
 
 def user_path(text: str, key: str) -> Path:
-    """The path with `~` and `~user` expanded; UsageError that names the key if there is no such user or home."""
+    """Expand `~` and `~user`; raise UsageError that names the key if there is no home folder for it."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -32,7 +32,10 @@ def user_path(text: str, key: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """The cache folder, which need not exist."""
+    """Return the cache folder, which need not exist.
+
+    Raises UsageError for an EMBTRAIN_CACHE without a home folder, ResourceError if the fallback is not safe.
+    """
     if named := os.environ.get("EMBTRAIN_CACHE"):
         return user_path(named, "EMBTRAIN_CACHE")
     try:
@@ -41,45 +44,47 @@ def cache_folder() -> Path:
         return _temporary(Path(tempfile.gettempdir()) / f"embtrain-{os.getuid()}")
 
 
-def rebuilt(work: Callable[[], T], folder: Path) -> T:
-    """Do some work again if the folder, of the cache, or a part of it is deleted meanwhile; ResourceError if that
-    happens TRIES times."""
-    for left in reversed(range(TRIES)):
+def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:
+    """Run `work`, and run it again if `folder` of the cache or a part of it is deleted in the meantime.
+
+    Raises ResourceError if that happens MAX_TRIES times.
+    """
+    for tries_left in reversed(range(MAX_TRIES)):
         try:
             return work()
         except (OSError, EmbtrainError) as error:
-            if (gone := deleted(error, folder)) is None:
+            if (missing := deleted_path(error, folder)) is None:
                 raise
-            if left == 0 and isinstance(error, EmbtrainError):
-                raise                                        # it may be a folder in which nothing can be made
-            if left == 0:
-                raise ResourceError(f"{gone}: was deleted {TRIES} times while it was in use; leave the cache as it is "
-                                    "while embtrain runs") from error
+            if tries_left == 0 and isinstance(error, EmbtrainError):
+                raise                                        # perhaps nothing can be created in the folder
+            if tries_left == 0:
+                raise ResourceError(f"{missing}: was deleted {MAX_TRIES} times while it was in use; leave the cache as "
+                                    "it is while embtrain runs") from error
             _log.warning("%s: was deleted while it was in use; it is built again", folder)
     raise AssertionError("the last try returns or raises")
 
 
-def deleted(error: BaseException, folder: Path) -> Path | None:
-    """The path in or above the folder whose absence caused the error."""
-    at: BaseException | None = error
-    while at is not None:
-        if isinstance(at, FileNotFoundError) and isinstance(at.filename, str | os.PathLike):
-            path = Path(at.filename)
+def deleted_path(error: BaseException, folder: Path) -> Path | None:
+    """Return the path in or above the folder whose absence caused the error; None if that is not the cause."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, FileNotFoundError) and isinstance(cause.filename, str | os.PathLike):
+            path = Path(cause.filename)
             if path.is_relative_to(folder) or folder.is_relative_to(path):
                 return path
-        at = at.__cause__
+        cause = cause.__cause__
     return None
 
 
 @cache
 def _temporary(folder: Path) -> Path:
-    """A cache that other users of a shared temporary folder can neither write nor replace."""
+    """Create a cache that other users of a shared temporary folder can neither write nor replace."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be the cache: {error.strerror}; set EMBTRAIN_CACHE") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise ResourceError(f"{folder}: is not a folder that only this user can write; set EMBTRAIN_CACHE to another")
     _log.warning("there is no home folder (HOME is not set, and user %d has none): the cache is %s; set EMBTRAIN_CACHE "
                  "to keep it", os.getuid(), folder)

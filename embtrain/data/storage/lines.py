@@ -1,4 +1,4 @@
-"""Lines of a stream with their numbers, none of them without end."""
+"""Numbered lines of a stream, each of bounded length."""
 
 from __future__ import annotations
 
@@ -12,51 +12,56 @@ from embtrain.data.storage.containers import Source
 MAX_LINE = 1 << 20  # bytes
 
 
-def raw(source: Source, most: int = MAX_LINE, what: str = "") -> Iterator[tuple[int, bytes]]:
-    """(number, line) of what was opened. DataError where a line is longer than `most` bytes: no more of it is held.
-    what: what the reader then asks or says."""
+def read_raw_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "") -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) of a stream, numbered from 1.
+
+    Raises DataError for a line of more than `max_bytes` bytes, without reading the rest of it. hint: the end of that
+    error.
+    """
     read: Callable[[int], bytes] = source.stream.readline
     number = 0
-    while line := read(most + 1):
+    while line := read(max_bytes + 1):
         number += 1
-        if len(line) > most:
-            raise DataError(f"{source.name}:{number}: is longer than {most:,} bytes{what and f': {what}'}")
+        if len(line) > max_bytes:
+            raise DataError(f"{source.name}:{number}: is longer than {max_bytes:,} bytes{hint and f': {hint}'}")
         yield number, line
 
 
-def texts(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
-    """(number, line without its end); DataError where it is not UTF-8 as well."""
-    for number, line in raw(source, most, what):
+def read_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "is it text?") -> Iterator[tuple[int, str]]:
+    """Yield (number, line without its end), decoded; DataError also if a line is not UTF-8."""
+    for number, line in read_raw_lines(source, max_bytes, hint):
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             where = f"{source.name}:{number}: byte {error.start + 1}"
-            raise DataError(f"{where} is not UTF-8; {encoding.mend(line)}") from error
+            raise DataError(f"{where} is not UTF-8; {encoding.encoding_hint(line)}") from error
 
 
-def numbered(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
-    """As `texts`, without blank lines."""
-    return ((number, text) for number, text in texts(source, most, what) if text.strip())
+def read_nonblank_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "is it text?"
+                        ) -> Iterator[tuple[int, str]]:
+    """Yield the lines of `read_lines` that are not blank."""
+    return ((number, text) for number, text in read_lines(source, max_bytes, hint) if text.strip())
 
 
 def is_comment(line: str) -> bool:
-    """Whether a line is a comment: `#` or `%`, once or more, and then a blank or the end. `#name` is data."""
+    """Return whether a line is a comment: one or more `#` or `%`, then a blank or the end. `#name` is data."""
     mark = line.split(maxsplit=1)[:1]
     return bool(mark) and (not mark[0].strip("#") or not mark[0].strip("%"))
 
 
 @dataclass
 class Comments:
-    """Count of the comment lines that a reader leaves out, and the place of the first."""
+    """Number of comment lines that a reader skipped, and the place of the first."""
 
     n: int = 0
     first: str = ""
 
     def add(self, source: Source, number: int) -> None:
+        """Count the comment at line `number` of `source`."""
         self.n, self.first = self.n + 1, self.first or f"{source.name}:{number}"
 
-    def told(self) -> tuple[str, ...]:
-        """The warning, or nothing where no line was left out."""
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warning; empty if no line was skipped."""
         if not self.n:
             return ()
         lines = "1 line begins" if self.n == 1 else f"{self.n:,} lines begin"

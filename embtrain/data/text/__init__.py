@@ -1,0 +1,17 @@
+"""Running text: from files to ids, held-out parts, and training batches.
+
+corpus          read text into ids, arrange its parts, and split them
+readers         documents of plain text, TEI, wiki dumps, JSON lines and tagged text
+tokenize        tokenizers, and one pass over the text in Python
+scan            the same pass through the compiled core
+words           words of prose
+subwords        join subwords into words
+vocabulary      the words with an id
+holdout         choose held-out documents
+windows         skip-gram windows
+streams         streams of a language model
+census          count the letters and digits that a tokenizer drops
+remarks         warnings about a reading
+spelling        look up words in other spellings
+stored_corpus   the corpus arrays in a run folder
+"""

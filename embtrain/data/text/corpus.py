@@ -1,8 +1,8 @@
-"""Bytes -> ids, and which documents are held out.
+"""Read text into ids, and arrange its train, valid and test parts.
 
-Two steps, each cached in a folder named after the sha256 of the content and of the settings that matter to it:
-read (every word gets an id) and arrange (documents parted, rare words dropped; ids lie in the order train, valid, test,
-so that each part is a view). Another min_count or split thus needs no second reading.
+Two steps, each cached in a folder named after the sha256 of the content and of the settings it depends on: read (every
+word gets an id) and arrange (documents are split, rare words dropped). Arranged ids are ordered train, valid, test, so
+that each part is a view. Another min_count or split needs no second reading.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from pydantic import Field, model_validator
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.containers import TEXT
 from embtrain.data.text import holdout, readers, remarks
-from embtrain.data.text.holdout import PartsConfig, held_out, slices
-from embtrain.data.text.readers import Document, Manner, Reader, Tally, documents
-from embtrain.data.text.scan import Unserved, scan
-from embtrain.data.text.tokenize import Split, Tokenizer, encode, tokeniser
+from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
+from embtrain.data.text.readers import Reader, ReadOptions, Tally, TextDocument, documents
+from embtrain.data.text.scan import NeedsPythonReader, scan
+from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
 from embtrain.data.text.vocabulary import Vocabulary, choose
 from embtrain.kernels.core.library import core
 from embtrain.kernels.text import scan as kernel
 
-RULES = 2           # raised when readers or tokenizers change: cached readings under older rules are not used
+RULES = 2           # incremented if readers or tokenizers change: older cached readings are not used
 _log = logging.getLogger("embtrain")
 
 
 class ReadingConfig(PartsConfig):
-    """How text becomes words, whatever is learnt from it."""
+    """Settings of reading and tokenizing text, for all tasks on text."""
 
     lower: bool = Field(True, description="fold the text to lower case")
     token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
@@ -49,7 +49,7 @@ class ReadingConfig(PartsConfig):
     sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
     format: Reader = Field("auto", description="format of your own files; auto: judged by their first bytes")
     field: str = Field("text", min_length=1, description="field of each object that holds its text (format jsonl)")
-    section: ClassVar[str] = "text"  # of the settings, for errors
+    section: ClassVar[str] = "text"  # section of the settings, for errors
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
@@ -61,7 +61,7 @@ class ReadingConfig(PartsConfig):
 
 
 class WindowsConfig(PartsConfig):
-    """Rare words leave the text, and windows are laid over what stays."""
+    """Settings of rare words, and of the skip-gram windows over the remaining text."""
 
     min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
     max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
@@ -72,146 +72,153 @@ class WindowsConfig(PartsConfig):
 
 
 class TextConfig(ReadingConfig, WindowsConfig):
-    """Skip-gram's, over text."""
+    """Settings of skip-gram over text."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read only
+    """A corpus of ids, in the order train, valid, test."""
+
+    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read-only
     sequence: np.ndarray                   # (S+1,) int64  offsets that a window never crosses
-    document: np.ndarray                   # (D+1,) int64  offsets; what a split may part
+    document: np.ndarray                   # (D+1,) int64  offsets; units of a split
     vocabulary: Vocabulary                 # of the training documents
     identity: dict[str, Any]               # name, sha256 of the content, settings, counts
-    parts: tuple[int, int] | None = None   # documents before the first are train, from the second on test
+    parts: tuple[int, int] | None = None   # index of the first valid and the first test document
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str,
-         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
-    """The corpus at `where`, its documents in the order train, valid, test.
+         recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
+    """Load the corpus at `where`, its documents in the order train, valid, test.
 
-    own, guess: as `reading` takes them. Raises DataError where a file is missing, damaged, no text, or nothing is left;
-    UsageError for an unknown reader.
+    recipe_parts, parts_by_name: as in `plan_reading`. Raises DataError if a file is missing, damaged or not text, or
+    nothing is left; UsageError for an unknown reader.
     """
-    return arrange(*reading(where, reader, config, config.max_sequence, cache, name, own=own, guess=guess), config,
-                   cache, name)
+    settings, read = plan_reading(where, reader, config, config.max_sequence, cache, name, recipe_parts, parts_by_name)
+    return arrange(settings, read, config, cache, name)
 
 
-def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsConfig, cache: Path | None, name: str
-            ) -> Corpus:
-    """The corpus of what is read, in the order of its parts, through the cache; `known` tells it from every other."""
-    known, files = {key: value for key, value in known.items() if key != "files"}, known.get("files", {})
-    arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], config: WindowsConfig, cache: Path | None,
+            name: str) -> Corpus:
+    """Arrange a text in the order of its parts, through the cache.
+
+    settings: from `plan_reading`; they identify the text. read_encoded: reads it. Logs its warnings.
+    """
+    settings, files = {key: value for key, value in settings.items() if key != "files"}, settings.get("files", {})
+    arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
 
     def arranged(out: AppendableArray) -> Encoded:
-        return _arranged(read(), config, out)
+        return _arrange(read_encoded(), config, out)
 
-    key, folder = place(cache, name, "text", arranging)
-    found = cached(folder, key, arranged)
-    tell(found)
-    counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
-    identity = {"name": name, "sha256": known["content"], "settings": arranging, "files": files,
-                "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
-    vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
-    return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
-                  (found.facts["first_valid"], found.facts["first_test"]))
+    key, folder = cache_location(cache, name, "text", arranging)
+    encoded = load_or_build(folder, key, arranged)
+    log_warnings(encoded)
+    counts = {n: encoded.facts[n] for n in ("documents", "tokens", "types")}
+    identity = {"name": name, "sha256": settings["content"], "settings": arranging, "files": files,
+                "counts": {**counts, "words": len(encoded.words), "kept": len(encoded.ids)}}
+    vocabulary = Vocabulary(encoded.words, encoded.counts, encoded.facts["total"])
+    return Corpus(encoded.ids, encoded.sequence, encoded.document, vocabulary, identity,
+                  (encoded.facts["first_valid"], encoded.facts["first_test"]))
 
 
-def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None, name: str,
-            own: CorpusParts | None = None, guess: bool = True, reads: Reads | None = None
-            ) -> tuple[dict[str, Any], Callable[[], Encoded]]:
-    """What tells the text as it is read from every other, and the reading itself, through the cache.
+def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None,
+                 name: str, recipe_parts: CorpusParts | None = None, parts_by_name: bool = True,
+                 rules: FileRules | None = None) -> tuple[dict[str, Any], Callable[[], Encoded]]:
+    """Return the settings that identify a text, and a function that reads it through the cache.
 
-    own: patterns of a recipe for held-out files. guess: else names say which part a file is; False: all files of a
-    recipe are one text. reads: which files are read, in place of text files. `files` of the result is the inventory,
-    for identity.json. Raises as `load` does.
+    recipe_parts: patterns of held-out files. parts_by_name: names give the part of a file; False: all files of a
+    recipe are one text. rules: which files are read, instead of text files. `files` of the result is the inventory,
+    for identity.json. Raises as `load`.
     """
     if not where:
         raise UsageError(f"corpus {name}: no file or folder is named")
     if config.format != "auto" and reader not in ("auto", config.format):
         raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} says that its files are read as "
                          f"{reader}; leave it at auto")
-    kind = config.format if config.format != "auto" else cast(Reader, reader)  # documents() refuses unknown names
+    kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
     tally = Tally()
-    files = inventory.take(where, reads or readers.reads(kind, config.section, guess), config.files,
-                           None if own is None else own.patterns())
-    known = {"content": files.content(where), "reader": kind,
-             "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
-             "max_sequence": max_sequence, "rules": RULES,
-             **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
-             **({"field": config.field} if kind == "jsonl" else {}),
-             **({"parts": held} if (held := files.held_out()) else {})}
+    rules = rules or readers.file_rules(kind, config.section, parts_by_name)
+    files = inventory.build_inventory(where, rules, config.files,
+                                      None if recipe_parts is None else recipe_parts.patterns())
+    settings = {"content": files.content(where), "reader": kind,
+                "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
+                "max_sequence": max_sequence, "rules": RULES,
+                **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
+                **({"field": config.field} if kind == "jsonl" else {}),
+                **({"parts": held_out_parts} if (held_out_parts := files.held_out()) else {})}
 
     def read(out: AppendableArray) -> Encoded:
-        found = _encoded(files, kind, tally, config, max_sequence, out)
-        said = [*remarks.found(tally, config.section, config.field, config.tokenizer == "auto")]
-        lost = remarks.left_out(str(where[0]), found.facts, config.section, (config.token_min, config.token_max))
+        encoded = _encode_files(files, kind, tally, config, max_sequence, out)
+        findings = [*remarks.finding_lines(tally, config.section, config.field, config.tokenizer == "auto")]
+        left_out = remarks.left_out_line(str(where[0]), encoded.facts, config.section,
+                                         (config.token_min, config.token_max))
         if out.n == 0:
-            n, mine = found.facts["documents"], f"{where[0]}: "
-            what = f"holds no words ({n:,} documents were read)" if n else f"holds no {TEXT}"
-            if why := [lost] if lost else said:
-                what = f"holds no words: {why[0].removeprefix(mine)}"
-            raise DataError(mine + what)
-        return replace(found, told=(*found.told, *said, *([lost] if lost else [])))
+            n, prefix = encoded.facts["documents"], f"{where[0]}: "
+            problem = f"holds no words ({n:,} documents were read)" if n else f"holds no {TEXT}"
+            if reasons := [left_out] if left_out else findings:
+                problem = f"holds no words: {reasons[0].removeprefix(prefix)}"
+            raise DataError(prefix + problem)
+        return replace(encoded, warnings=(*encoded.warnings, *findings, *([left_out] if left_out else [])))
 
-    key, folder = place(cache, name, "read", known)
-    return {**known, "files": files.tree()}, lambda: cached(folder, key, read)
+    key, folder = cache_location(cache, name, "read", settings)
+    return {**settings, "files": files.tree()}, lambda: load_or_build(folder, key, read)
 
 
-def tell(found: Encoded) -> None:
-    """Warn of what was found on the way, whether it was read now or comes from the cache."""
-    for line in found.told:
+def log_warnings(encoded: Encoded) -> None:
+    """Log the warnings of a text, whether it was read now or comes from the cache."""
+    for line in encoded.warnings:
         _log.warning("%s", line)
 
 
-def _encoded(
+def _encode_files(
     files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: AppendableArray
 ) -> Encoded:
-    """Through the core where there is one, else in Python: the same to the last id."""
+    """Encode the text through the core if there is one, else in Python: the ids are equal."""
     part: list[int] = []                                     # of each document
 
     @cache
-    def split_of(of: Reader) -> Split:
-        return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
+    def splitter_for(reader_kind: Reader) -> Splitter:
+        return make_splitter(config.tokenizer, reader_kind, config.lower, config.token_min, config.token_max)
 
-    def noted() -> Iterator[Document]:
+    def documents_with_parts() -> Iterator[TextDocument]:
         part.clear()
-        for document in documents(files, kind, tally, manner):
+        for document in documents(files, kind, tally, options):
             part.append(PARTS.index(document.part))
             yield document
 
-    by_line, found = config.sequence == "line", None
-    manner = Manner(config.field, config.section, plain=config.tokenizer != "auto")
+    by_line, encoded = config.sequence == "line", None
+    options = ReadOptions(config.field, config.section, plain=config.tokenizer != "auto")
     if core() is not None:
         try:
-            found = scan(noted(), split_of, by_line, max_sequence, out, tally)
-        except Unserved:
+            encoded = scan(documents_with_parts(), splitter_for, by_line, max_sequence, out, tally)
+        except NeedsPythonReader:
             tally.clear()
             out.clear()
-    found = found or encode(noted(), split_of, by_line, max_sequence, out)
-    return replace(found, part=np.array(part, np.int8)) if any(part) else found
+    encoded = encoded or encode(documents_with_parts(), splitter_for, by_line, max_sequence, out)
+    return replace(encoded, part=np.array(part, np.int8)) if any(part) else encoded
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
-    """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
+    """Return (train, valid, test), views of the corpus. A corpus without `parts` is arranged first."""
     if corpus.parts is None:
-        part = holdout.parts_of(n := len(corpus.document) - 1, config)
+        part = holdout.draw_parts(n := len(corpus.document) - 1, config)
         if (reason := holdout.missing_split_reason(n, config)) is not None:
             _log.warning("%s", reason)
         out = AppendableArray()
         keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
         sequence, document = gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
-        corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_first(part))
+        corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_part_offsets(part))
     assert corpus.parts is not None
     bounds = (0, *corpus.parts, len(corpus.document) - 1)
-    train, valid, test = (_part(corpus, bounds[i], bounds[i + 1], name) for i, name in
+    train, valid, test = (_view(corpus, bounds[i], bounds[i + 1], name) for i, name in
                           enumerate(("train", "valid", "test")))
     return train, valid, test
 
 
-def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
+def _view(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
     begin, end = corpus.document[first], corpus.document[last]
     s, e = np.searchsorted(corpus.sequence, [begin, end])
     return replace(corpus, ids=corpus.ids[begin:end], sequence=corpus.sequence[s:e + 1] - begin,
@@ -219,8 +226,8 @@ def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
                    identity={**corpus.identity, "part": name})
 
 
-def _arranged(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Encoded:
-    held = held_out(read, config)
+def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Encoded:
+    held = choose_held_out(read, config)
     units, part = held.units, held.part
     counts = read.counts.copy()
     for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
@@ -228,22 +235,26 @@ def _arranged(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Enc
         counts[seen] -= times
     vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
     sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
-    first_valid, first_test = _first(part)
+    first_valid, first_test = _part_offsets(part)
     facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
-                   (*read.told, *filter(None, (held.reason, holdout.overlap(read, held)))))
+                   (*read.warnings, *filter(None, (held.reason, holdout.overlap_warning(read, held)))))
 
 
-def _first(part: np.ndarray) -> tuple[int, int]:
+def _part_offsets(part: np.ndarray) -> tuple[int, int]:
     n_train, n_valid, _ = np.bincount(part, minlength=3).tolist()
     return n_train, n_train + n_valid
 
 
 def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
-            out: AppendableArray) -> tuple[np.ndarray, np.ndarray]:
-    """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
+           out: AppendableArray) -> tuple[np.ndarray, np.ndarray]:
+    """Append the ids to `out` in the order of the parts, without words that have no new id.
+
+    part: (D,) of each document. renumber: (V,) new id of each word, -1 for none. Returns the new offsets of sequences
+    and documents.
+    """
     bounds = np.searchsorted(sequence, document)
-    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop
+    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, without dropped words
     order = [np.flatnonzero(part == number) for number in range(3)]
     ids = np.asarray(ids)
     moved: list[np.ndarray] = [length[:0]]

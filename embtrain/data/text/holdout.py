@@ -1,7 +1,7 @@
-"""Which documents of a text are held out: those of files named so, else a share drawn at random.
+"""Choose the held-out documents of a text: those of files named so, else a random share.
 
-A part without a file of its own is drawn from the training documents. If a share is less than one document, long
-documents are cut in pieces of PIECE tokens, which end where a sequence ends.
+A part without its own file is drawn from the training documents. If a share is less than one document, long documents
+are cut into pieces of PIECE_TOKENS tokens, which end at the end of a sequence.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import Encoded
 
-PIECE = 10_000      # tokens: a longer document is held out in pieces if there are too few documents
-SLICE = 1 << 20     # tokens handled at once
-SHORT = 5           # tokens: shorter lines occur twice in any text
+PIECE_TOKENS = 10_000   # a longer document is held out in pieces if there are too few documents
+SLICE_TOKENS = 1 << 20  # tokens processed at once
+MIN_COMPARED = 5        # tokens; shorter lines occur twice in any text
 
 
 class PartsConfig(Section):
-    """Which words have an id at most, and what is held out."""
+    """Settings of the vocabulary size and of the held-out parts."""
 
     max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
     valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
@@ -39,42 +39,51 @@ class HeldOut:
 
     units: np.ndarray      # (U+1,) int64  offsets
     part: np.ndarray       # (U,) int8  0 train, 1 valid, 2 test
-    reason: str | None     # why nothing is held out although a share is given
+    reason: str | None     # why nothing is held out although a share is set
 
 
-def held_out(read: Encoded, config: PartsConfig) -> HeldOut:
-    """The units of `read`. DataError if the shares leave nothing to train on, or no file is for training."""
-    named = read.part
-    if not len(named):
-        units = units_of(read.sequence, read.document, config)
-        return HeldOut(units, parts_of(len(units) - 1, config), missing_split_reason(len(units) - 1, config))
-    if not (named == 0).any():
+def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
+    """Choose the held-out units of `read`.
+
+    Raises DataError if the shares leave nothing to train on, or no file is for training.
+    """
+    part_by_file = read.part
+    if not len(part_by_file):
+        units = holdout_units(read.sequence, read.document, config)
+        return HeldOut(units, draw_parts(len(units) - 1, config), missing_split_reason(len(units) - 1, config))
+    if not (part_by_file == 0).any():
         raise DataError("text: every file is held out by its name; name a training file (files.train)")
     shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
-                                       if (named == part).any()})
-    units = units_of(read.sequence, read.document, shares)
-    part = named.copy() if units is read.document else \
-        named[np.searchsorted(read.document, units[:-1], "right") - 1]
-    free = np.flatnonzero(part == 0)
-    part[free] = parts_of(len(free), shares)
-    return HeldOut(units, part, missing_split_reason(len(free), shares))
+                                       if (part_by_file == part).any()})
+    units = holdout_units(read.sequence, read.document, shares)
+    part = part_by_file.copy() if units is read.document else \
+        part_by_file[np.searchsorted(read.document, units[:-1], "right") - 1]
+    undecided = np.flatnonzero(part == 0)
+    part[undecided] = draw_parts(len(undecided), shares)
+    return HeldOut(units, part, missing_split_reason(len(undecided), shares))
 
 
-def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
-    """Offsets of what is held out whole: documents, or pieces of long ones if a share is less than one document."""
+def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
+    """Return the offsets, (U+1,), of the units that are held out.
+
+    Units are documents, or pieces of long ones if a share is less than one document.
+    """
     shares = [share for share in (config.valid, config.test) if share > 0]
     if not shares or min(shares) * (len(document) - 1) >= 1:
         return document
     cuts = [document]
     for begin, end in itertools.pairwise(document):
-        aims = np.arange(begin + PIECE, end, PIECE)
-        cuts.append(sequence[np.searchsorted(sequence, aims)])  # a piece ends where a sequence ends
+        targets = np.arange(begin + PIECE_TOKENS, end, PIECE_TOKENS)
+        cuts.append(sequence[np.searchsorted(sequence, targets)])  # a piece ends where a sequence ends
     pieces = np.unique(np.concatenate(cuts))
     return pieces if len(pieces) > len(document) else document
 
 
-def parts_of(n: int, config: PartsConfig) -> np.ndarray:
-    """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
+def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
+    """Draw the part of n units, (n,) int8: 0 train, 1 valid, 2 test.
+
+    A positive share holds out at least one unit. Raises DataError if none is left to train on.
+    """
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
     if missing_split_reason(n, config) is not None:
@@ -91,37 +100,38 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
 
 
 def missing_split_reason(n: int, config: PartsConfig) -> str | None:
-    """Why of n documents, or pieces, nothing is held out, although a share is given."""
+    """Return why nothing of n units is held out although a share is set; None if something is."""
     if n > sum(share > 0 for share in (config.valid, config.test)):
         return None
-    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE:,} tokens that ends where a line does: "
+    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE_TOKENS:,} tokens that ends where a line does: "
             "nothing is held out")
 
 
 def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences, at most about SLICE tokens each, that make up the chosen documents in order."""
+    """Yield ranges of sequences, of at most about SLICE_TOKENS tokens each, of the chosen documents in order."""
     for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
         s, last = (int(bounds[run[0]]), int(bounds[run[-1] + 1])) if len(run) else (0, 0)
         while s < last:
-            e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE, "right")) - 1, s + 1), last)
+            e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE_TOKENS, "right")) - 1, s + 1), last)
             yield s, e
             s = e
 
 
-def overlap(read: Encoded, held: HeldOut) -> str | None:
-    """One line on held-out sequences of SHORT tokens or more that are training sequences as well; None without any."""
-    again, n = repeated(read.ids, read.sequence, np.repeat(held.part > 0, np.diff(np.searchsorted(read.sequence,
-                                                                                                 held.units))))
-    if not again:
+def overlap_warning(read: Encoded, held: HeldOut) -> str | None:
+    """Return a line on held-out sequences that also occur in training; None without any."""
+    is_held_out = np.repeat(held.part > 0, np.diff(np.searchsorted(read.sequence, held.units)))
+    n_repeated, n = count_repeated(read.ids, read.sequence, is_held_out)
+    if not n_repeated:
         return None
-    return (f"text: {again:,} of {n:,} held-out sequences of {SHORT} words or more also occur in training "
-            f"({again / n:.1%})")
+    return (f"text: {n_repeated:,} of {n:,} held-out sequences of {MIN_COMPARED} words or more also occur in training "
+            f"({n_repeated / n:.1%})")
 
 
-def repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:
-    """How many held-out sequences of SHORT tokens or more are training sequences as well, and of how many.
+def count_repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:
+    """Return (held-out sequences that are also training sequences, held-out sequences).
 
-    sequence: (S+1,) offsets in ids (N,); held: (S,) bool. Sequences are compared by a hash of 64 bits.
+    Only sequences of MIN_COMPARED or more tokens count. sequence: (S+1,) offsets in ids (N,). held: (S,) bool.
+    Sequences are compared by a hash of 64 bits.
     """
     lengths = np.diff(sequence)                                                           # (S,)
     if not held.any():
@@ -130,10 +140,10 @@ def repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[i
     hashes = np.zeros(len(lengths), dtype=np.uint64)
     for s, e in slices(sequence, np.array([0, len(lengths)]), np.zeros(1, np.int64)):
         begin, end = int(sequence[s]), int(sequence[e])
-        place = np.arange(end - begin) - np.repeat(sequence[s:e] - begin, lengths[s:e])
-        mixed = (np.asarray(ids[begin:end]).astype(np.uint64) + np.uint64(1)) * weights[place]
-        filled = s + np.flatnonzero(lengths[s:e] > 0)        # reduceat gives nonsense for what is empty
+        position = np.arange(end - begin) - np.repeat(sequence[s:e] - begin, lengths[s:e])
+        mixed = (np.asarray(ids[begin:end]).astype(np.uint64) + np.uint64(1)) * weights[position]
+        filled = s + np.flatnonzero(lengths[s:e] > 0)        # reduceat is wrong for empty slices
         if len(filled):
             hashes[filled] = np.add.reduceat(mixed, sequence[filled] - begin)
-    long = lengths >= SHORT
+    long = lengths >= MIN_COMPARED
     return int(np.isin(hashes[held & long], hashes[~held & long]).sum()), int((held & long).sum())

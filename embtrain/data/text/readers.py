@@ -1,8 +1,8 @@
-"""Streams -> documents: pieces of text in which a line feed ends a sequence.
+"""Read streams as documents: pieces of text in which a line feed ends a sequence.
 
-reader   what is one document                         what is one line
+reader   document                                     line
 text     a file or a member                           a line of the file
-tokens   the same; words are parted by blanks already
+tokens   the same; words are separated by blanks already
 tagged   the same; `word/tag` or `word_TAG` as in Brown and MASC, the tags are dropped
 tei      a file; the text of <body> as in tei.py      a paragraph, heading or verse line
 wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: name space 0, 50 words or more
@@ -10,9 +10,9 @@ wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: nam
 wikiextractor  an article between <doc ...> and </doc>, as WikiExtractor writes them
                                                       a line of the article
 jsonl    an object of JSON lines                      a line of its field
-auto     each stream is wiki, tei, wikiextractor or text, as formats.py judges by its first bytes; text is tokens
-         where one of the first streams has marks such as <unk>. Other markup and JSON are refused
-A blank line is an empty line and nothing more.
+auto     each stream is wiki, tei, wikiextractor or text, as detect.py decides by its first bytes; text is tokens
+         if one of the first streams has marks (<unk>). Other markup and JSON are rejected
+A blank line is an empty line without further meaning.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from xml.etree.ElementTree import ParseError
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import detect, json_lines, running_text, xml
-from embtrain.data.formats.running_text import CONTROL, NOT_TEXT
-from embtrain.data.formats.tei import tei
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.formats.running_text import CONTROL, MAX_BINARY_SHARE
+from embtrain.data.formats.tei import read_body_text
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage.containers import TEXT, Source, without_packing
-from embtrain.data.storage.encoding import WIDE, mend
+from embtrain.data.storage.encoding import UTF16_MARKS, encoding_hint
 from embtrain.data.text import subwords
 
 Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
-CHUNK = 1 << 20             # characters at once
-PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
-FIRST = 16                  # streams that are searched for marks of tokenised text
+CHUNK = 1 << 20             # characters read at once
+PARALLEL_BYTES = 64 << 20   # a dump of this size is read by several processes
+MAX_EXAMINED = 16           # streams searched for marks of tokenised text
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
 _DOC = re.compile(r"<doc\s[^<>]*>\s*$")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -48,45 +48,49 @@ _TITLE = re.compile(r'\btitle="([^"]*)"')
 
 @dataclass
 class Tally:
-    """Counts and findings over all documents that the user must learn of."""
+    """Counts and findings over all documents, to be reported to the user."""
 
     replaced: int = 0               # characters that are not UTF-8
     nul: int = 0                    # NUL characters
     where: str = ""                 # the first stream with one of these
     missing: int = 0                # objects of JSON lines without the field
-    tokenised: tuple[str, str] | None = None           # a stream that was tokenised before, and a mark in it
+    tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
     joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
     tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
 
     def add(self, where: str, replaced: int, nul: int) -> None:
+        """Add invalid and NUL characters of the stream `where`."""
         if replaced or nul:
             self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
 
     def clear(self) -> None:
+        """Reset all counts and findings."""
         self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
         self.tokenised = self.joined = self.tagged = None
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How streams are read, in addition to their reader."""
+class ReadOptions:
+    """Options of reading, in addition to the reader."""
 
-    field: str = "text"      # jsonl: the field that holds the text
+    field: str = "text"      # jsonl: the field that contains the text
     section: str = "text"    # section of the settings, for errors
-    plain: bool = False      # auto: text is not examined for marks and subwords, because the tokenizer is set
+    plain: bool = False      # auto: do not search text for marks and subwords, because the tokenizer is set
 
 
 @dataclass(frozen=True)
-class Document:
+class TextDocument:
+    """One document, as a stream of pieces of text."""
+
     name: str
     kind: Reader             # never auto
-    pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
-    raw: Iterator[bytes] | None = None  # text and tokens: the same as it stands in UTF-8; one of the two is read
-    part: str = "train"      # of the file that holds it
+    pieces: Iterator[str]    # may be cut anywhere; read before the next document
+    raw: Iterator[bytes] | None = None  # text and tokens: the same bytes, not decoded; only one of the two is read
+    part: str = "train"      # of its file
 
 
-def reads(reader: Reader, section: str, guess: bool) -> Reads:
-    """Which files of a folder or an archive are text. guess: a file's name says which part it is.
+def file_rules(reader: Reader, section: str, parts_by_name: bool) -> FileRules:
+    """Return the rules for the files of a reader. parts_by_name: a file's name gives its part.
 
     Raises UsageError for an unknown reader.
     """
@@ -94,75 +98,79 @@ def reads(reader: Reader, section: str, guess: bool) -> Reads:
         raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
     verdicts = {"tagged": running_text.tagged_verdict, "jsonl": running_text.json_verdict}
     verdict = verdicts.get(reader, running_text.text_verdict)
-    return Reads(section, TEXT, verdict, form=_form, alone=True, guess=guess)
+    return FileRules(section, TEXT, verdict, form=_form, alone=True, parts_by_name=parts_by_name)
 
 
 def _form(inside: str) -> str:
-    """The path of a text without what only says how it is stored: a.txt, a.xml and a.txt.gz are one text."""
+    """Return the path of a text without storage suffixes: a.txt, a.xml and a.txt.gz are one text."""
     stem = without_packing(inside)
     suffixes = (*running_text.TEXT_SUFFIXES, ".raw")
     return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
 
 
-def documents(files: Inventory, reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
-    """Documents of all files that are read, in the order of the files; findings are added to `tally`.
+def documents(files: Inventory, reader: Reader, tally: Tally, options: ReadOptions | None = None
+              ) -> Iterator[TextDocument]:
+    """Yield the documents of all files that are read, in file order; findings are added to `tally`.
 
-    Raises DataError where a stream is damaged or in a format that is not read.
+    Raises DataError if a stream is damaged or in a format that is not supported.
     """
-    manner = manner or Manner()
-    if reader == "auto" and not manner.plain:
-        tally.tokenised = _tokenised(files, manner)
+    options = options or ReadOptions()
+    if reader == "auto" and not options.plain:
+        tally.tokenised = _find_tokenised(files, options)
     for source, part in files.sources():
-        for document in _documents(source, reader, tally, manner):
+        for document in _read_stream(source, reader, tally, options):
             yield replace(document, part=part)
 
 
-def _documents(source: Source, reader: Reader, tally: Tally, manner: Manner) -> Iterator[Document]:
+def _read_stream(source: Source, reader: Reader, tally: Tally, options: ReadOptions) -> Iterator[TextDocument]:
     kind = reader
     if reader == "auto":
-        kind = detect.format_of(source.name, source.stream.peek(detect.HEAD)[:detect.HEAD], manner.section)
+        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+        kind = detect.detect_format(source.name, head, options.section)
     match kind:
         case "wiki":
-            yield from _wiki(source)
+            yield from _read_wiki(source)
         case "tei":
-            yield Document(source.name, kind, tei(source))
+            yield TextDocument(source.name, kind, read_body_text(source))
         case "wikiextractor":
-            yield from _extracted(source, tally)
+            yield from _read_wikiextractor(source, tally)
         case "jsonl":
-            yield from _json_lines(source, manner.field, tally)
+            yield from _json_lines(source, options.field, tally)
         case _ if reader == "auto":
-            yield _text(source, tally, manner)
+            yield _running_text(source, tally, options)
         case _:
-            yield Document(source.name, kind, _plain(source, tally), _raw(source))
+            yield TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def _tokenised(files: Inventory, manner: Manner) -> tuple[str, str] | None:
-    """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
-    for source, _ in itertools.islice(files.sources(), FIRST):
-        head = source.stream.peek(detect.HEAD)[:detect.HEAD]
-        mark = detect.is_tokenised(head)
-        if mark is not None and not detect.cut_into_subwords(head) and \
-                detect.format_of(source.name, head, manner.section) == "text":
+def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] | None:
+    """Return one of the first streams that is tokenised, and a mark in it; it decides for all streams."""
+    for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
+        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+        mark = detect.tokenised_mark(head)
+        if mark is not None and not detect.subword_sign(head) and \
+                detect.detect_format(source.name, head, options.section) == "text":
             return source.name, mark
     return None
 
 
-def _text(source: Source, tally: Tally, manner: Manner) -> Document:
-    """A stream of running text; subwords are joined, and tags are reported."""
-    head = source.stream.peek(detect.HEAD)[:detect.HEAD]
-    if (tag := detect.some_markup(head)) is not None:
+def _running_text(source: Source, tally: Tally, options: ReadOptions) -> TextDocument:
+    """Return a document of running text; subwords are joined, and tags are reported."""
+    head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+    if (tag := detect.find_tag(head)) is not None:
         tally.tagged = tally.tagged or (source.name, tag)
-    if not manner.plain and (sign := detect.cut_into_subwords(head)) is not None:
+    if not options.plain and (sign := detect.subword_sign(head)) is not None:
         tally.joined = tally.joined or (source.name, sign)
-        return Document(source.name, "text", subwords.joined(_plain(source, tally), sign))
-    return Document(source.name, "tokens" if tally.tokenised else "text", _plain(source, tally), _raw(source))
+        return TextDocument(source.name, "text", subwords.join_subwords(_decoded_pieces(source, tally), sign))
+    kind: Reader = "tokens" if tally.tokenised else "text"
+    return TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def untagged(text: str) -> str:
+def remove_tags(text: str) -> str:
+    """Remove the tags of `word/tag` and `word_TAG`."""
     return _TAG.sub("", text)
 
 
-def _plain(source: Source, tally: Tally) -> Iterator[str]:
+def _decoded_pieces(source: Source, tally: Tally) -> Iterator[str]:
     _refuse_wide(source)
     text = _decoded(source.stream)
     first = True
@@ -174,12 +182,12 @@ def _plain(source: Source, tally: Tally) -> Iterator[str]:
         yield piece.replace("\0", " ")
 
 
-def _raw(source: Source) -> Iterator[bytes]:
-    """What _plain reads, not decoded: bytes that are no UTF-8 and NULs are still in it, and not yet counted."""
+def _raw_pieces(source: Source) -> Iterator[bytes]:
+    """Yield the text of _decoded_pieces as bytes: with invalid UTF-8 and NULs, which are not yet counted."""
     _refuse_wide(source)
-    first = source.stream.read(4 * CHUNK + 8)  # CHUNK characters at least
+    first = source.stream.read(4 * CHUNK + 8)  # at least CHUNK characters
     _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
-    # Python's decoder takes the first bytes of a byte order mark for one, where nothing follows.
+    # Python's decoder takes an incomplete byte order mark at the end of a stream for a complete one.
     first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
     yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
     while piece := source.stream.read(CHUNK):
@@ -191,27 +199,27 @@ def _decoded(stream: IO[bytes]) -> io.TextIOWrapper:
 
 
 def _refuse_wide(source: Source) -> None:
-    if (head := source.stream.peek(4)[:4]).startswith(WIDE):
-        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {mend(head)}")
+    if (head := source.stream.peek(4)[:4]).startswith(UTF16_MARKS):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {encoding_hint(head)}")
 
 
 def _refuse_binary(source: Source, first: str) -> None:
-    if len(first) >= 1000 and len(CONTROL.findall(first)) > NOT_TEXT * len(first):
+    if len(first) >= 1000 and len(CONTROL.findall(first)) > MAX_BINARY_SHARE * len(first):
         raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
 
 
-def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[Document]:
-    for number, text in enumerate(json_lines.texts(source, field), 1):
+def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[TextDocument]:
+    for number, text in enumerate(json_lines.read_fields(source, field), 1):
         if text is None:
             tally.missing += 1
             tally.where = tally.where or source.name
         else:
             tally.add(source.name, text.count("\ufffd"), text.count("\0"))
-            yield Document(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
+            yield TextDocument(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
 
 
-def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
-    """Articles as WikiExtractor writes them, without the lines <doc ...> and </doc>; entities are resolved."""
+def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:
+    """Yield the articles of WikiExtractor, without the lines <doc ...> and </doc>; entities are resolved."""
     text = _decoded(source.stream)
     lines = enumerate(iter(lambda: text.readline(CHUNK), ""), 1)
     number, line = 0, ""
@@ -229,30 +237,30 @@ def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
 
     for number, line in lines:
         if _DOC.match(line):
-            found = _TITLE.search(line)
-            yield Document(f"{source.name}#{found[1] if found else number}", "wikiextractor", article())
+            title = _TITLE.search(line)
+            yield TextDocument(f"{source.name}#{title[1] if title else number}", "wikiextractor", article())
         elif line.strip():
             raise DataError(f"{source.name}:{number}: text outside of <doc ...> and </doc>; expected the output of "
                             "WikiExtractor")
 
 
-def _wiki(source: Source) -> Iterator[Document]:
+def _read_wiki(source: Source) -> Iterator[TextDocument]:
     pages = _pages(source)
     if source.size < PARALLEL_BYTES:
         kept = map(_article, pages)
-        yield from (Document(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
+        yield from (TextDocument(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
         return
     from gensim.corpora.wikicorpus import init_to_ignore_interrupt
 
     with multiprocessing.Pool(min(4, multiprocessing.cpu_count()), init_to_ignore_interrupt) as pool:
-        while group := list(itertools.islice(pages, 256)):  # imap would read the whole dump ahead
+        while group := list(itertools.islice(pages, 256)):  # imap would read ahead through the whole dump
             for title, text in pool.imap(_article, group, chunksize=8):
                 if text:
-                    yield Document(f"{source.name}#{title}", "wiki", iter([text]))
+                    yield TextDocument(f"{source.name}#{title}", "wiki", iter([text]))
 
 
 def _pages(source: Source) -> Iterator[tuple[str, str]]:
-    """(title, markup) of each page. WikiCorpus itself waits for ever where a dump is damaged; its parts do not."""
+    """Yield (title, markup) of each page. WikiCorpus itself hangs on a damaged dump; its parts do not."""
     from gensim.corpora.wikicorpus import extract_pages
 
     try:
@@ -262,13 +270,13 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
         raise DataError(f"{source.name}:{error.position[0]}: {error}; expected a MediaWiki dump") from error
     except (LookupError, ValueError, AttributeError) as error:
         if "coding" in str(error):
-            raise xml.other_encoding(source, error) from error
+            raise xml.encoding_error(source, error) from error
         # Another name space; a page without title, id or text.
         raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
 
 
 def _article(page: tuple[str, str]) -> tuple[str, str]:
-    """Title and text without markup; an empty text where WikiCorpus would drop the page."""
+    """Return title and text without markup; an empty text if WikiCorpus would drop the page."""
     from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, tokenize
 
     from embtrain.data.formats.wiki_markup import text_of

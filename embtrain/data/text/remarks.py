@@ -1,20 +1,20 @@
-"""Lines that report what a reading left out, joined or could not read, and the keys that change it."""
+"""Warnings about a reading: what was dropped, joined or unreadable, and the settings that change it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from embtrain.data.storage.encoding import mend
+from embtrain.data.storage.encoding import encoding_hint
 from embtrain.data.text.readers import Tally
 
 WIKI_MAX = 15  # letters of a word, by gensim's rule
-SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported. The rules of wiki are known
+SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported (wiki: well known)
 
 
-def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[int, int]) -> str | None:
-    """One line about every kind of letters and digits that the tokenizer leaves out; None where there is none.
+def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tuple[int, int]) -> str | None:
+    """Return a line about the letters and digits that the tokenizer drops; None if there are none.
 
-    facts: as `Census.facts` gives them. bounds: token_min and token_max.
+    facts: from `Census.facts`. bounds: token_min and token_max.
     """
     if not (letters := facts.get("letters", 0)):
         return None
@@ -25,15 +25,18 @@ def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[in
         return facts[kind] >= (WIKI_SHARE if wiki else SHARE) * letters
     tokenizer, longest = ("wiki", min(bounds[1], WIKI_MAX)) if wiki else ("words", bounds[1])
     kinds, remedies = list[str](), list[str]()
-    gone = 0
-    for kind, said in (("digits", "{:,} digits"), ("long", f"{{:,}} letters of words longer than token_max={longest}"),
-                       ("short", f"{{:,}} letters of words shorter than token_min={bounds[0]}"),
-                       ("lost", f"{{:,}} letters in runs longer than token_max={longest} of a script without blanks "
-                                "between words")):
+    n_left_out = 0
+    for kind, template in (("digits", "{:,} digits"),
+                           ("long", f"{{:,}} letters of words longer than token_max={longest}"),
+                           ("short", f"{{:,}} letters of words shorter than token_min={bounds[0]}"),
+                           ("lost", f"{{:,}} letters in runs longer than token_max={longest} of a script without "
+                                    "blanks between words")):
         if matters(kind) and not (wiki and kind in ("digits", "short")):
-            kinds.append(said.format(facts[kind]))
-            gone += facts[kind]
-    parts = [f"leaves out {_percent(gone, letters)} of the letters and digits ({', '.join(kinds)})"] if kinds else []
+            kinds.append(template.format(facts[kind]))
+            n_left_out += facts[kind]
+    parts = list[str]()
+    if kinds:
+        parts.append(f"leaves out {_percent(n_left_out, letters)} of the letters and digits ({', '.join(kinds)})")
     if matters("joints") and not wiki:
         parts.append(f"splits words at _ ({facts['joints']:,} times)")
     if matters("unsplit"):
@@ -53,12 +56,12 @@ def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[in
     return f"{name}: {section}.tokenizer={tokenizer} {' and '.join(parts)}; {', or '.join(remedies)}"
 
 
-def found(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
-    """Lines about what the readers found, in the order in which it matters."""
+def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
+    """Yield lines about the findings of the readers, the most important first."""
     if tally.replaced or tally.nul:
         broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
         blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
-        hint = f"; if all of it is in another encoding, {mend(b'')}" if tally.replaced else ""
+        hint = f"; if all of it is in another encoding, {encoding_hint(b'')}" if tally.replaced else ""
         yield f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
     if tally.missing:
         yield (f"{tally.where}: {tally.missing:,} objects without the field {field!r} are left out; set "
@@ -74,6 +77,6 @@ def found(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str
                "remove them from the text")
 
 
-def _percent(part: int, whole: int) -> str:
-    share = 100 * part / whole
-    return f"{share:.0f} %" if share >= 10 or part == whole else f"{share:.2g} %"
+def _percent(part: int, total: int) -> str:
+    share = 100 * part / total
+    return f"{share:.0f} %" if share >= 10 or part == total else f"{share:.2g} %"

@@ -1,9 +1,8 @@
-"""Documents -> ids through the core: what tokens.encode gives, to the last id, sooner and on several threads.
+"""Encode documents through the compiled core: the ids of tokenize.encode, faster and on several threads.
 
 The text goes in chunks of whole words to kernels/text/scan.py; each thread numbers the distinct words of its own
-chunks. In
-the order of the text each thread's new words are then given ids, those that are not ASCII after Python has lowered and
-parted them. What only Python can part (dumps, tags) arrives as the words that Python made of it.
+chunks. The new words of each thread then get ids in the order of the text; those that are not ASCII are first lowered
+and split by Python. Text that only Python can split (dumps, tags) arrives as words that Python has split.
 """
 
 from __future__ import annotations
@@ -22,67 +21,69 @@ import numpy as np
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text.census import Census, of_foreign
-from embtrain.data.text.readers import Document, Reader, Tally
-from embtrain.data.text.tokenize import LONGEST_WORD, Offsets, Split, at_least, check_types, lines_of
+from embtrain.data.text.census import Census, count_left_out
+from embtrain.data.text.readers import Reader, Tally, TextDocument
+from embtrain.data.text.tokenize import MAX_WORD, Offsets, Splitter, check_n_types, grow_counts, split_lines
 from embtrain.kernels.text.scan import VERBATIM, WHITESPACE, WORDS, Scanned, Types, expand
 
-THREADS = 8  # more wait for the one that hands out ids
+THREADS = 8  # more threads would wait for the one that assigns ids
 _MODE = {"whitespace": WHITESPACE, "words": WORDS}
 
 
-class Unserved(Exception):
-    """A text without a blank in it for so long that only Python cuts it as Python does."""
+class NeedsPythonReader(Exception):
+    """A run without blanks is so long that only Python cuts it as Python does."""
 
 
 @dataclass(frozen=True)
 class _Chunk:
     data: bytes        # whole words
     mode: int
-    split: Split       # what foreign words are parted with
-    source: str        # "": bad characters are not counted
+    split: Splitter    # splits words that are not ASCII
+    source: str        # "": invalid characters are not counted
     is_last: bool      # of its document
 
 
 class _Worker:
-    """The types of one thread, and which words they stand for."""
+    """The types of one thread, and the ids of their words."""
 
     def __init__(self) -> None:
         self.types = Types()
-        self.start, self.word = array("q", [0]), array("i")  # type t stands for word[start[t]:start[t + 1]]
-        self.bad = array("q")                                # U+FFFD in each type
-        self.left_out: dict[int, np.ndarray] = {}            # by type: what the census counts in it, where not 0
+        self.start, self.word = array("q", [0]), array("i")  # the words of type t are word[start[t]:start[t + 1]]
+        self.bad = array("q")                                # number of U+FFFD in each type
+        self.left_out: dict[int, np.ndarray] = {}            # by type: its census counts, if not 0
 
     def scan(self, chunk: _Chunk) -> Scanned:
+        """Scan a chunk through the core: the type of each of its words."""
         split = chunk.split
         lower = split.lower and chunk.mode != VERBATIM
         return self.types.scan(chunk.data, chunk.mode, lower, split.shortest, split.longest)
 
-    def name(self, split: Split, number: Callable[[str], int]) -> None:
-        """Give the words of types that have come since the last call their ids."""
+    def name(self, split: Splitter, number: Callable[[str], int]) -> None:
+        """Assign ids to the words of the types that were added since the last call."""
         words, foreign = self.types.since(first := len(self.bad))
         begin = 0
-        for at in [*np.flatnonzero(foreign).tolist(), len(words)]:  # what stands for itself, many at a time
-            self.word.extend(map(number, map(bytes.decode, words[begin:at])))
+        for position in [*np.flatnonzero(foreign).tolist(), len(words)]:  # types that are one word, many at a time
+            self.word.extend(map(number, map(bytes.decode, words[begin:position])))
             self.start.extend(range(self.start[-1] + 1, len(self.word) + 1))
-            self.bad.extend(itertools.repeat(0, at - begin))
-            if at < len(words):
-                text = words[at].decode("utf-8", "replace")
+            self.bad.extend(itertools.repeat(0, position - begin))
+            if position < len(words):
+                text = words[position].decode("utf-8", "replace")
                 self.word.extend(map(number, split.tokens(text)))
                 self.start.append(len(self.word))
                 self.bad.append(text.count("\ufffd"))
                 if split.name == "words":
-                    counts = of_foreign(text, split.lower, split.shortest, split.longest)
+                    counts = count_left_out(text, split.lower, split.shortest, split.longest)
                     if counts.any():
-                        self.left_out[first + at] = counts
-            begin = at + 1
+                        self.left_out[first + position] = counts
+            begin = position + 1
 
     def expand(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of a scanned chunk and the ends of its lines; add to the counts of the ids, (V,)."""
         return expand(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
                       counts)
 
     def count(self, scanned: Scanned, census: Census) -> None:
-        """Add what was left out of a chunk of running text."""
+        """Add what was dropped from a chunk of running text."""
         census.add_scanned(scanned)
         if self.left_out:
             is_short = np.zeros(len(self.bad), dtype=bool)
@@ -92,29 +93,33 @@ class _Worker:
                 census.add(self.left_out[number] * n)
 
     def replaced(self, scanned: Scanned) -> int:
+        """Return the number of U+FFFD in a scanned chunk."""
         bad = np.frombuffer(self.bad, dtype=np.int64)
         return int(bad[scanned.types].sum()) if bad.any() else 0
 
 
-def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
-         out: AppendableArray, tally: Tally) -> Encoded:
-    """tokens.encode through the core. Raises Unserved where the text must be read there."""
+def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
+         max_sequence: int, out: AppendableArray, tally: Tally) -> Encoded:
+    """Encode documents as tokenize.encode does, through the core.
+
+    Raises NeedsPythonReader if Python must read the text.
+    """
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     counts, offsets = np.zeros(1024, dtype=np.int64), Offsets(max_sequence)
     n_threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS)
     census = Census()
-    # A type stands for other words under another tokenizer: each has its own workers.
+    # A type has other words under another tokenizer, so each tokenizer has its own workers.
     workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_threads)])
-    chunks = _chunks(documents, split_of, by_line, census)
+    chunks = _chunks(documents, splitter_for, by_line, census)
     with (Progress("reading text", unit="tokens") as progress, ThreadPoolExecutor(n_threads) as pool,
           _memory()):
         while round_ := list(itertools.islice(chunks, n_threads)):
             pairs = [(workers[chunk.split.name][i], chunk) for i, chunk in enumerate(round_)]
             for (worker, chunk), scanned in zip(pairs, pool.map(lambda p: p[0].scan(p[1]), pairs), strict=True):
                 worker.name(chunk.split, index.__getitem__)
-                check_types(len(index))
-                counts = at_least(counts, len(index))
+                check_n_types(len(index))
+                counts = grow_counts(counts, len(index))
                 ids, ends = worker.expand(scanned, counts)
                 if by_line:
                     offsets.end_lines(ends + out.n)
@@ -137,20 +142,20 @@ def _memory() -> Iterator[None]:
         raise ResourceError(f"text: {error}") from error
 
 
-def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, census: Census
+def _chunks(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool, census: Census
             ) -> Iterator[_Chunk]:
     for document in documents:
-        split = split_of(document.kind)
+        split = splitter_for(document.kind)
         mode = _MODE.get(split.name, VERBATIM) if document.kind != "tagged" else VERBATIM
         if mode == VERBATIM:
-            for lines in lines_of(document, by_line):
+            for lines in split_lines(document, by_line):
                 if split.name != "whitespace":
                     for line, _ in lines:
                         census.add_text(line, split.name, split.lower, split.shortest, split.longest)
                 data = "\n".join(" ".join(split.tokens(line)) for line, _ in lines).encode()
                 yield _Chunk(data, mode, split, "", False)
             yield _Chunk(b"", mode, split, "", True)
-        elif document.raw is None:  # a carriage return that XML has let through ends no line
+        elif document.raw is None:  # a carriage return from XML does not end a line
             pieces = (piece.replace("\r", " ").encode() for piece in document.pieces)
             yield from (_Chunk(data, mode, split, "", last) for data, last in _whole_words(pieces))
         else:
@@ -158,12 +163,12 @@ def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], 
 
 
 def _whole_words(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """The same bytes, cut only at blanks, and whether they are the last."""
+    """Yield the same bytes, cut only at blanks, and whether they are the last."""
     rest = b""
     for piece in pieces:
-        left = LONGEST_WORD - len(rest) + 1
-        if len(piece) >= left and not (b" " in piece[:left] or b"\n" in piece[:left]):
-            raise Unserved
+        room = MAX_WORD - len(rest) + 1
+        if len(piece) >= room and not (b" " in piece[:room] or b"\n" in piece[:room]):
+            raise NeedsPythonReader
         data = rest + piece
         cut = max(data.rfind(b"\n"), data.rfind(b" "), data.rfind(b"\t")) + 1
         if cut:

@@ -1,11 +1,11 @@
-"""Finds words in a vocabulary: the exact spelling first, another one only if the exact one is missing.
+"""Look up words in a vocabulary: the exact spelling first, another one only if that is missing.
 
     1. the same characters
     2. the same text in another Unicode form: é as one character, or as e and a combining accent
     3. the same text in lower case, as `text.lower` writes a corpus
     4. the same text under Unicode case folding: ß and ss, σ and ς, İ and i
 
-If several words match at one step, the first in the vocabulary, which is the most frequent, is taken.
+If several words match in one step, the first in the vocabulary, which is the most frequent, is returned.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-_DOTTED_I = "i\u0307"  # case folding turns İ into these two characters
+_DOTTED_I = "i\u0307"  # case folding maps İ to these two characters
 
 
 class Spellings:
-    """A vocabulary whose words are looked up by `find`. words: no word occurs twice."""
+    """A vocabulary with look-up by spelling. words: V distinct words."""
 
     def __init__(self, words: Sequence[str], index: Mapping[str, int] | None = None):
-        """index: the position of each word, if it has been built already."""
+        """Store the vocabulary. index: the position of each word, if it was built already."""
         self.words = words
         self.index = {word: i for i, word in enumerate(words)} if index is None else index
 
     def find(self, word: str) -> int:
         """Return the position of a word, -1 if no spelling of it is in the vocabulary."""
-        if (at := self.index.get(word, -1)) >= 0:
-            return at
+        if (position := self.index.get(word, -1)) >= 0:
+            return position
         rows = self._rows(fold(word))
         for key in (_composed, _lowered):
-            wanted = key(word)
-            for at in rows:
-                if key(self.words[at]) == wanted:
-                    return at
+            folded = key(word)
+            for position in rows:
+                if key(self.words[position]) == folded:
+                    return position
         return rows[0] if rows else -1
 
-    def same(self, at: int) -> list[int]:
-        """Return the positions of all spellings of the word at position `at`, in ascending order."""
-        return self._rows(fold(self.words[at]))
+    def same(self, position: int) -> list[int]:
+        """Return the positions of all spellings of the word at `position`, ascending."""
+        return self._rows(fold(self.words[position]))
 
     def spelled(self, words: Iterable[str]) -> dict[str, str]:
-        """Return the words that are found under another spelling, and that spelling."""
-        found = {word: self.words[at] for word in words if (at := self.find(word)) >= 0}
-        return {word: other for word, other in found.items() if other != word}
+        """Map the words that are found under another spelling to that spelling."""
+        spellings = {word: self.words[position] for word in words if (position := self.find(word)) >= 0}
+        return {word: spelling for word, spelling in spellings.items() if spelling != word}
 
     @cached_property
     def is_lower(self) -> bool:
-        """Whether every word is in lower case, as in vectors of a corpus that was folded."""
+        """Return whether every word is in lower case, as in vectors of a folded corpus."""
         return all(word == word.lower() for word in self.words)
 
-    def note(self, words: Iterable[str], named: int = 3) -> str:
+    def note(self, words: Iterable[str], max_shown: int = 3) -> str:
         """Return the part of a note that counts words found under another spelling; empty if there are none.
 
         In a vocabulary of lower-case words a look-up in lower case is not reported.
         """
         spelled = self.spelled(words)
         if self.is_lower:
-            spelled = {word: other for word, other in spelled.items() if other != word.lower()}
+            spelled = {word: spelling for word, spelling in spelled.items() if spelling != word.lower()}
         if not spelled:
             return ""
-        some = ", ".join(f"{word} as {other}" for word, other in list(spelled.items())[:named])
-        rest = ", ..." if len(spelled) > named else ""
-        return f"; {len(spelled):,} word{'s' * (len(spelled) > 1)} found in another spelling ({some}{rest})"
+        examples = ", ".join(f"{word} as {spelling}" for word, spelling in list(spelled.items())[:max_shown])
+        rest = ", ..." if len(spelled) > max_shown else ""
+        return f"; {len(spelled):,} word{'s' * (len(spelled) > 1)} found in another spelling ({examples}{rest})"
 
     def _rows(self, key: str) -> list[int]:
         return self._more.get(key) or ([self._first[key]] if key in self._first else [])
@@ -77,7 +77,7 @@ class Spellings:
 
     @cached_property
     def _more(self) -> dict[str, list[int]]:
-        """All positions of the keys that several words share: few, so a list for each is affordable."""
+        """Return all positions of the keys that several words share: few, so a list for each is affordable."""
         more: dict[str, list[int]] = {}
         if len(self._first) < len(self.words):
             for i, word in enumerate(self.words):

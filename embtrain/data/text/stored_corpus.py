@@ -1,11 +1,12 @@
-"""corpus.safetensors: what a run keeps of its corpus, so that a trained model works after the corpus is gone.
+"""The file corpus.safetensors of a run, so that a trained model works without its corpus.
 
-    counts, raw_counts     (V,) float64, as in types.World; raw_counts only where it differs from counts
-    sizes                  (3,) int64: contexts, features, 1 if the candidates are words; −1 where there are none
+    counts, raw_counts     (V,) float64, as in types.ProblemSpec; raw_counts only if it differs from counts
+    sizes                  (3,) int64: contexts, features, 1 if the candidates are words; −1 if there are none
     context_sizes          (C,) int64, for contexts of several columns
     known                  (1,) int64: 1 if the arrays of the task are in the file, 0 if they were too large
 
-All other arrays are those of `Task.kept`. The file has a sha256 over names, types, shapes and bytes; see sealed.py.
+All other arrays are those of `Task.kept`. The file has a sha256 over names, types, shapes and bytes; see
+checksummed.py.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 
 FILE = "corpus.safetensors"
-MAX_BYTES = 1 << 30   # of the file; larger arrays of a task are left out
+MAX_BYTES = 1 << 30   # of the file; larger arrays of a task are not stored
 KNOWN = "known"
 
 
-def write(folder: Path, world: Mapping[str, np.ndarray], task: Mapping[str, np.ndarray]) -> None:
-    """Write the file into a run's folder, without the arrays of the task if they take more than MAX_BYTES."""
-    small = sum(array.nbytes for array in task.values()) <= MAX_BYTES
-    arrays = {**world, **(task if small else {}), KNOWN: np.array([int(small)], np.int64)}
+def write(folder: Path, spec_arrays: Mapping[str, np.ndarray], task_arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the file into a run folder, without the arrays of the task if they take more than MAX_BYTES."""
+    fits = sum(array.nbytes for array in task_arrays.values()) <= MAX_BYTES
+    arrays = {**spec_arrays, **(task_arrays if fits else {}), KNOWN: np.array([int(fits)], np.int64)}
     with write_atomically(folder / FILE) as file:
-        file.writelines(checksummed.pieces({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        file.writelines(checksummed.file_chunks({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
 def read(folder: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of a run's folder; None without a file. DataError if the file is damaged or too large."""
+    """Return the arrays of a run folder; None without a file. DataError if it is damaged or too large."""
     path = folder / FILE
     if not path.is_file():
         return None
@@ -46,7 +47,7 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: cannot be read: {error}; put back the file that training wrote") from error
-    if not metadata or checksummed.SEAL not in metadata:
+    if not metadata or checksummed.CHECKSUM_KEY not in metadata:
         raise DataError(f"{path}: has no sha256; put back the file that training wrote")
     checksummed.check(path, metadata, arrays)
     if arrays.get(KNOWN, np.zeros(0)).shape != (1,) or arrays.get("sizes", np.zeros(0)).shape != (3,):
@@ -54,6 +55,6 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
     return arrays
 
 
-def has(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether the arrays of the task are in the file."""
+def has_task_arrays(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return whether the arrays of the task are in the file."""
     return bool(arrays[KNOWN][0])

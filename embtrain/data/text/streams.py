@@ -1,13 +1,13 @@
-"""Running text -> which word comes next: w_i is asked for, given all that stands before it.
+"""Running text as streams for a language model: predict w_i from all words before it.
 
     words      w_1 ... w_N, with <eos> at the end of each sequence (a line, or a document); w_0 = <eos>
-    streams    S pieces of L = ⌊N / S⌋ words that are read side by side; stream s begins at word o + s L of the ring
+    streams    S pieces of L = ⌊N / S⌋ words that are read in parallel; stream s begins at word o + s L of the ring
     block b    words b T + 1 ... (b + 1) T of every stream, T = ⌊block / S⌋; row t S + s is word t of stream s
 
-o is 0, or drawn anew in each epoch (`shuffle`): where streams and blocks are cut then moves, and their order stays.
+o is 0, or drawn again in each epoch (`shuffle`): this moves the cuts of streams and blocks, not their order.
 
-A word without an id is <unk>, in every part; <unk> has an id where training text knows it, because it stands there or
-because rare words became it. Where it knows none, words that are held out and were never seen leave the text.
+A word without an id is <unk>, in every part. <unk> has an id if it occurs in the training text, or if rare words
+became <unk>. Otherwise, held-out words that do not occur in training are dropped from the text.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from torch import Tensor
 from embtrain.common.types import Batch
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text import corpus as text
+from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
-from embtrain.data.text.holdout import held_out, overlap
+from embtrain.data.text.holdout import choose_held_out, overlap_warning
 from embtrain.data.text.vocabulary import Vocabulary, choose
 from embtrain.data.text.windows import WindowBatch
 
 EOS, UNKNOWN = "<eos>", "<unk>"
-UNCUT = 1 << 62  # the longest sequence: none is cut, for an <eos> stands at the end of each
+NO_LIMIT = 1 << 62  # longest sequence: none is cut, because each ends in <eos>
 _log = logging.getLogger("embtrain")
 
 
 class LanguageConfig(ReadingConfig):
+    """Settings of a language model over text."""
+
     section: ClassVar[str] = "language"
     lower: bool = Field(False, description="fold the text to lower case")
     min_count: int | None = Field(None, ge=1, description="words seen less often in training become <unk>; null: 2, or "
@@ -47,62 +49,65 @@ class LanguageConfig(ReadingConfig):
 
 @dataclass(frozen=True)
 class LanguageBatch(Batch):
-    """Which word (target) follows; rows stand as T times the words of all S streams."""
+    """The next word (target); rows are T times the words of all S streams."""
 
-    word: Tensor    # (B,) int64  the one before
-    begins: Tensor  # (B,) bool   nothing stands before it; true in the first S rows of a block or in none
+    word: Tensor    # (B,) int64  previous word
+    begins: Tensor  # (B,) bool   no word before it; true in the first S rows of a block or in none
     streams: int    # S
 
 
 def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | None, name: str,
-         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
-    """The corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
+         recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
+    """Load the corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
 
-    own, guess: as text.reading takes them. Raises as text.load does.
+    recipe_parts, parts_by_name: as in corpus.plan_reading. Raises as corpus.load.
     """
     min_count = config.min_count or 2
-    known, read = text.reading(where, reader, config, UNCUT, cache, name, own, guess)
-    files = known.pop("files")
-    found = read()
-    text.tell(found)
-    held = held_out(found, config)
+    settings_read, read = corpus.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
+    files = settings_read.pop("files")
+    encoded = read()
+    corpus.log_warnings(encoded)
+    held = choose_held_out(encoded, config)
     units, part = held.units, held.part
-    for reason in filter(None, (held.reason, overlap(found, held))):
+    for reason in filter(None, (held.reason, overlap_warning(encoded, held))):
         _log.warning("%s", reason)
-    words = [*found.words, *(word for word in (EOS, UNKNOWN) if word not in found.words)]
-    whole, sequence, units = _with_ends(found, units, words.index(EOS))
-    counts = np.bincount(whole[np.repeat(part == 0, np.diff(units))], minlength=len(words))
+    words = [*encoded.words, *(word for word in (EOS, UNKNOWN) if word not in encoded.words)]
+    ids_with_ends, sequence, units = _insert_ends(encoded, units, words.index(EOS))
+    counts = np.bincount(ids_with_ends[np.repeat(part == 0, np.diff(units))], minlength=len(words))
     vocabulary, renumber, rare = _vocabulary(words, counts, min_count, config.max_size)
     out = AppendableArray()
-    sequence, document = text.gather(whole, sequence, units, part, renumber, out)
+    sequence, document = corpus.gather(ids_with_ends, sequence, units, part, renumber, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
-    if left := len(whole) - len(ids):
+    if n_dropped := len(ids_with_ends) - len(ids):
         _log.warning("%s: %s words that are held out were never seen in training and leave the text: there is no %s",
-                     name, f"{left:,}", UNKNOWN)
+                     name, f"{n_dropped:,}", UNKNOWN)
     shares = ["min_count", "max_size"]
-    if not {1, 2} <= set(found.part.tolist()):
+    if not {1, 2} <= set(encoded.part.tolist()):
         shares += ["valid", "test", "split_seed"]
-    settings = {**known, **config.model_dump(include=set(shares)), "min_count": min_count}
-    identity = {"name": name, "sha256": known["content"], "settings": settings, "files": files, "counts": {
-        "documents": found.facts["documents"], "tokens": len(whole), "types": found.facts["types"],
+    settings = {**settings_read, **config.model_dump(include=set(shares)), "min_count": min_count}
+    identity = {"name": name, "sha256": settings_read["content"], "settings": settings, "files": files, "counts": {
+        "documents": encoded.facts["documents"], "tokens": len(ids_with_ends), "types": encoded.facts["types"],
         "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}}
     return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
 
 
-def _with_ends(found: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids with <eos> at the end of each sequence, and the offsets of sequences and units among them."""
+def _insert_ends(encoded: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ids with <eos> at the end of each sequence, and the new offsets of sequences and units."""
     def moved(offsets: np.ndarray) -> np.ndarray:
-        return offsets + np.searchsorted(found.sequence, offsets)
-    return np.insert(np.asarray(found.ids), found.sequence[1:], eos), moved(found.sequence), moved(units)
+        return offsets + np.searchsorted(encoded.sequence, offsets)
+    return np.insert(np.asarray(encoded.ids), encoded.sequence[1:], eos), moved(encoded.sequence), moved(units)
 
 
 def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
                 ) -> tuple[Vocabulary, np.ndarray, int]:
-    """The vocabulary, the new id of each word (-1: it leaves), and how many words of the training text became <unk>."""
+    """Return the vocabulary, the new id of each word (-1: dropped), and the count of words that became <unk>.
+
+    The count is of occurrences in the training text.
+    """
     eos, unknown = words.index(EOS), words.index(UNKNOWN)
-    asked = counts.copy()
-    asked[eos], asked[unknown] = np.iinfo(np.int64).max, 0                    # always there; asked about below
-    rare = choose(words, asked, min_count, None if max_size is None else max_size - 1)[1] < 0
+    ranked_counts = counts.copy()
+    ranked_counts[eos], ranked_counts[unknown] = np.iinfo(np.int64).max, 0     # <eos> always has an id
+    rare = choose(words, ranked_counts, min_count, None if max_size is None else max_size - 1)[1] < 0
     rare[unknown] = False
     became, counts = int(counts[rare].sum()), np.where(rare, 0, counts)
     counts[unknown] += became
@@ -119,34 +124,36 @@ class Streams:
         self.length = len(ids) // streams                                     # L
 
     def n_blocks(self, epoch: int, block: int) -> int:
+        """Return the number of blocks of an epoch."""
         return -(-self.length // self._times(block))
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[LanguageBatch]:
-        """Blocks of at most `block` words, from block `start` on."""
+        """Yield blocks of at most `block` words, from block `start` on."""
         n, times = len(self._ids), self._times(block)
         begin = np.random.default_rng([self._seed, epoch]).integers(n) if shuffle else 0
         heads = begin + np.arange(self.streams) * self.length                 # (S,)
         for t in range(start * times, self.length, times):
-            at = ((np.arange(t, min(t + times, self.length))[:, None] + heads) % n).ravel()  # (B,)
-            yield batch(self._ids, at, self._eos, self.streams, t == 0)
+            positions = ((np.arange(t, min(t + times, self.length))[:, None] + heads) % n).ravel()  # (B,)
+            yield make_batch(self._ids, positions, self._eos, self.streams, t == 0)
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        """Raise TypeError: running text has no windows."""
         raise TypeError("running text has no windows for the fused engine")
 
     def _times(self, block: int) -> int:
         return max(1, block // self.streams)
 
 
-def batch(ids: np.ndarray, at: np.ndarray, eos: int, streams: int, begins: bool) -> LanguageBatch:
-    """The words at positions `at` (B,), asked for."""
-    target = torch.from_numpy(ids[at].astype(np.int64))
-    word = torch.from_numpy(np.where(at == 0, eos, ids[at - 1]).astype(np.int64))
-    first = torch.zeros(len(at), dtype=torch.bool)
+def make_batch(ids: np.ndarray, positions: np.ndarray, eos: int, streams: int, begins: bool) -> LanguageBatch:
+    """Build the batch whose targets are the words at `positions`, (B,). begins: of the first `streams` rows."""
+    target = torch.from_numpy(ids[positions].astype(np.int64))
+    word = torch.from_numpy(np.where(positions == 0, eos, ids[positions - 1]).astype(np.int64))
+    first = torch.zeros(len(positions), dtype=torch.bool)
     first[:streams] = begins
     return LanguageBatch(target, torch.zeros_like(target), word, first, streams)
 
 
 def heldout(ids: np.ndarray, eos: int, limit: int) -> LanguageBatch:
-    """The first `limit` words of a text, as one stream."""
+    """Return the first `limit` words of a text, as one stream."""
     ids = np.asarray(ids[:limit])
-    return batch(ids, np.arange(len(ids)), eos, 1, True)
+    return make_batch(ids, np.arange(len(ids)), eos, 1, True)

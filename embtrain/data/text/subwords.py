@@ -1,4 +1,4 @@
-"""Words from running text that was cut into subwords.
+"""Join running text that was split into subwords.
 
 @@  BPE: `low@@ er`             ##  WordPiece: `low ##er`
 ▁   SentencePiece: `▁low er`     ￭   a joiner on one side or both: `low￭ er`, `( ￭ the`
@@ -15,19 +15,19 @@ _JOINTS = {"@@": re.compile(r"(?<=\S)@@(?: +|(?=\n)|\Z)"), "##": re.compile(r" +
            "￭": re.compile(r" *￭ *")}
 
 
-def joined(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
-    """The same text, its subwords joined into words; line feeds stay where they are."""
+def join_subwords(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
+    """Yield the same text with its subwords joined into words; line feeds stay."""
     rest = ""
     for piece in pieces:
         rest += piece
         cut = rest.rfind("\n") + 1
         if cut:
-            yield _whole(rest[:cut], sign)
+            yield _join(rest[:cut], sign)
             rest = rest[cut:]
-    yield _whole(rest, sign)
+    yield _join(rest, sign)
 
 
-def _whole(text: str, sign: Subwords) -> str:
+def _join(text: str, sign: Subwords) -> str:
     if sign == "▁":
         return text.replace(" ", "").replace("▁", " ")
     return _JOINTS[sign].sub("", text)

@@ -1,11 +1,11 @@
-"""Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
+"""Tokenizers, and one pass over documents in Python; scan.py does the same through the compiled core.
 
-whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
+whitespace  text between blanks, verbatim                                    (text8, PTB: tokenised already)
 words       runs of letters of any script with the marks and joiners in them, token_min to token_max characters long
             (prose); soft hyphens, word joiners, byte order marks and other invisible layout characters are removed
 wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
-auto        wiki for dumps, whitespace for the readers tokens and tagged and where text has marks such as <unk>, words
-            for the rest
+auto        wiki for dumps, whitespace for the readers tokens and tagged and for text with marks (<unk>), words for
+            the rest
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text.census import Census
-from embtrain.data.text.readers import Document, Reader, untagged
-from embtrain.data.text.words import words_of
+from embtrain.data.text.readers import Reader, TextDocument, remove_tags
+from embtrain.data.text.words import find_words
 
 Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
-_OF_READER: dict[Reader, Tokenizer] = {"text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace",
-                                       "wiki": "wiki", "wikiextractor": "words", "jsonl": "words"}
+_READER_TOKENIZERS: dict[Reader, Tokenizer] = {
+    "text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace", "wiki": "wiki",
+    "wikiextractor": "words", "jsonl": "words"}
 MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
-LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut regardless
+MAX_WORD = 1 << 20       # characters without a blank before the text is cut regardless
 FLUSH = 1 << 20          # tokens
 
 
 @dataclass(frozen=True)
-class Split:
-    """From text (whole words) to tokens."""
+class Splitter:
+    """A function that splits text of whole words into tokens, and its settings."""
 
     name: Literal["whitespace", "words", "wiki"]
     lower: bool
@@ -44,30 +45,33 @@ class Split:
     tokens: Callable[[str], list[str]]
 
 
-def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Split:
-    """How documents of one kind are parted."""
-    name = _OF_READER[kind] if name == "auto" else name
+def make_splitter(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Splitter:
+    """Return the splitter for documents of one kind. shortest, longest: token_min and token_max."""
+    name = _READER_TOKENIZERS[kind] if name == "auto" else name
     if name == "whitespace":
-        return Split(name, lower, shortest, longest, lambda text: (text.lower() if lower else text).split())
+        return Splitter(name, lower, shortest, longest, lambda text: (text.lower() if lower else text).split())
     if name == "wiki":
         from gensim.corpora.wikicorpus import TOKEN_MAX_LEN, TOKEN_MIN_LEN, tokenize
 
-        least, most = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
-        return Split(name, lower, least, most, lambda text: tokenize(text, least, most, lower))
-    return Split("words", lower, shortest, longest,
-                 lambda text: [word for word in words_of(text.lower() if lower else text)
-                               if shortest <= len(word) <= longest])
+        min_length, max_length = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
+        return Splitter(name, lower, min_length, max_length, lambda text: tokenize(text, min_length, max_length, lower))
+    return Splitter("words", lower, shortest, longest,
+                    lambda text: [word for word in find_words(text.lower() if lower else text)
+                                  if shortest <= len(word) <= longest])
 
 
 class Offsets:
-    """Where sequences and documents end."""
+    """The ends of sequences and documents."""
 
     def __init__(self, max_sequence: int):
         self._max = max_sequence
         self._sequence, self._document = array("q", [0]), array("q", [0])
 
     def end_lines(self, ends: np.ndarray) -> None:
-        """Sequences end at these offsets (L,), int64 and rising; empty ones are none, and too long ones are cut."""
+        """Add sequences that end at the offsets `ends`, (L,) int64, ascending.
+
+        Empty sequences are dropped, and those longer than `max_sequence` are cut.
+        """
         ends = ends[np.diff(ends, prepend=self._sequence[-1]) > 0]
         begins = np.concatenate([[self._sequence[-1]], ends[:-1]])
         if len(ends) and (ends - begins).max() > self._max:
@@ -77,10 +81,12 @@ class Offsets:
             self._sequence.frombytes(ends.tobytes())
 
     def end_document(self, end: int) -> None:
+        """End the document, and its last sequence, at the offset `end`."""
         self.end_lines(np.array([end], dtype=np.int64))
         self._document.append(end)
 
     def encoded(self, out: AppendableArray, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
+        """Return the encoded text with these offsets. counts: at least (V,). words: V."""
         counts = counts[:len(words)].copy()
         facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
                  **census.facts(words, counts)}
@@ -88,9 +94,12 @@ class Offsets:
                        counts, words, facts)
 
 
-def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
-           out: AppendableArray) -> Encoded:
-    """Give every distinct word the next id, in the order of the text; ids go to `out`, so memory stays bounded."""
+def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
+           max_sequence: int, out: AppendableArray) -> Encoded:
+    """Encode documents: each distinct word gets the next id, in text order.
+
+    Ids are appended to `out`, so that memory stays bounded.
+    """
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     number = index.__getitem__
@@ -100,8 +109,8 @@ def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], b
 
     def flush() -> None:
         nonlocal counts, pending, ends
-        check_types(len(index))
-        counts = at_least(counts, len(index))
+        check_n_types(len(index))
+        counts = grow_counts(counts, len(index))
         ids = np.frombuffer(pending, dtype=np.int32)
         if len(ids):
             seen, times = np.unique(ids, return_counts=True)
@@ -113,8 +122,8 @@ def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], b
 
     with Progress("reading text", unit="tokens") as progress:
         for text in documents:
-            split = split_of(text.kind)
-            for lines in lines_of(text, by_line):
+            split = splitter_for(text.kind)
+            for lines in split_lines(text, by_line):
                 for line, is_whole in lines:
                     pending.extend(map(number, split.tokens(line)))
                     if split.name != "whitespace":
@@ -128,31 +137,32 @@ def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], b
     return offsets.encoded(out, counts, list(index), census)
 
 
-def lines_of(document: Document, by_line: bool) -> Iterator[list[tuple[str, bool]]]:
-    """The text in blocks of whole words: lines, and whether each ends here."""
+def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[str, bool]]]:
+    """Yield blocks of whole words, as lists of (line, whether the line ends in this block)."""
     for block in _whole_words(document.pieces):
-        block = untagged(block) if document.kind == "tagged" else block
-        *whole, last = block.split("\n") if by_line else [block]
-        yield [*((line, True) for line in whole), (last, False)]
+        block = remove_tags(block) if document.kind == "tagged" else block
+        *complete, last = block.split("\n") if by_line else [block]
+        yield [*((line, True) for line in complete), (last, False)]
 
 
-def check_types(n: int) -> None:
+def check_n_types(n: int) -> None:
+    """Raise ResourceError for more than MAX_TYPES distinct words."""
     if n > MAX_TYPES:
         raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
 
 
-def at_least(counts: np.ndarray, n: int) -> np.ndarray:
-    """The same counts with room for n, in steps that double."""
+def grow_counts(counts: np.ndarray, n: int) -> np.ndarray:
+    """Return the counts with room for at least n, in steps that double."""
     return counts if n <= len(counts) else np.concatenate([counts, np.zeros(2 * n - len(counts), dtype=np.int64)])
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text, cut only at blanks."""
+    """Yield the same text, cut only at blanks."""
     rest = ""
     for piece in pieces:
         text = rest + piece
         cut = max(text.rfind("\n"), text.rfind(" "), text.rfind("\t")) + 1
-        if cut == 0 and len(text) > LONGEST_WORD:
+        if cut == 0 and len(text) > MAX_WORD:
             cut = len(text)
         if cut:
             yield text[:cut]

@@ -1,4 +1,4 @@
-"""Which words have an id, and in what order: count descending, then the code points of the word."""
+"""The words with an id, in order: count descending, then the code points of the word."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from embtrain.common.files import write_atomically
 
 @dataclass(frozen=True)
 class Vocabulary:
+    """V words and their counts in the training text."""
+
     words: list[str]      # V, the most frequent first
     counts: np.ndarray    # (V,) int64  occurrences in the training text
     total: int            # tokens of the training text, rare ones included
@@ -24,17 +26,21 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> dict[str, int]:
+        """Map each word to its id."""
         return {word: i for i, word in enumerate(self.words)}
 
     def write(self, path: Path) -> None:
-        """`word TAB count`, one a line."""
+        """Write `word TAB count`, one a line."""
         with write_atomically(path) as file:
             for word, count in zip(self.words, self.counts.tolist(), strict=True):
                 file.write(f"{word}\t{count}\n".encode("utf-8", "surrogatepass"))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What `write` wrote; `total` is then the sum of the counts, for rare words are not in the file."""
+        """Read a file of `write`; `total` is then the sum of the counts, since rare words are not in the file.
+
+        Raises DataError if the file cannot be read, is malformed, or contains a word twice.
+        """
         words, counts = [], []
         try:
             lines = path.read_bytes().decode("utf-8", "surrogatepass").split("\n")
@@ -55,7 +61,11 @@ class Vocabulary:
 
 def choose(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
            ) -> tuple[Vocabulary, np.ndarray]:
-    """The vocabulary over all words read, and the new id of each of them (int32; -1: it has none)."""
+    """Choose the words that occur at least `min_count` times, at most `max_size` of them.
+
+    words: all words that were read. counts: (W,) in the training text. Returns the vocabulary and the new id of each
+    word, (W,) int32, -1 for none. Raises DataError if no word is left.
+    """
     candidates = np.flatnonzero(counts >= max(min_count, 1))
     times = counts[candidates].tolist()
     ranked = sorted(zip([-c for c in times], [words[i] for i in candidates.tolist()], candidates.tolist(), strict=True))

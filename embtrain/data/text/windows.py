@@ -1,13 +1,13 @@
-"""Text -> windows: a centre and the words beside it.
+"""Text -> skip-gram windows: a centre and the words around it.
 
 Of a word with frequency f = count / Σ counts an occurrence is kept with probability          (t is text.sample)
     word2vec   min(1, √(t/f) + t/f)     the C code
     eq23       min(1, √(t/f))           1 - P(w) of the paper's eq. 23, clipped
-Rare and dropped words leave the text before the windows are laid, so windows reach further. Each kept occurrence is a
-centre; its window is b ~ U{1..W} words on each side (W where text.dynamic_window is off), within its sequence.
+Rare and dropped words are removed before windows are formed, so windows reach further. Each kept occurrence is a
+centre; its window is b ~ U{1..W} words on each side (W if text.dynamic_window is off), within its sequence.
 
-Every draw follows from (seed, epoch) and a position (kernels/text/windows.py), so (epoch, block) finds its place
-again, on any number of threads. Of an epoch only the kept ids and a bit for each are held.
+Every draw depends only on (seed, epoch) and a position (kernels/text/windows.py), so training resumes at (epoch,
+block), on any number of threads. Of an epoch only the kept ids and a bit for each are in memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from embtrain.data.text.corpus import Corpus, WindowsConfig
 from embtrain.kernels.text import windows as kernel
 
 CHUNK = 1 << 18            # positions counted at once
-_KEEP, _WINDOW, _ORDER, _HELD_OUT = range(4)  # one stream of random numbers for each use
+_KEEP, _WINDOW, _ORDER, _HELD_OUT = range(4)  # one random stream for each use
 
 
 @dataclass(frozen=True)
 class SkipGramBatch(Batch):
-    """Which context word (target) stands beside the centre."""
+    """Pairs of a centre and a context word (target) in its window."""
 
     centre: Tensor  # (B,) int64
     window: Tensor  # (B,) int64  0, 1, ...: the centre's occurrence, ascending
@@ -38,7 +38,7 @@ class SkipGramBatch(Batch):
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """C windows: the words beside centre c are target[start[c]:start[c + 1]], at least one."""
+    """C windows: the context words of centre c are target[start[c]:start[c + 1]], at least one."""
 
     centre: Tensor  # (C,) int64
     start: Tensor   # (C+1,) int64
@@ -48,14 +48,15 @@ class WindowBatch:
         return self.centre.shape[0]
 
     def pairs(self) -> SkipGramBatch:
+        """Return the pairs of all windows, B = P rows."""
         size = self.start.diff()
         window = torch.repeat_interleave(torch.arange(len(self)), size, output_size=len(self.target))
         return SkipGramBatch(target=self.target, slot=torch.zeros_like(self.target), centre=self.centre[window],
                              window=window)
 
 
-class Windows:
-    """The windows of a corpus, drawn anew each epoch."""
+class SkipGramWindows:
+    """The windows of a corpus, subsampled and drawn again each epoch."""
 
     def __init__(self, corpus: Corpus, config: WindowsConfig, seed: int):
         self._ids, self._sequence = np.asarray(corpus.ids), corpus.sequence
@@ -69,45 +70,47 @@ class Windows:
 
     @cached_property
     def target_counts(self) -> np.ndarray:
-        """(V,) float64  how often each word is expected to be a target in an epoch.
+        """Return the expected number of times each word is a target in an epoch, (V,) float64.
 
-        Exact without subsampling. With it, a word's window is laid over the expected kept text, which overstates
-        the pairs near the ends of sequences a little.
+        Exact without subsampling. With it, windows are formed over the expected kept text, which slightly overestimates
+        the pairs near the ends of sequences.
         """
         w = self._config.window
-        # inside[x]: expected words on a side that has x left. E min(b, x) where b is drawn.
+        # inside[x]: expected words on a side with x words left, E min(b, x) if b is drawn.
         x = np.arange(w + 1)
         inside = x * (x + 1) / 2 / w + x * (w - x) / w if self._config.dynamic_window else x.astype(float)
         return kernel.expected_targets(self._ids, self._sequence, self.keep, inside)
 
     @property
     def examples_per_epoch(self) -> float:
-        """Expected pairs of an epoch; see target_counts."""
+        """Return the expected number of pairs of an epoch; see target_counts."""
         return float(self.target_counts.sum())
 
     def n_centres(self, epoch: int) -> int:
+        """Return the number of kept occurrences of an epoch."""
         return len(self._kept(epoch).ids)
 
     def n_blocks(self, epoch: int, block: int) -> int:
+        """Return the number of blocks of an epoch."""
         return -(-self.n_centres(epoch) // block)
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
-        """The windows of `block` centres at a time, from block `start` on; those without a word are left out."""
+        """Yield the windows of `block` centres at a time, from block `start` on; empty windows are dropped."""
         text, config = self._kept(epoch), self._config
         reach = self._draws(epoch, _WINDOW) if config.dynamic_window else None
         order = self._draws(epoch, _ORDER) if shuffle else None
         for begin in range(start * block, len(text.ids), block):
             end = min(begin + block, len(text.ids))
-            found = kernel.pairs(text, (begin, end), config.window, reach, order)
-            yield WindowBatch(*(torch.from_numpy(x) for x in found))
+            arrays = kernel.pairs(text, (begin, end), config.window, reach, order)
+            yield WindowBatch(*(torch.from_numpy(x) for x in arrays))
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[SkipGramBatch]:
-        """The pairs of the same windows; rows in the order of the centres."""
+        """Yield the pairs of the same windows, ordered by centre."""
         return (batch.pairs() for batch in self.windows(epoch, block, start, shuffle))
 
     def _kept(self, epoch: int) -> kernel.Text:
         if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = None  # before the next is made: one epoch's text in memory, not two
+            self._epoch = None  # free it first: one epoch's text in memory, not two
             ids, sequence = self._ids, self._sequence
             if (self.keep < 1).any():
                 ids, sequence = kernel.subsample(ids, sequence, self.keep, self._draws(epoch, _KEEP),
@@ -116,12 +119,12 @@ class Windows:
         return self._epoch[1]
 
     def _draws(self, epoch: int, use: int) -> int:
-        """The seed of an epoch's random numbers for one use."""
+        """Return the seed of an epoch's random stream for one use."""
         return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])
 
 
 def keep_probability(counts: np.ndarray, config: WindowsConfig) -> np.ndarray:
-    """(V,) float64  the probability that an occurrence of each word stays in the text."""
+    """Return the probability of each word's occurrences to stay in the text, (V,) float64."""
     if config.sample == 0 or len(counts) == 0:
         return np.ones(len(counts))
     f = np.maximum(counts, 1) / max(counts.sum(), 1)
@@ -131,9 +134,9 @@ def keep_probability(counts: np.ndarray, config: WindowsConfig) -> np.ndarray:
 
 
 def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> SkipGramBatch:
-    """At most `limit` pairs of full windows, nothing subsampled, at centres drawn without replacement.
+    """Return at most `limit` pairs of full windows, nothing subsampled, at centres drawn without replacement.
 
-    The centres stand in the order of the text, so that neighbours in the batch are neighbours there.
+    The centres are in text order, so that neighbours in the batch are neighbours in the text.
     """
     ids, sequence, w = np.asarray(corpus.ids), corpus.sequence, config.window
     order = np.random.default_rng(np.random.SeedSequence([seed, _HELD_OUT])).permutation(len(ids))
@@ -141,5 +144,5 @@ def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> Ski
     begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
     size = np.minimum(order - begin, w) + np.minimum(end - 1 - order, w)       # (N,)  pairs of each centre
     n = int(np.searchsorted(size.cumsum(), limit)) + 1 if limit > 0 else 0     # centres that reach the limit
-    found = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
-    return WindowBatch(*(torch.from_numpy(x) for x in found)).pairs().rows(slice(0, limit))
+    arrays = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
+    return WindowBatch(*(torch.from_numpy(x) for x in arrays)).pairs().rows(slice(0, limit))

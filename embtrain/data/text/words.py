@@ -13,7 +13,7 @@ _SEPARATE = "\u200b\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\
 _SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # emoji modifiers
 
 
-def words_of(text: str) -> list[str]:
+def find_words(text: str) -> list[str]:
     """Split text into words at every character that is neither a letter nor transparent inside a word.
 
     Marks, joiners and format characters do not end a word (UAX #29, rule WB4). Layout characters without a meaning of
@@ -29,10 +29,10 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns of a word and of a layout character that is removed before words are matched."""
+    """Return patterns of a word, and of a layout character that is removed before words are matched."""
     places = [chr(c) for c in itertools.chain(range(0x80, 0x20000), range(0xE0000, 0xE0200))]  # no others in between
     formats = {c for c in places if unicodedata.category(c) == "Cf" and c not in _SEPARATE}
-    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the latter: of hieroglyphs
+    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the range is of hieroglyphs
     marks = {c for c in places if unicodedata.category(c)[0] == "M"} | set(_SKIN_TONES)
     inner, layout = ("".join(sorted(group)) for group in (marks | spelt, formats - spelt))
     return re.compile(rf"[^\W\d_]+(?:[{inner}]+[^\W\d_]*)*"), re.compile(f"[{layout}]")

@@ -124,7 +124,7 @@ class KnownTriples(KnownPairs):
         keys, end = np.empty(2 * sum(map(len, some)), np.int64), 0
         for triples in some:
             batch, begin, end = of.both(triples), end, end + 2 * len(triples)
-            keys[begin:end] = known.one(batch.context(of.n_relations)) * of.n_entities + batch.target
+            keys[begin:end] = known.context_key(batch.context(of.n_relations)) * of.n_entities + batch.target
         return cls.from_keys(torch.from_numpy(distinct(keys)), of.n_entities, known.sizes)
 
 

@@ -20,12 +20,12 @@ from typing import Literal
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.formats.delimited import LONGEST, SEPARATORS, Delimiter, Passed, records, split
+from embtrain.data.formats.delimited import MAX_LINE, SEPARATORS, Delimiter, ParseNotes, read_records, split_fields
 from embtrain.data.formats.running_text import data_verdict
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.containers import Source, without_packing
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.data.triples import ntriples
 
 LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
@@ -69,8 +69,8 @@ def _role(name: str) -> str:
     return "" if found is None else {"entity": "entities", "relation": "relations"}[found[1].lower()]
 
 
-READS = Reads("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
-              only_parts=True, one_set=True)
+READS = FileRules("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
+              only_parts=True, single_data_set=True)
 
 
 def format_of(files: Inventory) -> Format:
@@ -104,13 +104,14 @@ def _names(files: Inventory, layout: Layout) -> Read:
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
     first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
-    passed, tables = Passed(), list[str]()
+    passed, tables = ParseNotes(), list[str]()
     for source, part in files.sources():
         if part not in PARTS:
             tables.append(source.name)
             continue
         rows = found.parts.setdefault(part, array("q"))
-        for at, (number, line, fields) in enumerate(records(source, layout.delimiter, len(COLUMNS), _WHAT, passed)):
+        for at, (number, line, fields) in enumerate(read_records(source, layout.delimiter, len(COLUMNS), _WHAT,
+                                                                 passed)):
             if at == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
@@ -123,8 +124,8 @@ def _names(files: Inventory, layout: Layout) -> Read:
                 first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
     _tell_of_headers(found, first)
     found.entities, found.relations = list(entities), list(relations)
-    found.told = passed.told() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples are "
-                                       "ids, set triples.format=openke" for name in tables)
+    found.told = passed.warnings() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples "
+                                           "are ids, set triples.format=openke" for name in tables)
     return found
 
 
@@ -169,7 +170,7 @@ def _otherwise(line: str) -> str:
     """What else a line may be: that of another delimiter, or of OpenKE."""
     if _is_id(line.strip()):
         return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
-    found = [name for name in SEPARATORS if len(split(line, name)) == len(COLUMNS)]
+    found = [name for name in SEPARATORS if len(split_fields(line, name)) == len(COLUMNS)]
     return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
@@ -240,4 +241,4 @@ def _counted(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    return numbered(source, LONGEST, _WHAT)
+    return read_nonblank_lines(source, MAX_LINE, _WHAT)

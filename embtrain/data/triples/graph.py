@@ -21,7 +21,7 @@ from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
 from embtrain.data.triples.files import COLUMNS, Column, Format, Layout
@@ -75,7 +75,7 @@ class Graph:
 
 def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
     """Whether a part has a file of its own; its content is not read."""
-    return inventory.take(where, triple_files.READS, config.files).has(part)
+    return inventory.build_inventory(where, triple_files.READS, config.files).has(part)
 
 
 def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
@@ -83,7 +83,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
-    files = inventory.take(where, triple_files.READS, config.files)
+    files = inventory.build_inventory(where, triple_files.READS, config.files)
     files.require_training(where)
     content = files.content(where)
     format: Format = config.format if config.format != "auto" else READERS[reader]
@@ -105,10 +105,10 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
         return _arranged(triple_files.read(where, files, format, layout), config, out)
 
-    key, folder = place(cache, name, "graph", {**settings, "names": files.key()})
-    found = cached(folder, key, build)
+    key, folder = cache_location(cache, name, "graph", {**settings, "names": files.key()})
+    found = load_or_build(folder, key, build)
     facts, e = found.facts, found.facts["entities"]
-    for line in found.told:
+    for line in found.warnings:
         _log.warning("%s", line)
     avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
     for fact, words in (("repeated", "triples stand twice in their part and count once"),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, Source
-from embtrain.data.storage.lines import texts
+from embtrain.data.storage.lines import read_lines
 
 LONGEST = 1 << 20  # bytes of a line: literals can be whole abstracts
 _HEX = "[0-9A-Fa-f]"
@@ -65,7 +65,7 @@ def looks_like(source: Source) -> bool:
 
 def statements(source: Source) -> Iterator[Statement]:
     """Every triple of a stream. DataError names the line that is not one."""
-    for number, whole in texts(source, LONGEST, "is it N-Triples?"):
+    for number, whole in read_lines(source, LONGEST, "is it N-Triples?"):
         for line in whole.split("\r"):                       # a carriage return alone ends a line too
             if _NOTHING.fullmatch(line):
                 continue

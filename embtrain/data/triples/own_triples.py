@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.formats.delimited import SEPARATORS, Delimiter, Passed, records, split
+from embtrain.data.formats.delimited import SEPARATORS, Delimiter, ParseNotes, read_records, split_fields
 from embtrain.data.storage.containers import Source, sources
 from embtrain.data.triples import ntriples
 from embtrain.data.triples.files import COLUMNS
@@ -72,10 +72,10 @@ def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, 
         return
     first = source.stream.peek(1 << 12)[:1 << 12].decode("utf-8-sig", "replace").partition("\n")[0]
     delimiter: Delimiter = config.delimiter
-    if len(split(first, delimiter)) != 3:
-        delimiter = next((other for other in SEPARATORS if len(split(first, other)) == 3), delimiter)
+    if len(split_fields(first, delimiter)) != 3:
+        delimiter = next((other for other in SEPARATORS if len(split_fields(first, other)) == 3), delimiter)
     order = [config.columns.index(column) for column in COLUMNS]
-    for at, (number, line, fields) in enumerate(records(source, delimiter, 3, _WHAT, Passed())):
+    for at, (number, line, fields) in enumerate(read_records(source, delimiter, 3, _WHAT, ParseNotes())):
         if at == 0 and config.header:
             continue
         if len(fields) != 3 or not all(fields):

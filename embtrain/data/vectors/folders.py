@@ -48,7 +48,7 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
         arrays[OF_RELATIONS] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_atomically(folder / MODEL) as file:
-        file.writelines(checksummed.pieces(arrays))
+        file.writelines(checksummed.file_chunks(arrays))
     write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
     write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
@@ -83,7 +83,7 @@ def read(folder: Path) -> Vectors:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
                 raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
-            ours = checksummed.SEAL in (file.metadata() or {})
+            ours = checksummed.CHECKSUM_KEY in (file.metadata() or {})
             if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
                                 f"{shape}")

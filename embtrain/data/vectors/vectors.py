@@ -148,7 +148,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
     with write_atomically(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
-            file.writelines(checksummed.pieces({"vectors": vectors.table, "words": text}))
+            file.writelines(checksummed.file_chunks({"vectors": vectors.table, "words": text}))
             return
         if format != "glove":
             file.write(f"{V} {D}\n".encode())
@@ -219,7 +219,7 @@ def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[li
                 raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
             n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
             check_memory(path, n, shape[1], max_bytes)
-            ours, code = checksummed.SEAL in (file.metadata() or {}), file.get_tensor("words")
+            ours, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
             table = file.get_tensor("vectors") if ours else floats(path, "vectors", n, max_bytes)
             checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
             words = code.tobytes().decode(reading.codec).split("\n")

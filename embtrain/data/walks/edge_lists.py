@@ -1,6 +1,6 @@
 """Edge lists: lines `a b` or `a b weight`, read into the neighbours of each node.
 
-A line whose first word is `#` or `%` alone is a comment. It is left out, counted and reported. `#tag` names a node.
+A line whose first word is only `#` or `%` is a comment. It is skipped, counted and reported. `#tag` names a node.
 """
 
 from __future__ import annotations
@@ -15,56 +15,57 @@ from embtrain.common.errors import DataError
 from embtrain.data.formats.running_text import text_verdict
 from embtrain.data.inventory.inventory import Inventory
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import Comments, is_comment, numbered
+from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
-MARKS = ("#", "%", "//", ";")                   # what other programs begin a comment with
+MARKS = ("#", "%", "//", ";")                   # comment marks of other programs
 MATRIX_MARKET = "%%MatrixMarket"
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The neighbours of node v are to[start[v]:start[v + 1]], ascending."""
+    """A graph: the neighbours of node v are to[start[v]:start[v + 1]], ascending."""
 
     names: list[str]            # V
     start: np.ndarray           # (V+1,) int64
     to: np.ndarray              # (E,) int64
     key: np.ndarray             # (E,) int64  v V + to, ascending
-    share: np.ndarray | None    # (E,) float64  Σ of a node's weights up to and with each edge, over all of the node's;
+    share: np.ndarray | None    # (E,) float64  Σ of a node's weights up to and including each edge, over its total;
                                 #               None: all weights are equal
-    told: tuple[str, ...] = ()  # warnings of the reader
+    warnings: tuple[str, ...] = ()  # warnings of the reader
 
     def propose(self, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A neighbour of each v by the weights, (n,)."""
+        """Draw a neighbour of each v by the edge weights; v, result: (n,)."""
         first, last, u = self.start[v], self.start[v + 1] - 1, random.random(len(v))
         if self.share is None:
             return self.to[first + np.minimum((u * (last - first + 1)).astype(np.int64), last - first)]
-        while len(left := np.flatnonzero(first < last)):    # bisection, all nodes side by side
-            middle = (first[left] + last[left]) >> 1
-            beyond = self.share[middle] <= u[left]
-            first[left], last[left] = (np.where(beyond, middle + 1, first[left]), np.where(beyond, last[left], middle))
+        while len(open_rows := np.flatnonzero(first < last)):    # bisection, all nodes at once
+            middle = (first[open_rows] + last[open_rows]) >> 1
+            beyond = self.share[middle] <= u[open_rows]
+            first[open_rows] = np.where(beyond, middle + 1, first[open_rows])
+            last[open_rows] = np.where(beyond, last[open_rows], middle)
         return self.to[first]
 
     def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Whether an edge leads from each a to its b, (n,)."""
+        """Return whether there is an edge from each a to its b; all (n,)."""
         key = a * len(self.names) + b
-        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
-        return self.key[at] == key
+        position = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return self.key[position] == key
 
 
 def verdict(name: str) -> str:
-    """Whether a file of a folder may hold edges or walks, as `Reads.verdict`."""
+    """Return whether a file of a folder may hold edges or walks, as `FileRules.verdict`."""
     return "" if name.lower().endswith((".edges", ".edgelist")) else text_verdict(name)
 
 
 def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
-    """The graph of some files. An edge that is repeated counts once.
+    """Read the graph of some files. A repeated edge counts once.
 
-    DataError names the line that is not an edge, and the edge that has two weights.
+    Raises DataError for a line that is not an edge, an edge with two weights, and files without edges.
     """
     index: dict[str, int] = {}
     ends: list[int] = []
     weights: list[float] = []
-    comments, marked = Comments(), dict[int, str]()         # marked: heads of files that look like comments
+    comments, marked = Comments(), dict[int, str]()         # marked: leading lines of files that may be comments
     for source, _ in files.sources():
         leading = True
         for number, fields in edge_lines(source, comments):
@@ -84,15 +85,15 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
         raise DataError(f"{where[0]}: holds no edges{'; all of its lines are comments' if comments.n else ''}")
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
     times = np.bincount(pairs.ravel(), minlength=len(index))
-    alone = [at for line, at in marked.items() if (times[pairs[line]] == 1).all()]
-    told = comments.told() + tuple(f"{at}: is read as an edge, and no other line names its nodes; if it is a comment, "
-                                   "begin it with `#` and a blank" for at in alone)
-    return edges(list(index), pairs, np.array(weights), directed, str(where[0]), told)
+    suspects = [place for line, place in marked.items() if (times[pairs[line]] == 1).all()]
+    warnings = comments.warnings() + tuple(f"{place}: is read as an edge, and no other line names its nodes; if it is "
+                                           "a comment, begin it with `#` and a blank" for place in suspects)
+    return edges_from_pairs(list(index), pairs, np.array(weights), directed, str(where[0]), warnings)
 
 
 def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[str]]]:
-    """(number, fields) of each line that is not a comment. DataError for a Matrix Market file."""
-    for number, line in numbered(source):
+    """Yield (number, fields) of each line that is not a comment. DataError for a Matrix Market file."""
+    for number, line in read_nonblank_lines(source):
         if line.startswith(MATRIX_MARKET):
             raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size and not an "
                             "edge; read it with scipy.io.mmread and write lines `a b` or `a b weight`")
@@ -102,33 +103,34 @@ def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[s
             yield number, line.split()
 
 
-def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
-          told: tuple[str, ...] = ()) -> Edges:
-    """From pairs (E, 2) of ids and their weights (E,). DataError where an edge has two weights."""
+def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
+                     warnings: tuple[str, ...] = ()) -> Edges:
+    """Build the graph of pairs of ids, (E, 2), with weights, (E,). DataError if an edge has two weights."""
     n = len(names)
     if not directed:
         ends, weights = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([weights, weights])
-    every, first, which = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
+    keys, first, edge_of_pair = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
     weight = weights[first]
-    if len(bad := np.flatnonzero(weight[which] != weights)):
+    if len(bad := np.flatnonzero(weight[edge_of_pair] != weights)):
         a, b = (names[i] for i in ends[bad[0]])
-        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[which[bad[0]]]:g} and "
-                        f"{weights[bad[0]]:g}; where each way has its own, walks.directed: true")
-    start = np.searchsorted(every, np.arange(n + 1) * n)
-    return Edges(names, start, every % n, every, None if (weight == weight[0]).all() else _shares(weight, start), told)
+        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[edge_of_pair[bad[0]]]:g} "
+                        f"and {weights[bad[0]]:g}; where each way has its own, walks.directed: true")
+    start = np.searchsorted(keys, np.arange(n + 1) * n)
+    share = None if (weight == weight[0]).all() else _shares(weight, start)
+    return Edges(names, start, keys % n, keys, share, warnings)
 
 
 def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """(E,) running sums of the weights (E,) of each node, divided by the node's total.
+    """Return the cumulative weights, (E,), of each node's edges, divided by the node's total.
 
-    One running sum over the whole graph would round a weight away next to one that is 2⁵³ times as large, wherever in
-    the graph that is. Weights are first divided by the node's largest, so that no sum overflows.
+    One cumulative sum over the whole graph would round away a weight if another one anywhere is 2⁵³ times as large.
+    Weights are first divided by the node's largest, so that no sum overflows.
     """
-    share = np.ones(len(weight))                            # right where a node has one edge
+    share = np.ones(len(weight))                            # correct for a node with one edge
     for node in np.flatnonzero(np.diff(start) > 1).tolist():
-        own = slice(start[node], start[node + 1])
-        sums = np.cumsum(weight[own] / weight[own].max())
-        share[own] = sums / sums[-1]
+        edges_of_node = slice(start[node], start[node + 1])
+        sums = np.cumsum(weight[edges_of_node] / weight[edges_of_node].max())
+        share[edges_of_node] = sums / sums[-1]
     return share
 
 

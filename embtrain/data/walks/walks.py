@@ -1,14 +1,14 @@
-"""Walks over a graph as a corpus: those of others, or walks that are drawn here.
+"""Random walks over a graph as a corpus: read from a file, or drawn here.
 
 A walk v_1 v_2 ... v_L begins at each node `per_node` times. From v, with t the node before it, the next x is drawn from
 the neighbours of v with                                                       (Grover and Leskovec, node2vec, KDD 2016)
 
-    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where d(t, x) = 0, that is x = t
-                                            1    where d(t, x) = 1: an edge leads from t to x
-                                            1/q  where d(t, x) = 2
+    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  if d(t, x) = 0, that is x = t
+                                            1    if d(t, x) = 1: there is an edge from t to x
+                                            1/q  if d(t, x) = 2
 
 d(t, x) is the length of the shortest path from t to x. In a directed graph an edge from x to t alone does not make it 1
-(the published code of the authors looks for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
+(the published code of the authors tests for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
 proposed with w_vx / Σ w and accepted with probability α / max(1, 1/p, 1/q), which is exact and needs no table of the
 pairs of edges. A walk ends at a node without outgoing edges.
 """
@@ -27,29 +27,37 @@ from pydantic import Field
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.progress import Progress
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage import npy
-from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.lines import is_comment
-from embtrain.data.text import corpus as text
+from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
-from embtrain.data.walks.edge_lists import MATRIX_MARKET, Edges, edges as edges, read_graph, verdict
+from embtrain.data.walks.edge_lists import (
+    MATRIX_MARKET,
+    Edges,
+    edges_from_pairs as edges_from_pairs,
+    read_graph,
+    verdict,
+)
 
 Kind = Literal["walks", "graph"]
-AT_ONCE = 1 << 16        # walks drawn side by side
-MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
-GRAPH = 2                # raised when a graph is read or walked otherwise: cached walks are then drawn again
-PARTS = 1000             # pieces of consecutive walks, of which some are held out
-SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
-LOOKED_FOR = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
-              "itself, unpacked")
-READS = Reads("walks", LOOKED_FOR, verdict, alone=True)
+WALKS_PER_BATCH = 1 << 16  # walks drawn at once
+MAX_TRIES = 100_000      # proposals for one step of a batch of walks; a usual step needs a few dozen
+GRAPH = 2                # incremented if graphs are read or walked differently: cached walks are then drawn again
+PARTS = 1000             # units of consecutive walks, some of which are held out
+SAMPLE_BYTES = 1 << 16   # bytes searched for a walk of more than three nodes
+DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
+               "itself, unpacked")
+FILE_RULES = FileRules("walks", DESCRIPTION, verdict, alone=True)
 _WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
 _NPY = b"\x93NUMPY"
 _log = logging.getLogger("embtrain")
 
 
 class WalksConfig(WindowsConfig):
+    """Settings of walks: reading, drawing and windows."""
+
     reads: Literal["auto", "walks", "graph"] = Field("auto", description="what the file holds")
     per_node: int = Field(10, ge=1, le=10_000, description="walks that begin at each node")
     length: int = Field(80, ge=2, le=100_000, description="nodes of a walk")
@@ -63,40 +71,43 @@ class WalksConfig(WindowsConfig):
 
 
 def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
-    """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
-    taken = inventory.take(where, READS, config.files)
-    reads = _what(where, taken) if config.reads == "auto" else config.reads
+    """Load the walks at `where`, or those drawn over the graph there. DataError if it is neither."""
+    files = inventory.build_inventory(where, FILE_RULES, config.files)
+    reads = _detect_kind(where, files) if config.reads == "auto" else config.reads
     if reads == "walks" and not _is_array(where):
-        _warn_of_comments(taken)
+        _warn_of_comments(files)
         lines = _WORDS.model_copy(update={"files": config.files})
-        known, read = text.reading(where, "tokens", lines, config.max_sequence, cache, name, reads=READS)
-        return text.arrange(known, lambda: parted(read()), config, cache, name)
-    known = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
+        settings, read = corpus.plan_reading(where, "tokens", lines, config.max_sequence, cache, name, rules=FILE_RULES)
+        return corpus.arrange(settings, lambda: regroup_walks(read()), config, cache, name)
+    settings = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
     build: Callable[[AppendableArray], Encoded]
     if reads == "walks":
         def build(out: AppendableArray) -> Encoded:
-            return of_array(where[0], config.max_sequence, out)
+            return encode_array(where[0], config.max_sequence, out)
     else:
-        taken = taken.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
-        known |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
+        files = files.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
+        settings |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
         def build(out: AppendableArray) -> Encoded:
-            return drawn(read_graph(where, taken, config.directed), config, out)
-    known = {"content": taken.content(where), **known}
-    key, folder = place(cache, name, reads, known)
-    return text.arrange({**known, "files": taken.tree()}, lambda: parted(cached(folder, key, build)), config, cache,
-                        name)
+            return encode_drawn(read_graph(where, files, config.directed), config, out)
+    settings = {"content": files.content(where), **settings}
+    key, folder = cache_location(cache, name, reads, settings)
+    return corpus.arrange({**settings, "files": files.tree()}, lambda: regroup_walks(load_or_build(folder, key, build)),
+                        config, cache, name)
 
 
-def parted(found: Encoded) -> Encoded:
-    """The same, with units of one walk, or of as many consecutive walks of one part as give about PARTS units."""
-    n = len(found.sequence) - 1
-    starts, part = np.arange(0, n, max(1, -(-n // PARTS))), found.part
+def regroup_walks(encoded: Encoded) -> Encoded:
+    """Return a copy whose documents, the units that are held out, are walks.
+
+    A unit is one walk, or as many consecutive walks of one part as give about PARTS units.
+    """
+    n = len(encoded.sequence) - 1
+    starts, part = np.arange(0, n, max(1, -(-n // PARTS))), encoded.part
     if len(part):
-        of = np.repeat(part, np.diff(np.searchsorted(found.sequence, found.document)))     # (S,)
-        starts = np.union1d(starts, np.flatnonzero(np.diff(of)) + 1)
-        part = of[starts]
-    document = found.sequence[np.append(starts, n)]
-    return replace(found, document=document, part=part, facts=found.facts | {"documents": len(document) - 1})
+        part_of_walk = np.repeat(part, np.diff(np.searchsorted(encoded.sequence, encoded.document)))     # (S,)
+        starts = np.union1d(starts, np.flatnonzero(np.diff(part_of_walk)) + 1)
+        part = part_of_walk[starts]
+    document = encoded.sequence[np.append(starts, n)]
+    return replace(encoded, document=document, part=part, facts=encoded.facts | {"documents": len(document) - 1})
 
 
 def _is_array(where: list[Path]) -> bool:
@@ -106,13 +117,15 @@ def _is_array(where: list[Path]) -> bool:
         return file.read(len(_NPY)) == _NPY
 
 
-def _what(where: list[Path], taken: Inventory) -> Kind:
-    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph. What
-    networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
+def _detect_kind(where: list[Path], files: Inventory) -> Kind:
+    """Return walks for an array, or if one of the first lines has more than three nodes; else graph.
+
+    Lines `a b {'weight': 3}`, as networkx writes edges with data, are a graph, however many blanks the data contain.
+    """
     if _is_array(where):
         return "walks"
-    for source, _ in taken.sources():
-        begin = source.stream.read(SAMPLE)
+    for source, _ in files.sources():
+        begin = source.stream.read(SAMPLE_BYTES)
         if begin.startswith(_NPY):
             raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
                             "and name the file itself")
@@ -121,7 +134,7 @@ def _what(where: list[Path], taken: Inventory) -> Kind:
                  if (fields := line.split()) and not is_comment(line)]
         longer = [(number, fields) for number, fields in lines if len(fields) > 3]
         if not longer or head[0].startswith(MATRIX_MARKET) or any(f[2].startswith("{") for _, f in longer):
-            return "graph"                                   # whose reader refuses what is no edge list
+            return "graph"                                   # its reader rejects other files
         if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
             _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
                          "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
@@ -130,20 +143,20 @@ def _what(where: list[Path], taken: Inventory) -> Kind:
     return "graph"
 
 
-def _warn_of_comments(taken: Inventory) -> None:
-    """Files of walks have no comments: warn of lines near a file's beginning that look like some."""
-    for source, _ in taken.sources():
-        head = source.stream.read(SAMPLE).decode("utf-8-sig", "replace").split("\n")
-        if found := [number for number, line in enumerate(head, 1) if is_comment(line)]:
+def _warn_of_comments(files: Inventory) -> None:
+    """Warn of lines near the beginning of a file that look like comments: files of walks have none."""
+    for source, _ in files.sources():
+        head = source.stream.read(SAMPLE_BYTES).decode("utf-8-sig", "replace").split("\n")
+        if numbers := [number for number, line in enumerate(head, 1) if is_comment(line)]:
             _log.warning("%s:%d: %s with a comment mark and a blank, but a file of walks has no comments: words are "
-                         "read as nodes; delete comment lines", source.name, found[0],
-                         "1 line begins" if len(found) == 1 else f"{len(found):,} lines begin")
+                         "read as nodes; delete comment lines", source.name, numbers[0],
+                         "1 line begins" if len(numbers) == 1 else f"{len(numbers):,} lines begin")
 
 
-# --- walks of others -------------------------------------------------------------------------------------------------
+# --- reading walks ---------------------------------------------------------------------------------------------------
 
-def of_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
-    """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
+def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
+    """Encode an .npy file of integers (walks, nodes); -1 after the end of a walk that is shorter than others."""
     try:
         table = npy.load(path, "r")
     except (OSError, ValueError, EOFError) as error:
@@ -170,9 +183,9 @@ def of_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
 
 
 def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: AppendableArray) -> Encoded:
-    """Walks as text: a walk is a sequence, longer ones are cut."""
+    """Encode walks as text: a walk is a sequence, longer ones are cut. pieces: (n, L), -1 after the end."""
     counts, lengths = np.zeros(len(names), dtype=np.int64), [np.zeros(0, dtype=np.int64)]
-    for piece in pieces:                                                                  # (n, L), -1 behind the end
+    for piece in pieces:                                                                  # (n, L), -1 after the end
         inside = piece >= 0
         ids = piece[inside].astype(np.int32)
         counts += np.bincount(ids, minlength=len(names))
@@ -188,54 +201,56 @@ def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, 
 
 # --- drawing walks ---------------------------------------------------------------------------------------------------
 
-def drawn(graph: Edges, config: WalksConfig, out: AppendableArray) -> Encoded:
-    return replace(_encoded(walks(graph, config), graph.names, config.max_sequence, out), told=graph.told)
+def encode_drawn(graph: Edges, config: WalksConfig, out: AppendableArray) -> Encoded:
+    """Draw walks over the graph, and encode them."""
+    return replace(_encoded(draw_walks(graph, config), graph.names, config.max_sequence, out), warnings=graph.warnings)
 
 
-def walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
-    """`per_node` times a walk from each node, the nodes in random order: pieces (n, length), -1 behind the end."""
+def draw_walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
+    """Draw `per_node` walks from each node, the nodes in random order: yield (n, length), -1 after the end."""
     n = len(graph.names)
     with Progress("drawing walks", config.per_node * n, "walks") as progress:
         for turn in range(config.per_node):
             random = np.random.default_rng(np.random.SeedSequence([config.seed, turn]))
             order = random.permutation(n)
-            for first in range(0, n, AT_ONCE):
-                yield _side_by_side(graph, order[first:first + AT_ONCE], config, random)
-                progress.add(len(order[first:first + AT_ONCE]))
+            for first in range(0, n, WALKS_PER_BATCH):
+                yield _draw_batch(graph, order[first:first + WALKS_PER_BATCH], config, random)
+                progress.add(len(order[first:first + WALKS_PER_BATCH]))
 
 
-def _side_by_side(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
-    found = np.full((len(begin), config.length), -1, dtype=np.int64)
-    found[:, 0] = begin
+def _draw_batch(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
+    """Draw a walk from each node of `begin`, (n,): (n, length)."""
+    table = np.full((len(begin), config.length), -1, dtype=np.int64)
+    table[:, 0] = begin
     for i in range(1, config.length):
-        on = np.flatnonzero(found[:, i - 1] >= 0)
-        v = found[on, i - 1]
-        leads = graph.start[v + 1] > graph.start[v]
-        on, v = on[leads], v[leads]
-        if not len(on):
+        active = np.flatnonzero(table[:, i - 1] >= 0)
+        v = table[active, i - 1]
+        has_next = graph.start[v + 1] > graph.start[v]
+        active, v = active[has_next], v[has_next]
+        if not len(active):
             break
-        found[on, i] = _next(graph, v, found[on, i - 2] if i > 1 else None, config, random)
-    return found
+        table[active, i] = _next_nodes(graph, v, table[active, i - 2] if i > 1 else None, config, random)
+    return table
 
 
-def _next(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig, random: np.random.Generator
+def _next_nodes(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig, random: np.random.Generator
           ) -> np.ndarray:
-    """The node after each v, where t came before it."""
+    """Draw the node after each v, (n,); t: the nodes before v, (n,), None at the first step."""
     x = graph.propose(v, random)
     if t is None or config.p == config.q == 1:
         return x
-    most = max(1.0, 1 / config.p, 1 / config.q)
-    left = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have no choice
-    for _ in range(MOST_TRIES):
-        if not len(left):
+    max_factor = max(1.0, 1 / config.p, 1 / config.q)
+    open_rows = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have one neighbour
+    for _ in range(MAX_TRIES):
+        if not len(open_rows):
             return x
-        u, far = random.random(len(left)) * most, 1 / config.q
-        back = x[left] == t[left]
-        taken = u < np.where(back, 1 / config.p, min(1.0, far))
-        asks = np.flatnonzero(~back & ~taken & (u < max(1.0, far)))    # only here are t's neighbours looked up
-        near = graph.has(t[left[asks]], x[left[asks]])
-        taken[asks] = u[asks] < np.where(near, 1.0, far)
-        left = left[~taken]
-        x[left] = graph.propose(v[left], random)
+        u, far = random.random(len(open_rows)) * max_factor, 1 / config.q
+        back = x[open_rows] == t[open_rows]
+        accepted = u < np.where(back, 1 / config.p, min(1.0, far))
+        undecided = np.flatnonzero(~back & ~accepted & (u < max(1.0, far)))    # look up t's neighbours only for these
+        near = graph.has(t[open_rows[undecided]], x[open_rows[undecided]])
+        accepted[undecided] = u[undecided] < np.where(near, 1.0, far)
+        open_rows = open_rows[~accepted]
+        x[open_rows] = graph.propose(v[open_rows], random)
     raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} make a step that is never taken; bring them "
                      "nearer to 1")

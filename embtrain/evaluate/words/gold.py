@@ -13,7 +13,7 @@ from typing import NamedTuple
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import texts
+from embtrain.data.storage.lines import read_lines
 
 MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
@@ -50,7 +50,7 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a file. DataError beyond MAX_CHARACTERS."""
     for source in sources([path], lambda name: True):
         read = 0
-        for number, text in texts(source, MAX_LINE, "this is no gold file"):
+        for number, text in read_lines(source, MAX_LINE, "this is no gold file"):
             read += len(text)
             if read > MAX_CHARACTERS:
                 raise DataError(f"{source.name}:{number}: is no gold file: more than {MAX_CHARACTERS:,} "

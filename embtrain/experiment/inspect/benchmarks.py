@@ -32,12 +32,12 @@ def chosen(name: str, by_task: bool) -> Chosen:
         return Chosen(load_recipe("evals", name), None)
     path = Path(name)
     if path.is_file() and own_benchmarks.is_recipe(path):
-        recipe, gold = own_benchmarks.recipe(path)
+        recipe, gold = own_benchmarks.read_own_recipe(path)
         return Chosen(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
     if by_task and _is_there(path):
         return Chosen(None, path)
     if path.is_file():
-        return Chosen(own_benchmarks.table(path), path)
+        return Chosen(own_benchmarks.recipe_from_table(path), path)
     if path.is_dir():
         raise UsageError(f"--on: {name}: is a folder; name a file in it")
     try:

@@ -15,7 +15,7 @@ from embtrain.common import registry
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import numbered
+from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Parts
 from embtrain.models.base import AbstractMethod
@@ -156,7 +156,7 @@ class LinePredictor(Predictor, Generic[Q]):
         return self.of(queries)
 
     def read(self, source: Source) -> Iterator[Prediction]:
-        lines = numbered(source)
+        lines = read_nonblank_lines(source)
         while some := list(itertools.islice(lines, self.at_once)):
             found: dict[int, Prediction] = {}
             queries: list[tuple[int, Q]] = []

@@ -15,7 +15,7 @@ import torch
 from embtrain.common.errors import DataError
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import UNKNOWN, LanguageBatch
-from embtrain.data.text.tokenize import Split, tokeniser
+from embtrain.data.text.tokenize import Splitter, make_splitter
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, Unknown
 from embtrain.experiment.tasks.language import Language
 
@@ -33,11 +33,11 @@ class LanguagePredictor(LinePredictor[Query]):
     form = "the words of a context (in a file one context a line)"
 
     @cached_property
-    def tokens(self) -> Split:
+    def tokens(self) -> Splitter:
         settings: dict[str, Any] = cast(Language, self.made.task).identity.get("settings", {})
         try:
             reader = settings["reader"]
-            return tokeniser(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
+            return make_splitter(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
                              settings["token_min"], settings["token_max"])
         except (KeyError, TypeError) as error:
             raise DataError(f"identity.json of the run does not say how text is split into words ({error}); put back "

@@ -66,7 +66,7 @@ class PairPredictor(LinePredictor[Query]):
 
     def fields(self, line: str) -> list[str]:
         order: tuple[Delimiter, ...] = ("tab", "comma", "space")  # the first that gives two names
-        found = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
+        found = [[name.strip() for name in delimited.split_fields(line, delimiter)] for delimiter in order]
         return next((fields for fields in found if len(fields) == 2), found[0])
 
     def parse(self, fields: Sequence[str]) -> Query:
@@ -101,7 +101,7 @@ class PairPredictor(LinePredictor[Query]):
         slot = torch.tensor([HYPONYM if v else HYPERNYM for _, v in queries])
         batch = data.of_pairs(pairs, slot)
         s = self.scores(batch)[0]                                                            # (n, V)
-        row, target = self.known.of(torch.stack([batch.given, slot], 1))
+        row, target = self.known.targets_of(torch.stack([batch.given, slot], 1))
         known = torch.zeros(s.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
         found = []
         for i, given in enumerate(batch.given.tolist()):

@@ -60,7 +60,7 @@ class TriplePredictor(LinePredictor[Query]):
     def fields(self, line: str) -> list[str]:
         config = self.task.config
         order: tuple[Delimiter, ...] = ("tab", config.delimiter, "comma", "space")  # the first that gives three names
-        found = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
+        found = [[name.strip() for name in delimited.split_fields(line, delimiter)] for delimiter in order]
         fields = next((fields for fields in found if len(fields) == 3), found[1])
         if len(fields) != 3:
             return fields
@@ -97,7 +97,7 @@ class TriplePredictor(LinePredictor[Query]):
         batch = self.task.triples.batch(triples.clip(min=0), slot)
         score = self.scores(batch)[0]                                                        # (n, V)
         context = batch.context(self.known_relations)
-        row, target = self.known.of(context)
+        row, target = self.known.targets_of(context)
         known = torch.zeros(score.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
         return [Prediction(self._said(query), self._best(score[i], known[i], int(batch.entity[i])),
                            **self._untrained(query)) for i, query in enumerate(queries)]

@@ -180,7 +180,7 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
 
 def write_items(path: Path, items: Items) -> None:
     with write_atomically(path) as file:
-        file.writelines(checksummed.pieces(items))
+        file.writelines(checksummed.file_chunks(items))
 
 
 def read_items(path: Path) -> Items:

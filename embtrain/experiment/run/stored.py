@@ -53,7 +53,7 @@ def opened(folder: Path, sets: Sequence[str] = ()) -> Parts:
     components.use_threads(config.train.threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
     arrays, whole = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus" for text in sets)
-    if whole or arrays is None or not stored_corpus.has(arrays):
+    if whole or arrays is None or not stored_corpus.has_task_arrays(arrays):
         task = _from_corpus(folder, config)
         made = components.build(_without_file(config), task, observed=False)
     else:

@@ -20,7 +20,7 @@ from embtrain.data.parallel.corpus import ids_of
 from embtrain.data.parallel.pieces import joined
 from embtrain.data.parallel.tokenize import source_words
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.encoding import mend
+from embtrain.data.storage.encoding import encoding_hint
 from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.evaluate.translation.scores import TranslationEvaluate
@@ -113,7 +113,7 @@ def _words(line: bytes, place: str, task: Translation) -> list[str]:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}: not UTF-8; {mend(line[:4])}") from error
+        raise DataError(f"{place}: not UTF-8; {encoding_hint(line[:4])}") from error
     if "\0" in text:
         raise DataError(f"{place}: a NUL: not text; remove it")
     text = joined(text, task.pieces)

@@ -20,8 +20,8 @@ from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
-from embtrain.data.inventory.name_lists import line_of
-from embtrain.data.storage.folders import cache_folder, rebuilt
+from embtrain.data.inventory.name_lists import format_line
+from embtrain.data.storage.folders import cache_folder, retry_if_deleted
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
@@ -77,7 +77,7 @@ class Task:
         tree = self.identity.get("files") or {}
         names = [name for part, found in tree.items() if part != "passed over" for name in found]
         is_own = self.settings.corpus not in shipped.names("corpora")
-        return line_of(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
+        return format_line(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
     def world(self, device: str) -> ProblemSpec:
         """What sources and losses may know of the data."""
@@ -184,7 +184,7 @@ def find(settings: Settings) -> type[Task]:
 
 def read(settings: Settings) -> Task:
     """The corpus of a run, as its model's task reads it; again if the cache is deleted meanwhile."""
-    return rebuilt(lambda: find(settings).read(settings), cache_folder())
+    return retry_if_deleted(lambda: find(settings).read(settings), cache_folder())
 
 
 def trained_on(folder: Path) -> str:

@@ -85,7 +85,7 @@ class Language(Task):
             if config.min_count is None and found.chosen:
                 config = config.model_copy(update={"min_count": 1})
         return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings),
-                                           own, guess=isinstance(found, Path)))
+                                           own, parts_by_name=isinstance(found, Path)))
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Language:

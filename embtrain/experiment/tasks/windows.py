@@ -53,7 +53,7 @@ class Windows(Task):
             raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {self.config.min_count} "
                             f"times or more, which leaves nothing to tell apart; {lower}give more")
         self.train, self.valid, self.test = text.split(whole, self.config)
-        self.windows = windows.Windows(self.train, self.config, settings.train.seed)
+        self.windows = windows.SkipGramWindows(self.train, self.config, settings.train.seed)
 
     @classmethod
     def check(cls, settings: Settings) -> None:
@@ -74,7 +74,7 @@ class Windows(Task):
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
         return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings), own,
-                                       guess=isinstance(found, Path)))
+                                       parts_by_name=isinstance(found, Path)))
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Self:
@@ -97,7 +97,7 @@ class Windows(Task):
         return self.corpus.identity
 
     @property
-    def examples(self) -> windows.Windows:  # type: ignore[override]
+    def examples(self) -> windows.SkipGramWindows:  # type: ignore[override]
         return self.windows
 
     def world(self, device: str) -> ProblemSpec:
