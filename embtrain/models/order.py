@@ -52,11 +52,11 @@ class Order(Model):
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:
-        return Query(self._rows(batch.given), *self.asked(batch))             # type: ignore[attr-defined]
+        return Query(self._rows(batch.concept), *self.asked(batch))             # type: ignore[attr-defined]
 
     def asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What a query says besides its vector: context (B, 2), target, slot, group."""
-        given, slot = batch.given, batch.slot                                 # type: ignore[attr-defined]
+        given, slot = batch.concept, batch.slot                                 # type: ignore[attr-defined]
         group = torch.unique(2 * given + slot, return_inverse=True)[1]
         return torch.stack([given, slot], 1), batch.target, slot, group
 

@@ -21,27 +21,27 @@ from embtrain.common.errors import DataError, ResourceError
 
 MAX_PAIRS = 20_000_000  # of a closure, and paths of all its pairs together
 PAIR_BYTES = 100        # memory that a pair takes at most until it is trained on, with the copies that are split
-MOST_SHOWN = 8          # concepts of a cycle
+MAX_SHOWN = 8          # concepts of a cycle
 
 
-class Above(NamedTuple):
+class CountedClosure(NamedTuple):
     """All (hyponym, hypernym) of a closure, in the order of their ids, and the number of paths of each."""
 
     pairs: np.ndarray  # (m, 2) int64
     paths: np.ndarray  # (m,) int64
 
 
-def above(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> Above:
+def closure_with_paths(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> CountedClosure:
     """Return the closure of pairs (e, 2) of n concepts, and how many paths lead from one to the other.
 
     DataError where they have a cycle, ResourceError where the pairs or all their paths are too many.
     """
-    order = topdown(pairs, n, names, where)
+    order = topological_order(pairs, n, names, where)
     parents, most = Parents(pairs, n), _most_pairs(pairs, n, order, where)
     over, ways = ([np.zeros(0, np.int32)] * n for _ in range(2))  # of each concept: those above it, and their paths
     total = paths = 0
     for u in order:
-        of = parents.of(u)
+        of = parents.parents_of(u)
         if of:
             ids, at = np.unique(np.concatenate([of, *(over[v] for v in of)]), return_inverse=True)
             count = np.bincount(at, np.concatenate([np.ones(len(of)), *(ways[v] for v in of)]))
@@ -49,12 +49,12 @@ def above(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> Above:
             if paths > MAX_PAIRS or total > most:
                 raise _too_large(where, most)
             over[u], ways[u] = ids.astype(np.int32), count.astype(np.int32)
-    return Above(_as_pairs(over, total), np.concatenate([np.zeros(0, np.int64), *ways]))
+    return CountedClosure(_as_pairs(over, total), np.concatenate([np.zeros(0, np.int64), *ways]))
 
 
 def closure(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> np.ndarray:
     """Return every pair that holds, once, (m, 2), in the order of ids. Errors as `above`, paths apart."""
-    over = _ancestors(pairs, n, topdown(pairs, n, names, where), where)
+    over = _ancestors(pairs, n, topological_order(pairs, n, names, where), where)
     return _as_pairs(over, sum(map(len, over)))
 
 
@@ -63,7 +63,7 @@ def reduction(pairs: np.ndarray, whole: np.ndarray, n: int) -> np.ndarray:
     parents, begin = Parents(pairs, n), np.searchsorted(whole[:, 0], np.arange(n + 1))
     kept = []
     for u in range(n):
-        of = parents.of(u)
+        of = parents.parents_of(u)
         if len(of) > 1:  # v follows where another parent of u lies below it
             implied = np.concatenate([whole[begin[w]:begin[w + 1], 1] for w in of])
             of = np.array(of)[~np.isin(of, implied)].tolist()
@@ -71,10 +71,10 @@ def reduction(pairs: np.ndarray, whole: np.ndarray, n: int) -> np.ndarray:
     return np.array(kept, np.int64).reshape(-1, 2)
 
 
-def follows(train: np.ndarray, asked: np.ndarray, n: int) -> np.ndarray:
+def is_implied(train: np.ndarray, asked: np.ndarray, n: int) -> np.ndarray:
     """Which of the pairs `asked` (m, 2) are in the closure of `train`, (m,) bool; neither has a cycle."""
     over = _ancestors(train, n, _order(train, n), "")
-    return Keys(_as_pairs(over, sum(map(len, over))), n).hold(asked)
+    return PairSet(_as_pairs(over, sum(map(len, over))), n).contains(asked)
 
 
 def _ancestors(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> list[np.ndarray]:
@@ -85,7 +85,7 @@ def _ancestors(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> l
     place, seen = np.empty(n, np.int64), np.full(n, -1, np.int64)
     place[order] = np.arange(n)
     for u in order:
-        of = parents.array(u)
+        of = parents.parent_array(u)
         found = [of.astype(np.int32)]
         for v in of[np.argsort(-place[of])].tolist() if len(of) > 1 else of:  # the nearest first: none is below another
             if seen[v] != u and len(over[v]):
@@ -105,7 +105,7 @@ def _most_pairs(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> 
     most = min(MAX_PAIRS, machine.free() // PAIR_BYTES)
     parents, depth = Parents(pairs, n), np.zeros(n, np.int64)
     for u in order:
-        if len(of := parents.array(u)):
+        if len(of := parents.parent_array(u)):
             depth[u] = depth[of].max() + 1
     if depth.sum() > most:
         raise _too_large(where, most)
@@ -125,7 +125,7 @@ def _as_pairs(over: Sequence[np.ndarray], total: int) -> np.ndarray:
     return found
 
 
-def topdown(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> list[int]:
+def topological_order(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> list[int]:
     """All concepts, hypernyms before their hyponyms; DataError that shows a cycle where there is one."""
     order = _order(pairs, n)
     if len(order) == n:
@@ -134,7 +134,7 @@ def topdown(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> list
     rest[order] = False                                      # in a cycle, or below one
     graph = networkx.DiGraph(list(map(tuple, pairs[rest[pairs].all(1)][:, ::-1].tolist())))
     found = [names[v] for v, _ in reversed(networkx.find_cycle(graph))]
-    shown = [*found[:MOST_SHOWN], *(["..."] if len(found) > MOST_SHOWN else []), found[0]]
+    shown = [*found[:MAX_SHOWN], *(["..."] if len(found) > MAX_SHOWN else []), found[0]]
     raise DataError(f"{where}: has a cycle: {' < '.join(shown)}; take one of its pairs out")
 
 
@@ -144,32 +144,32 @@ def _order(pairs: np.ndarray, n: int) -> list[int]:
     below, open_ = Parents(pairs[:, ::-1], n), np.bincount(pairs[:, 0], minlength=n)  # parents that are still to come
     order = np.flatnonzero(open_ == 0).tolist()
     for v in order:                                          # grows while it is read
-        of, times = np.unique(below.array(v), return_counts=True)
+        of, times = np.unique(below.parent_array(v), return_counts=True)
         open_[of] -= times
         order += of[open_[of] == 0].tolist()
     return order
 
 
-def rooted(pairs: np.ndarray, n: int, root: int) -> np.ndarray:
+def add_root(pairs: np.ndarray, n: int, root: int) -> np.ndarray:
     """`pairs` and the concept `root` above each of the n that has no hypernym."""
     top = np.setdiff1d(np.arange(n), [*pairs[:, 0].tolist(), root])
     return np.concatenate([pairs, np.stack([top, np.full(len(top), root)], 1)])
 
 
-def distinct(pairs: np.ndarray, n: int) -> np.ndarray:
+def unique_pairs(pairs: np.ndarray, n: int) -> np.ndarray:
     """Each pair once, in the order of ids."""
     key = np.sort(pairs[:, 0] * n + pairs[:, 1])
     key = key[np.append(True, key[1:] != key[:-1])[:len(key)]]  # numpy's own unique hashes, ten times slower
     return np.stack([key // n, key % n], 1)
 
 
-class Keys:
+class PairSet:
     """A set of pairs, asked for many at once."""
 
     def __init__(self, pairs: np.ndarray, n: int):
         self.n, self.keys = n, np.sort(pairs[:, 0] * n + pairs[:, 1])
 
-    def hold(self, asked: np.ndarray) -> np.ndarray:
+    def contains(self, asked: np.ndarray) -> np.ndarray:
         """Which of the pairs (..., 2) are in the set: (...) bool."""
         return _in(self.keys, asked[..., 0] * self.n + asked[..., 1])
 
@@ -189,8 +189,8 @@ class Parents:
         self.above = pairs[order, 1]
         self.begin = np.searchsorted(pairs[order, 0], np.arange(n + 1)).tolist()
 
-    def array(self, u: int) -> np.ndarray:
+    def parent_array(self, u: int) -> np.ndarray:
         return self.above[self.begin[u]:self.begin[u + 1]]
 
-    def of(self, u: int) -> list[int]:
-        return self.array(u).tolist()
+    def parents_of(self, u: int) -> list[int]:
+        return self.parent_array(u).tolist()

@@ -20,9 +20,9 @@ from embtrain.common.config import Section
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import Batch
 from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
-from embtrain.data.hierarchy.files import Pairs, Words, parts_of, read_split, read_table
-from embtrain.data.hierarchy.splits import Split, split
-from embtrain.data.hierarchy.store import Stored
+from embtrain.data.hierarchy.files import RawHierarchy, ConceptsByWord, find_split_files, read_split, read_table
+from embtrain.data.hierarchy.splits import HierarchySplit, split
+from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cached_arrays, place
 from embtrain.data.storage.containers import fingerprint
@@ -56,15 +56,15 @@ class PairsConfig(Section):
 class PairBatch(Batch):
     """Which concept (target) fills the open slot beside the given one?"""
 
-    given: Tensor  # (B,) int64
+    concept: Tensor  # (B,) int64
 
 
 @dataclass(frozen=True)
 class Hierarchy:
     concepts: list[str]
-    split: Split
+    split: HierarchySplit
     identity: dict[str, Any]   # name, sha256 of the content, settings, counts
-    words: Words               # those that stand in concepts which they may not name
+    words: ConceptsByWord               # those that stand in concepts which they may not name
 
 
 def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
@@ -77,7 +77,7 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
     key, folder = place(cache, name, "hierarchy", {"content": content, **settings})
-    found = store.of_arrays(cached_arrays(folder, key, lambda: store.arrays(
+    found = store.from_arrays(cached_arrays(folder, key, lambda: store.to_arrays(
         _split(read(), config, settings["root"], name))))
     counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
               **{part: len(held) for part, held in found.split.held.items()}}
@@ -85,7 +85,7 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
                      {"name": name, "sha256": content, "settings": settings, "counts": counts}, found.words)
 
 
-def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Stored:
+def _split(read: RawHierarchy, config: PairsConfig, root: str | None, name: str) -> StoredHierarchy:
     at = None
     if root is not None and config.protocol != "given":
         if root in read.concepts:
@@ -95,13 +95,13 @@ def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Sto
             read = replace(read, concepts=[*read.concepts, root])
     of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
                name)
-    return Stored(read.concepts, read.words, of, len(read.pairs))
+    return StoredHierarchy(read.concepts, read.words, of, len(read.pairs))
 
 
-def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
+def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
     """The sha256 of what `where` holds, and what reads it."""
     if wordnet_yaml.is_source(where):  # first, for of a packed archive this one stops at the first of many files
-        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
+        return fingerprint(where, wordnet_yaml.is_source_file), lambda: wordnet_yaml.read(where)
     if wordnet.is_database(where):
         return wordnet.content(where[0]), lambda: wordnet.read(where[0])
     if len(where) == 1 and where[0].is_dir():
@@ -110,7 +110,7 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
             where = sorted(path for path in folder.iterdir() if path.is_file())
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
-    parts = parts_of(where)
+    parts = find_split_files(where)
     if parts:
         return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
     if len(where) != 1:
@@ -119,7 +119,7 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
     return fingerprint(where, lambda name: True), lambda: read_table(where[0])
 
 
-class Examples:
+class PairExamples:
     """The rows of training, in a new order each epoch."""
 
     def __init__(self, train: np.ndarray, slot: str, seed: int):
@@ -140,7 +140,7 @@ class Examples:
         rows, ends = self._rows(epoch, shuffle), self._train.reshape(-1)
         for begin in range(start * block, self.n, block):
             given = rows[begin:begin + block]  # the place of the end at hand: 2 · pair + slot; the other is beside it
-            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, given=ends.index_select(0, given))
+            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, concept=ends.index_select(0, given))
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
         """2 · pair + slot of each row of the epoch, (n,)."""
@@ -161,14 +161,14 @@ class Examples:
         return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
 
 
-def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
+def make_batch(pairs: Tensor, slot: Tensor) -> PairBatch:
     """The rows of pairs (n, 2) that ask for the end that `slot` (n,) says."""
     hyponym, hypernym = pairs.unbind(1)
     return PairBatch(target=torch.where(slot == HYPERNYM, hypernym, hyponym), slot=slot,
-                     given=torch.where(slot == HYPERNYM, hyponym, hypernym))
+                     concept=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
-def observed(train: np.ndarray, v: int, most: int) -> KnownPairs:
+def known_pairs(train: np.ndarray, v: int, most: int) -> KnownPairs:
     """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
     was seen. ResourceError where they take more than `most` bytes."""
     if 16 * len(train) > most:

@@ -22,28 +22,28 @@ from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import numbered
 
-Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
+ConceptsByWord = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 
 
 @dataclass(frozen=True)
-class Given:
+class PublishedSplit:
     """A split that came with the data: pairs (n, 2) as everywhere, hyponym first."""
 
     train: dict[int, np.ndarray]                 # by the percentage of pairs that follow
     held: dict[str, np.ndarray]                  # valid, test: (n, 2)
-    wrong: dict[str, np.ndarray]                 # valid, test: (n, m, 2)
+    negatives: dict[str, np.ndarray]                 # valid, test: (n, m, 2)
 
 
 @dataclass(frozen=True)
-class Pairs:
+class RawHierarchy:
     """What was read: ids are positions in `concepts`."""
 
     concepts: list[str]
     pairs: np.ndarray                            # (n, 2) int64: hyponym, hypernym, as they stand in the file
     direct: bool = True                          # they are the direct ones, as whoever made the hierarchy drew them
-    given: Given | None = None
-    words: Words = field(default_factory=dict)   # those that stand in concepts which they may not name
+    published: PublishedSplit | None = None
+    words: ConceptsByWord = field(default_factory=dict)   # those that stand in concepts which they may not name
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -52,7 +52,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         yield from numbered(source)
 
 
-def read_table(path: Path) -> Pairs:
+def read_table(path: Path) -> RawHierarchy:
     """Pairs of names, one a line; concepts in the order in which they first stand there."""
     at, pairs = dict[str, int](), list[tuple[int, int]]()
     for number, line in lines(path):
@@ -66,10 +66,10 @@ def read_table(path: Path) -> Pairs:
         pairs.append((u, v))
     if not pairs:
         raise DataError(f"{path}: holds no pairs")
-    return Pairs(list(at), np.array(pairs, np.int64), direct=False)
+    return RawHierarchy(list(at), np.array(pairs, np.int64), direct=False)
 
 
-def parts_of(where: list[Path]) -> dict[str, Path]:
+def find_split_files(where: list[Path]) -> dict[str, Path]:
     """The files of a published split by their part: vocab, valid, train_0percent and so on; empty where it is none."""
     found: dict[str, Path] = {}
     for path in where:
@@ -83,7 +83,7 @@ def parts_of(where: list[Path]) -> dict[str, Path]:
     return found
 
 
-def read_split(parts: dict[str, Path]) -> Pairs:
+def read_split(parts: dict[str, Path]) -> RawHierarchy:
     """A published split; DataError where a file is missing or an id is of no concept."""
     needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
     if lacking := [part for part in needed if part not in parts]:
@@ -103,7 +103,7 @@ def read_split(parts: dict[str, Path]) -> Pairs:
         if len(stray := np.flatnonzero((wrong[part] != pairs[:, None]).all(2).any(1))):
             raise DataError(f"{path}: its pairs do not stand in the order of .{part}: those of pair {stray[0] + 1} "
                             "share neither end with it")
-    return Pairs(concepts, train[0], given=Given(train, held, wrong))
+    return RawHierarchy(concepts, train[0], published=PublishedSplit(train, held, wrong))
 
 
 def _concepts(path: Path) -> list[str]:

@@ -23,14 +23,14 @@ from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import numbered
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
-Kind = Literal["positives", "labels", "scores"]
+GoldKind = Literal["positives", "labels", "scores"]
 
 
 @dataclass(frozen=True)
-class Other:
+class OwnPairs:
     """Pairs whose words the hierarchy has, and what was left out."""
 
-    kind: Kind
+    kind: GoldKind
     pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym stand for
     gold: np.ndarray                          # (n,) float64  label or score; 1 for positives
     lines: int                                # pairs of the file
@@ -45,7 +45,7 @@ class Other:
         return f"{len(self.pairs):,} of {self.lines:,} pairs{more}"
 
 
-def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
+def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
     form = own_benchmarks.layout(own_benchmarks.sample_of(path), path)
     at = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
@@ -64,14 +64,14 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
     found: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
     unknown = repeated = 0
     for (_, u, v, _), value in zip(rows, gold, strict=True):
-        ids = [[index[name]] if name in index else senses.of(name) for name in (u, v)]
+        ids = [[index[name]] if name in index else senses.concepts_of(name) for name in (u, v)]
         if not all(ids):
             unknown += 1
         elif (u, v) in found:
             repeated += 1
         else:
             found[u, v] = (ids[0], ids[1]), value
-    other = Other(kind, [pair for pair, _ in found.values()], np.array([value for _, value in found.values()]),
+    other = OwnPairs(kind, [pair for pair, _ in found.values()], np.array([value for _, value in found.values()]),
                   len(rows), unknown, repeated)
     if not other.pairs:
         raise DataError(f"{path}: no pair has concepts of the run ({other.note()}); give a file with the names of the "
@@ -82,10 +82,10 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
 def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
     """Whether the first line of a file of positives names its columns: both words are column names and no concepts."""
     named = {"hyponym", "hypernym", "word1", "word2", "child", "parent", "source", "target", "concept", "kind"}
-    return all(name.lower() in named and name not in index and not senses.of(name) for name in fields[:2])
+    return all(name.lower() in named and name not in index and not senses.concepts_of(name) for name in fields[:2])
 
 
-def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[Kind, list[float]]:
+def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[GoldKind, list[float]]:
     if positives:
         return "positives", [1.0] * len(rows)
     if all(text.lower() in LABEL for *_, text in rows):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_text
-from embtrain.data.hierarchy.files import Words, lines
+from embtrain.data.hierarchy.files import ConceptsByWord, lines
 from embtrain.data.text.spelling import Spellings
 
 FILE = "senses.txt"
@@ -26,7 +26,7 @@ _SYNSET = re.compile(r"(.+)\.([nvasr])\.\d+")
 class Senses:
     """The meanings of words among concepts of these names."""
 
-    def __init__(self, names: Sequence[str], words: Words):
+    def __init__(self, names: Sequence[str], words: ConceptsByWord):
         self._pos, self._at = list[str](), dict[str, list[int]]()
         for i, name in enumerate(names):
             synset = _SYNSET.fullmatch(name)
@@ -39,7 +39,7 @@ class Senses:
             at += [i for i in ids if i not in at]
         self._spellings = Spellings(list(self._at))
 
-    def of(self, word: str, pos: str = "") -> list[int]:
+    def concepts_of(self, word: str, pos: str = "") -> list[int]:
         """Ids; with `pos` (n, v, a, r) those that are of no other part of speech. Empty: the word is not known."""
         row = self._spellings.find(_spaced(word))
         at = self._at[self._spellings.words[row]] if row >= 0 else []
@@ -54,7 +54,7 @@ def _spaced(word: str) -> str:
     return word.replace("_", " ")
 
 
-def write(path: Path, words: Words, names: Sequence[str]) -> None:
+def write(path: Path, words: ConceptsByWord, names: Sequence[str]) -> None:
     write_text(path, "".join("\t".join([word, *(names[i] for i in ids)]) + "\n" for word, ids in words.items()))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.hierarchy.files import Pairs, Words
+from embtrain.data.hierarchy.files import RawHierarchy, ConceptsByWord
 from embtrain.data.storage.containers import base, fingerprint, sources
 from embtrain.data.storage.lines import numbered
 
@@ -39,7 +39,7 @@ def content(where: Path) -> str:
     return fingerprint([where / DATA, where / INDEX] if where.is_dir() else [where], lambda name: True)
 
 
-def read(where: Path) -> Pairs:
+def read(where: Path) -> RawHierarchy:
     """Every noun synset in the order of the file, its direct hypernyms, and the synsets of every word. DataError names
     file and line."""
     senses = _senses(where)
@@ -64,10 +64,10 @@ def read(where: Path) -> Pairs:
         pairs.append((u, at[other]))
     if not pairs:
         raise DataError(f"{where}: {DATA} holds no hypernyms")
-    return Pairs(names, np.array(pairs, np.int64), words=_words(senses, at, where))
+    return RawHierarchy(names, np.array(pairs, np.int64), words=_words(senses, at, where))
 
 
-def _words(senses: dict[str, list[str]], at: dict[str, int], where: Path) -> Words:
+def _words(senses: dict[str, list[str]], at: dict[str, int], where: Path) -> ConceptsByWord:
     for word, offsets in senses.items():
         if lacking := [offset for offset in offsets if offset not in at]:
             raise DataError(f"{where}: {INDEX}: {word!r} is said to stand at {lacking[0]}, where {DATA} has no noun: "

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.hierarchy.files import RawHierarchy
 from embtrain.data.storage.containers import base, sources
 from embtrain.data.storage.lines import numbered
 
@@ -33,7 +33,7 @@ _SYNSET = re.compile(r"[0-9]{8}-n")
 _KIND = re.compile(r"([a-z])(-[0-9]+)?")
 
 
-def wanted(name: str) -> bool:
+def is_source_file(name: str) -> bool:
     return bool(_NOUNS.fullmatch(name) or _ENTRIES.fullmatch(name))
 
 
@@ -43,14 +43,14 @@ def is_source(where: list[Path]) -> bool:
         return False
     if where[0].is_dir():
         return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
-    return any(_NOUNS.fullmatch(base(source.name)) for source in sources(where, wanted))
+    return any(_NOUNS.fullmatch(base(source.name)) for source in sources(where, is_source_file))
 
 
-def read(where: list[Path]) -> Pairs:
+def read(where: list[Path]) -> RawHierarchy:
     """Every noun synset in the order of the files, its hypernyms, and the synsets of every word. DataError names file
     and line."""
     first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
-    for source in sources(where, wanted):
+    for source in sources(where, is_source_file):
         lines = numbered(source)
         if _NOUNS.fullmatch(base(source.name)):
             _synsets(lines, source.name, first, above)
@@ -73,7 +73,7 @@ def read(where: list[Path]) -> Pairs:
     if len(words) < len(senses):
         lost = next(word for word in senses if word not in words)
         raise DataError(f"{where[0]}: {lost!r} stands in a synset that no noun.*.yaml has: a file of nouns is missing")
-    return Pairs(names, np.array([(at[synset], at[other]) for synset, other, _ in above], np.int64), words=words)
+    return RawHierarchy(names, np.array([(at[synset], at[other]) for synset, other, _ in above], np.int64), words=words)
 
 
 def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],

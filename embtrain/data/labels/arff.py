@@ -22,7 +22,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import xml
-from embtrain.data.labels.sparse import NUMBER, Reading, Score, label, shown
+from embtrain.data.labels.sparse import NUMBER, DocumentsBuilder, DocumentRow, label_as_word, quoted_start
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
@@ -45,7 +45,7 @@ class _Attributes:
     zero: np.ndarray      # (A,) bool
 
 
-def read(source: Source, into: Reading, named: list[str] | None, last: int | None) -> int | None:
+def read(source: Source, into: DocumentsBuilder, named: list[str] | None, last: int | None) -> int | None:
     """Append a file's documents. `named`: the labels, as an XML file has them; else the `last` attributes are.
 
     Returns the document of `into` with which the file's own test part begins; None where the file names none.
@@ -56,7 +56,7 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     is_label = _labels(source.name, names, named, -int(meka[1]) if last is None and meka else last)
     ids = np.where(is_label, is_label.cumsum(), (~is_label).cumsum()) - 1
     known = _distinct(source, [name for name, of in zip(names, is_label, strict=True) if of])
-    into.shaped(source.name, len(names) - len(known), len(known))
+    into.set_shape(source.name, len(names) - len(known), len(known))
     if into.names not in (None, known):
         raise DataError(f"{source.name}: its labels are not those of the file before; give files of one data set")
     into.names = known
@@ -66,22 +66,22 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
 
 
-def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[Score]:
+def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[DocumentRow]:
     """The documents of a file one by one, for a model with the labels `known`, as `label` spells them, and n_features
     features. Attributes that are called like a label are labels; none has to be there. DataError if the other
     attributes are not as many as the features."""
     rows, at = lines(source), {name: i for i, name in enumerate(known)}
     names, zero, _ = _header(source, rows)
-    is_label = np.array([label(name) in at for name in names], bool)
+    is_label = np.array([label_as_word(name) in at for name in names], bool)
     if (n := int((~is_label).sum())) != n_features:
         raise DataError(f"{source.name}: has {n:,} attributes that are not labels of the run, and the run was trained "
                         f"on {n_features:,}; give a file with the attributes of the training file")
-    ids = np.array([at.get(label(name), -1) for name in names])
+    ids = np.array([at.get(label_as_word(name), -1) for name in names])
     ids[~is_label] = np.arange(n)
     return _documents(rows, _Attributes(is_label, ids, zero))
 
 
-def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[Score]:
+def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[DocumentRow]:
     for where, line in rows:
         if line.strip() and not line.lstrip().startswith(b"%"):
             at, value = _row(where, line, of)
@@ -98,8 +98,8 @@ def _distinct(source: Source, names: list[str]) -> list[str]:
     """The labels' names as one word each. DataError where two become the same."""
     found: dict[str, str] = {}
     for name in names:
-        if (other := found.setdefault(label(name), name)) != name:
-            raise DataError(f"{source.name}: the labels {other!r} and {name!r} are both {label(name)!r} as one word; "
+        if (other := found.setdefault(label_as_word(name), name)) != name:
+            raise DataError(f"{source.name}: the labels {other!r} and {name!r} are both {label_as_word(name)!r} as one word; "
                             "rename one")
     return list(found)
 
@@ -125,7 +125,7 @@ def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str
             return names, np.array(zero, bool), relation
         found = _ATTRIBUTE.fullmatch(text)
         if found is None:
-            raise DataError(f"{where}: expected @attribute NAME TYPE or @data, found {shown(line)}")
+            raise DataError(f"{where}: expected @attribute NAME TYPE or @data, found {quoted_start(line)}")
         name, kind = found.groups()
         names.append(re.sub(r"\\(.)", r"\1", name[1:-1]) if name[0] in "'\"" else name)
         zero.append(_leaves_out_zero(where, kind))
@@ -138,7 +138,7 @@ def _leaves_out_zero(where: str, kind: str) -> bool:
         return True
     values = [value.strip().strip("'\"") for value in kind[1:-1].split(",")] if kind.startswith("{") else [""]
     if not all(re.fullmatch(NUMBER.decode(), value) for value in values):
-        raise DataError(f"{where}: an attribute of type {shown(kind.encode())}; should be numeric or {{numbers}}")
+        raise DataError(f"{where}: an attribute of type {quoted_start(kind.encode())}; should be numeric or {{numbers}}")
     return float(values[0]) == 0
 
 
@@ -178,7 +178,7 @@ def _row(where: str, line: bytes, of: _Attributes) -> tuple[np.ndarray, np.ndarr
                             "is left out would be that value; list 0 first")
         return at, value
     if _DENSE.fullmatch(line) is None:
-        raise DataError(f"{where}: expected a row such as {{3 1,17 0.5}} or 1,0,0.5, found {shown(line)}")
+        raise DataError(f"{where}: expected a row such as {{3 1,17 0.5}} or 1,0,0.5, found {quoted_start(line)}")
     value = np.fromstring(line, np.float64, sep=",")
     if len(value) != n:
         raise DataError(f"{where}: has {len(value)} values for {n:,} attributes")

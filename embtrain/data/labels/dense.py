@@ -8,32 +8,32 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import NUMBER, Reading, Score, shown
+from embtrain.data.labels.sparse import NUMBER, DocumentsBuilder, DocumentRow, quoted_start
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
-MOST = 1_000_000    # classes: one number on a line must not ask for gigabytes
+MAX_CLASS = 1_000_000    # classes: one number on a line must not ask for gigabytes
 _LINE = re.compile(rb"\s*+" + NUMBER + rb"(?:[ \t,]++" + NUMBER + rb")++\s*+")
 
 
-def read(source: Source, into: Reading) -> None:
+def read(source: Source, into: DocumentsBuilder) -> None:
     """Append a file's documents, each with one label."""
     for row in documents(source, into):
         into.append(*row)
 
 
-def documents(source: Source, into: Reading) -> Iterator[Score]:
+def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
     """The documents of a file one by one; at the end `into` receives the shape of the file and no document."""
     top, columns = max(into.n_labels, 2), into.n_features
     for where, line in lines(source):
         if not line.strip():
             continue
         if _LINE.fullmatch(line) is None:
-            raise DataError(f"{where}: expected a class and numbers, found {shown(line)}")
+            raise DataError(f"{where}: expected a class and numbers, found {quoted_start(line)}")
         numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
         of, x = numbers[0], numbers[1:]
-        if not 0 <= of < MOST or of != int(of):  # 1e999 is no whole number either
-            raise DataError(f"{where}: expected a class from 0 to {MOST - 1:,} first, found {of:g}")
+        if not 0 <= of < MAX_CLASS or of != int(of):  # 1e999 is no whole number either
+            raise DataError(f"{where}: expected a class from 0 to {MAX_CLASS - 1:,} first, found {of:g}")
         if columns not in (0, len(x)):
             raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
         columns, top = len(x), max(top, int(of) + 1)

@@ -19,27 +19,27 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.labels import arff, dense, xc_repository
-from embtrain.data.labels.sparse import AppendableArray as Rows, Csr, Reading, Score, features_of
+from embtrain.data.labels.sparse import AppendableRows as Rows, Csr, DocumentsBuilder, DocumentRow, merge_features
 from embtrain.data.storage.containers import Source, sources
 
 _ARFF, _FEATURE = re.compile(rb"(?:\xef\xbb\xbf)?\s*[@%]"), re.compile(rb"(?:\xef\xbb\xbf)?\d+:")
 
 
 @dataclass(frozen=True)
-class Some:
+class DocumentChunk:
     """Some documents that follow each other in a file."""
 
-    places: list[str]      # FILE:LINE of each
+    locations: list[str]      # FILE:LINE of each
     features: Csr          # (n, ·) with values
     labels: Csr            # (n, ·)
-    beyond: np.ndarray     # (n,) int64  features of each that the model lacks
-    foreign: np.ndarray    # (n,) int64  labels of each that the model lacks
+    unknown_features: np.ndarray     # (n,) int64  features of each that the model lacks
+    unknown_labels: np.ndarray    # (n,) int64  labels of each that the model lacks
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.locations)
 
 
-def some(source: Source, reader: str, n_features: int, labels: Sequence[str], at_once: int) -> Iterator[Some]:
+def read_chunks(source: Source, reader: str, n_features: int, labels: Sequence[str], at_once: int) -> Iterator[DocumentChunk]:
     """The documents of a file, `at_once` at a time, for a model of n_features features and `labels`. reader: `auto` or
     a format. DataError names the line if the file is malformed or belongs to other features."""
     rows = _rows(source, reader, n_features, labels)
@@ -47,37 +47,37 @@ def some(source: Source, reader: str, n_features: int, labels: Sequence[str], at
         yield _gathered(first, n_features, labels)
 
 
-def one(text: str, n_features: int, labels: Sequence[str]) -> Some:
+def parse_document(text: str, n_features: int, labels: Sequence[str]) -> DocumentChunk:
     """One document as `f:x f:x`, with or without labels before it; DataError if the text is malformed."""
     row = ("the document", *xc_repository.document("the document", _with_blank(text.encode())))
     if len(row[2]) == 0:
         raise DataError("the document has no feature; write features as 3:0.5 17:1")
-    return replace(_gathered([row], n_features, labels), places=[""])
+    return replace(_gathered([row], n_features, labels), locations=[""])
 
 
-def _gathered(rows: Sequence[Score], n_features: int, labels: Sequence[str]) -> Some:
+def _gathered(rows: Sequence[DocumentRow], n_features: int, labels: Sequence[str]) -> DocumentChunk:
     features, known, beyond, foreign = Rows(True), Rows(False), list[int](), list[int]()
     for where, theirs, index, value in rows:
         mine, own = index < n_features, theirs < len(labels)
-        features.append(*features_of(where, index[mine], value[mine]))
+        features.append(*merge_features(where, index[mine], value[mine]))
         known.append(np.unique(theirs[own]))
         beyond.append(len(np.unique(index[~mine])))
         foreign.append(len(np.unique(theirs[~own])))
-    return Some([row[0] for row in rows], features.csr(), known.csr(), np.array(beyond), np.array(foreign))
+    return DocumentChunk([row[0] for row in rows], features.csr(), known.csr(), np.array(beyond), np.array(foreign))
 
 
-def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -> Iterator[Score]:
+def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -> Iterator[DocumentRow]:
     head = source.stream.peek(4096)[:4096]
     if reader == "arff" or (reader == "auto" and _ARFF.match(head)):
         return arff.documents(source, labels, n_features)
     if xc_repository.is_header(head):
-        return xc_repository.documents(source, Reading())
+        return xc_repository.documents(source, DocumentsBuilder())
     if reader == "xc" or xc_repository.is_bare(head) or _FEATURE.match(head):
         return _without_header(source)
-    return dense.documents(source, Reading(n_features=n_features))
+    return dense.documents(source, DocumentsBuilder(n_features=n_features))
 
 
-def _without_header(source: Source) -> Iterator[Score]:
+def _without_header(source: Source) -> Iterator[DocumentRow]:
     for where, line in xc_repository.lines(source):
         if (line := line.removeprefix(b"\xef\xbb\xbf").partition(b"#")[0]).strip():
             yield where, *xc_repository.document(where, _with_blank(line))
@@ -89,33 +89,33 @@ def _with_blank(line: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Judged:
+class OwnDocuments:
     """The documents of a file that have a label of the run, and how many were passed over."""
 
     features: Csr         # (n, ·)
     labels: Csr           # (n, ·)
-    beyond: np.ndarray    # (n,) int64  features of each that the model lacks
+    unknown_features: np.ndarray    # (n,) int64  features of each that the model lacks
     documents: int        # of the file
     unlabelled: int       # without a label of the run
-    foreign: int          # labels that the run lacks, over all documents
-    rest: int             # labelled documents behind the first `most`
+    unknown_labels: int          # labels that the run lacks, over all documents
+    above_limit: int             # labelled documents behind the first `most`
 
     def note(self) -> str:
         """What was judged and what was passed over."""
         passed = [f"{n:,} {what}" for n, what in ((self.unlabelled, "documents without a label of the run"),
-                                                  (self.foreign, "labels that the run lacks"),
-                                                  (self.rest, "documents above evaluate.heldout_documents")) if n]
+                                                  (self.unknown_labels, "labels that the run lacks"),
+                                                  (self.above_limit, "documents above evaluate.heldout_documents")) if n]
         return f"{len(self.labels):,} of {self.documents:,} documents" + (f"; passed over: {', '.join(passed)}"
                                                                          if passed else "")
 
 
-def read(path: Path, reader: str, n_features: int, labels: Sequence[str], most: int) -> Judged:
+def read(path: Path, reader: str, n_features: int, labels: Sequence[str], most: int) -> OwnDocuments:
     """The documents of a file to judge a model on, at most `most`. DataError if none has a label of the run."""
     features, known, beyond = Rows(True), Rows(False), list[int]()
     documents = unlabelled = foreign = rest = 0
     for source in sources([path], lambda name: True):
-        for part in some(source, reader, n_features, labels, 1024):
-            documents, foreign = documents + len(part), foreign + int(part.foreign.sum())
+        for part in read_chunks(source, reader, n_features, labels, 1024):
+            documents, foreign = documents + len(part), foreign + int(part.unknown_labels.sum())
             for i in range(len(part)):
                 y = part.labels.rows(np.array([i])).index
                 if len(y) == 0:
@@ -126,14 +126,14 @@ def read(path: Path, reader: str, n_features: int, labels: Sequence[str], most: 
                     x = part.features.rows(np.array([i]))
                     features.append(x.index, np.asarray(x.value))
                     known.append(y)
-                    beyond.append(int(part.beyond[i]))
+                    beyond.append(int(part.unknown_features[i]))
     if not beyond:
         raise DataError(f"{path}: none of its {documents:,} documents has a label of the run; give a file with the "
                         "labels of the training file")
-    return Judged(features.csr(), known.csr(), np.array(beyond), documents, unlabelled, foreign, rest)
+    return OwnDocuments(features.csr(), known.csr(), np.array(beyond), documents, unlabelled, foreign, rest)
 
 
-def without(features: Csr, seen: np.ndarray) -> np.ndarray:
+def has_unseen_feature(features: Csr, seen: np.ndarray) -> np.ndarray:
     """(n,) bool  whether a document has a feature that is 0 in `seen` (v,)."""
     row = np.repeat(np.arange(len(features)), features.size())
     return np.bincount(row, seen[features.index] == 0, minlength=len(features)) > 0

@@ -24,7 +24,7 @@ from embtrain.data.formats.running_text import data_verdict
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import Inventory, Reads
 from embtrain.data.labels import arff, dense, synthetic, xc_repository
-from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig, Parts, Reading
+from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig, DocumentSplit, DocumentsBuilder
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.storage.cache import cached_arrays, key_of, place
 from embtrain.data.storage.containers import Source, without_packing
@@ -45,7 +45,7 @@ class LabelBatch(Batch):
     features: Csr     # of all documents, not of these rows alone
 
 
-class Examples:
+class LabelExamples:
     """The (document, label) pairs of some documents, in an order that is drawn anew each epoch."""
 
     def __init__(self, documents: Documents, ids: np.ndarray, one: bool, seed: int):
@@ -59,7 +59,7 @@ class Examples:
         chance = self._draw(epoch, _CHOICE).random(len(self._ids)) if self._one else None      # by place, not by order
         for begin in range(start * block, len(order), block):
             rows = order[begin:begin + block]
-            yield batch_of(self._documents, self._ids[rows], None if chance is None else chance[rows])
+            yield make_batch(self._documents, self._ids[rows], None if chance is None else chance[rows])
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
         raise TypeError("documents have no windows of words: the engine fused is refused before it asks")
@@ -68,7 +68,7 @@ class Examples:
         return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
 
 
-def batch_of(documents: Documents, ids: np.ndarray, chance: np.ndarray | None = None) -> LabelBatch:
+def make_batch(documents: Documents, ids: np.ndarray, chance: np.ndarray | None = None) -> LabelBatch:
     """All labels of some documents (n,), or of each the one that a number of [0, 1) points at."""
     labels = documents.labels.rows(ids)
     if chance is not None:
@@ -85,7 +85,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     """The documents of some files, and what identifies them."""
     if not where:
         raise DataError(f"corpus: {name}: no file or folder is named")
-    files = inventory.take(where, READS, config.files)
+    files = inventory.take(where, FILE_RULES, config.files)
     files.require_training(where)
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
@@ -94,7 +94,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     return found, {**identity, "files": files.tree()}
 
 
-def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
+def load_synthetic(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
     """The documents of a recipe that are made and not read."""
     key = {"planted": synthetic.VERSION, **config.model_dump()}
     return _through(cache, name, {"content": key_of(key), **key}, lambda: synthetic.generate(config))
@@ -104,7 +104,7 @@ def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any,
              of: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
     """of: the name and part of each file."""
     digest, folder = place(cache, name, "labels", {**key, "names": of})
-    found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
+    found = Documents.from_arrays(cached_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
               "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}
     return found, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
@@ -116,7 +116,7 @@ def _role(name: str) -> str:
     return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
 
-READS = Reads("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
+FILE_RULES = Reads("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
               suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")))
 
 
@@ -130,7 +130,7 @@ def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig
         else:
             part = "test" if "tstsplit" in source.name.lower() else "train"
             split[part] = xc_repository.read_split(source, config.split)
-    into = Reading()
+    into = DocumentsBuilder()
     for source, part in files.sources("train", "valid", "test"):
         begin = len(into)
         kind = _kind(source) if reader == "auto" else reader
@@ -154,7 +154,7 @@ def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig
                      _of_split(split, test, len(into), str(where[0])), into.names, valid)
 
 
-def repeated(documents: Documents, parts: Parts) -> int:
+def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
     """How many held-out documents have the features of a training document, value by value."""
     features = documents.features
     assert features.value is not None

@@ -29,17 +29,17 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import packed, unpacked
 
-LIMIT = 2**31 - 1       # ids are int32
-CLAIMED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
+MAX_ID = 2**31 - 1       # ids are int32
+MAX_UNSUPPORTED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
 PER_ENTRY = 1_000       # labels, or features, that a header may claim for each that a document names
-LINE = 64 << 20         # bytes of the longest line that is read
+MAX_LINE = 64 << 20         # bytes of the longest line that is read
 NUMBER = rb"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d{1,3})?"
 _log = logging.getLogger("embtrain")
 
 
 class LabelsConfig(Section):
     reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="what the files of --corpus are")
-    label_attributes: int | None = Field(None, ge=-LIMIT, le=LIMIT, description=(
+    label_attributes: int | None = Field(None, ge=-MAX_ID, le=MAX_ID, description=(
         "arff without an XML file: number of the last attributes that are labels; below 0: of the first; null: "
         "as MEKA's -C says"))
     split: int = Field(0, ge=0, le=10_000, description="which column of trSplit and tstSplit files parts the documents")
@@ -85,7 +85,7 @@ class Csr:
         return Csr(self.start, self.index, (self.value / np.where(norm > 0, norm, 1)[row]).astype(np.float32))
 
 
-class AppendableArray:
+class AppendableRows:
     """Sparse rows of unknown number, in compact memory: 4 bytes for each index and each value."""
 
     def __init__(self, valued: bool):
@@ -106,27 +106,27 @@ class AppendableArray:
 
 
 @dataclass
-class Reading:
+class DocumentsBuilder:
     """What the files of a corpus have given so far. Every file adds rows behind those of the one before."""
 
-    features: AppendableArray = field(default_factory=lambda: AppendableArray(True))
-    labels: AppendableArray = field(default_factory=lambda: AppendableArray(False))
+    features: AppendableRows = field(default_factory=lambda: AppendableRows(True))
+    labels: AppendableRows = field(default_factory=lambda: AppendableRows(False))
     valid: list[tuple[int, int]] = field(default_factory=list)  # rows of validation files: from, to
     test: list[tuple[int, int]] = field(default_factory=list)   # the same of test files
     n_features: int = 0
     n_labels: int = 0
     names: list[str] | None = None                             # of the labels
-    bare: bool = False                                         # the shape is that of the ids so far, and may grow
+    has_no_header: bool = False                                         # the shape is that of the ids so far, and may grow
 
     def __len__(self) -> int:
         return len(self.features.start) - 1
 
-    def shaped(self, where: str, n_features: int, n_labels: int) -> None:
+    def set_shape(self, where: str, n_features: int, n_labels: int) -> None:
         """Every file has to be of one shape; DataError where it is not, or where ids would be too large."""
-        if not (1 <= n_features <= LIMIT and 2 <= n_labels <= LIMIT):
+        if not (1 <= n_features <= MAX_ID and 2 <= n_labels <= MAX_ID):
             raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels; at least 1 and 2, and at most "
-                            f"{LIMIT:,} of either, can be read")
-        if self.bare:
+                            f"{MAX_ID:,} of either, can be read")
+        if self.has_no_header:
             raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, and the file before has "
                             "no line `documents features labels`; give all files that line, or none")
         if len(self) and (n_features, n_labels) != (self.n_features, self.n_labels):
@@ -136,15 +136,15 @@ class Reading:
 
     def grow(self, n_features: int, n_labels: int) -> None:
         """Take the shape of files that do not state one."""
-        self.n_features, self.n_labels, self.bare = n_features, n_labels, True
+        self.n_features, self.n_labels, self.has_no_header = n_features, n_labels, True
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
         """One document; see `features_of`."""
         self.labels.append(np.unique(labels))
-        self.features.append(*features_of(where, index, value))
+        self.features.append(*merge_features(where, index, value))
 
 
-def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def merge_features(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Features (n,) and their float32 values (n,) of a document. The values of a feature that is named twice are
     added. DataError if a value does not fit into a float32."""
     if len(np.unique(index)) < len(index):
@@ -157,7 +157,7 @@ def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.nd
     return index, small
 
 
-Score = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
+DocumentRow = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,11 @@ class Documents:
         label and feature that a header claims, whatever the size of the file."""
         for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
                                  ("features", self.n_features, len(self.features.index))):
-            if n > max(CLAIMED, PER_ENTRY * entries):
+            if n > max(MAX_UNSUPPORTED, PER_ENTRY * entries):
                 raise DataError(f"{where}: its header claims {n:,} {what}, and its documents name {entries:,} in "
                                 f"all; correct the number of {what} there")
 
-    def name(self) -> list[str]:
+    def label_names(self) -> list[str]:
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -192,14 +192,14 @@ class Documents:
                 "names": packed(self.names or ())}
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
                    int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None, arrays["valid"])
 
 
 @dataclass(frozen=True)
-class Parts:
+class DocumentSplit:
     """Ids of documents (ascending, int64) that have a label; the others teach nothing and cannot be judged."""
 
     train: np.ndarray
@@ -207,7 +207,7 @@ class Parts:
     test: np.ndarray
 
 
-def parts(documents: Documents, config: LabelsConfig) -> Parts:
+def split_documents(documents: Documents, config: LabelsConfig) -> DocumentSplit:
     """A positive share holds out at least one document, where there are enough."""
     labelled = np.flatnonzero(documents.labels.size() > 0)
     is_test, is_valid = np.isin(labelled, documents.test), np.isin(labelled, documents.valid)
@@ -217,7 +217,7 @@ def parts(documents: Documents, config: LabelsConfig) -> Parts:
         rest, test = _apart(rest, config.test, draw)
     if not len(documents.valid):
         rest, valid = _apart(rest, config.valid, draw)
-    return Parts(rest, valid, test)
+    return DocumentSplit(rest, valid, test)
 
 
 def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -226,11 +226,11 @@ def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np
     return np.sort(ids[order[n:]]), np.sort(ids[order[:n]])
 
 
-def shown(text: bytes) -> str:
+def quoted_start(text: bytes) -> str:
     """The beginning of what stands in a file, for an error line."""
     return repr(text[:40].decode("utf-8", "replace"))
 
 
-def label(name: str) -> str:
+def label_as_word(name: str) -> str:
     """A label's name as files of vectors can hold it: one word."""
     return re.sub(r"\s+", "_", name.strip())

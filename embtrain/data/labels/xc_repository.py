@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import LIMIT, LINE, NUMBER, Reading, Score, shown
+from embtrain.data.labels.sparse import MAX_ID, MAX_LINE, NUMBER, DocumentsBuilder, DocumentRow, quoted_start
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import raw
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("embtrain")
 
 def lines(source: Source) -> Iterator[tuple[str, bytes]]:
     """(place, line) of a stream; DataError for a line that is too long."""
-    return ((f"{source.name}:{number}", line) for number, line in raw(source, LINE))
+    return ((f"{source.name}:{number}", line) for number, line in raw(source, MAX_LINE))
 
 
 def is_header(head: bytes) -> bool:
@@ -42,7 +42,7 @@ def is_bare(head: bytes) -> bool:
     return _BARE.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
 
 
-def read(source: Source, into: Reading) -> None:
+def read(source: Source, into: DocumentsBuilder) -> None:
     """Append a file's documents."""
     if is_bare(source.stream.peek(4096)[:4096]):
         _read_bare(source, into)
@@ -51,15 +51,15 @@ def read(source: Source, into: Reading) -> None:
         into.append(*row)
 
 
-def documents(source: Source, into: Reading) -> Iterator[Score]:
+def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
     """The documents of a file one by one; `into` receives the shape of the file and no document."""
     rows = lines(source)
     where, line = next(rows, (f"{source.name}:1", b""))
     found = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
-        raise DataError(f"{where}: expected `documents features labels` as three numbers, found {shown(line)}")
+        raise DataError(f"{where}: expected `documents features labels` as three numbers, found {quoted_start(line)}")
     n, n_features, n_labels = map(int, found.groups())
-    into.shaped(where, n_features, n_labels)
+    into.set_shape(where, n_features, n_labels)
     read = 0
     for where, line in rows:
         if read == n:
@@ -76,9 +76,9 @@ def documents(source: Source, into: Reading) -> Iterator[Score]:
         raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {read:,}: it is cut short")
 
 
-def _read_bare(source: Source, into: Reading) -> None:
+def _read_bare(source: Source, into: DocumentsBuilder) -> None:
     """Append the documents of a file without a header; the shape grows with the ids."""
-    if len(into) and not into.bare:
+    if len(into) and not into.has_no_header:
         raise DataError(f"{source.name}:1: expected `documents features labels` as three numbers, as in the file "
                         "before")
     begin = len(into)
@@ -89,8 +89,8 @@ def _read_bare(source: Source, into: Reading) -> None:
         labels, index, value = document(where, line)
         n_features, n_labels = (max(n, int(ids.max(initial=-1)) + 1) for n, ids in ((n_features, index),
                                                                                     (n_labels, labels)))
-        if max(n_features, n_labels) > LIMIT:
-            raise DataError(f"{where}: an id above {LIMIT - 1:,}; ids are below that")
+        if max(n_features, n_labels) > MAX_ID:
+            raise DataError(f"{where}: an id above {MAX_ID - 1:,}; ids are below that")
         into.append(where, labels, index, value)
     into.grow(n_features, n_labels)
     _log.warning("%s: has no line `documents features labels`, so the numbers are taken from the largest ids: %d %d %d",
@@ -111,11 +111,11 @@ def _wrong(line: bytes) -> str:
     """The first word of a line that is not what it should be."""
     first, *others = line.split(b" ")
     if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
-        return f"expected labels such as 3,14 before the first blank, found {shown(first)}"
+        return f"expected labels such as 3,14 before the first blank, found {quoted_start(first)}"
     for word in b" ".join(others).split():
         if not re.fullmatch(_PAIR, word):
-            return f"expected feature:value such as 7:0.5, found {shown(word)}"
-    return f"expected labels, a blank and feature:value words, found {shown(line)}"
+            return f"expected feature:value such as 7:0.5, found {quoted_start(word)}"
+    return f"expected labels, a blank and feature:value words, found {quoted_start(line)}"
 
 
 def read_split(source: Source, column: int) -> np.ndarray:
@@ -128,7 +128,7 @@ def read_split(source: Source, column: int) -> np.ndarray:
         if column >= len(words):
             raise DataError(f"{where}: has {len(words)} columns, and labels.split asks for number {column} from 0 on")
         word = words[column]
-        if not re.fullmatch(rb"\d{1,10}", word) or not 1 <= int(word) <= LIMIT:
-            raise DataError(f"{where}: expected the number of a document from 1 on, found {shown(word)}")
+        if not re.fullmatch(rb"\d{1,10}", word) or not 1 <= int(word) <= MAX_ID:
+            raise DataError(f"{where}: expected the number of a document from 1 on, found {quoted_start(word)}")
         found.append(int(word) - 1)
     return np.array(found, np.int64)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import Batch
-from embtrain.data.parallel.corpus import END, Parallel
+from embtrain.data.parallel.corpus import END, ParallelCorpus
 from embtrain.data.text.windows import WindowBatch
 
 _TIES, _ORDER = range(2)  # one stream of random numbers for each use
@@ -32,7 +32,7 @@ class TranslationBatch(Batch):
     source: Tensor   # (n, S) int64  words, <eos> at the end of each, then more of it
     length: Tensor   # (n,) int64  of them with <eos>
     before: Tensor   # (n, T) int64  the words before each answer; V, which is no word, where a sentence begins
-    at: Tensor       # (B,) int64  where the answers stand in (n · T): sentence by sentence
+    position: Tensor       # (B,) int64  where the answers stand in (n · T): sentence by sentence
     window: Tensor   # (B,) int64  the sentence of each answer
 
     def rows(self, index: slice | Tensor) -> Self:
@@ -51,14 +51,14 @@ class TranslationBatch(Batch):
                     break
                 longest, end = grown, end + 1
             rows = slice(first, first := first + int(size[begin:end].sum()))
-            row, column = self.window[rows] - begin, self.at[rows] % self.before.shape[1]
+            row, column = self.window[rows] - begin, self.position[rows] % self.before.shape[1]
             yield TranslationBatch(self.target[rows], self.slot[rows], self.source[begin:end, :longest[0]],
                                    self.length[begin:end], self.before[begin:end, :longest[1]],
                                    row * longest[1] + column, row)
             begin = end
 
 
-def batch_of(text: Parallel, sentences: np.ndarray) -> TranslationBatch:
+def make_batch(text: ParallelCorpus, sentences: np.ndarray) -> TranslationBatch:
     """Some sentences of a corpus, in this order."""
     source, length = _padded([text.source.sentence(i) for i in sentences.tolist()])
     target, size = _padded([text.target.sentence(i) for i in sentences.tolist()])          # (n, T) with <eos>
@@ -71,7 +71,7 @@ def batch_of(text: Parallel, sentences: np.ndarray) -> TranslationBatch:
                             torch.from_numpy(np.repeat(np.arange(len(size)), size)))
 
 
-def sources_of(sentences: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+def pad_sources(sentences: list[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Source ids (n, S) with <eos> and their lengths (n,), of sentences without."""
     ids, length = _padded(sentences)
     return torch.from_numpy(ids), torch.from_numpy(length)
@@ -86,10 +86,10 @@ def _padded(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return out, length
 
 
-class Sentences:
+class SentencePairs:
     """The training pairs."""
 
-    def __init__(self, text: Parallel, seed: int):
+    def __init__(self, text: ParallelCorpus, seed: int):
         self._text, self._seed, self._n = text, seed, len(text.part("train"))
         self._size = text.target.size()[:self._n] + 1                                      # (n,) with <eos>
         self._other = text.source.size()[:self._n]
@@ -105,7 +105,7 @@ class Sentences:
         order = np.lexsort((ties, self._other, self._size))
         turn = self._draw(epoch, _ORDER).permutation(n) if shuffle else np.arange(n)
         for b in turn[start:].tolist():
-            yield batch_of(self._text, order[cut[b]:cut[b + 1]])
+            yield make_batch(self._text, order[cut[b]:cut[b + 1]])
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
         raise TypeError("sentences have no windows for the fused engine")

@@ -27,20 +27,20 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.parallel import files as parallel_files, synthetic, tokenize
-from embtrain.data.parallel.files import Layout, Pair, Read
+from embtrain.data.parallel.files import ParallelLayout, Pair, ParallelLines
 from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, unmarked, words_of
+from embtrain.data.parallel.tokenize import Tokenizer, tokenize_source, strip_marks, tokenize_line
 from embtrain.data.storage.cache import cached_arrays, key_of, packed, place, unpacked
 from embtrain.data.text.vocabulary import Vocabulary, choose
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 END, RARE = 0, 1                                              # their ids
-SPLIT = 3                                                     # raised when other pairs are held out
+SPLIT_VERSION = 3                                                     # raised when other pairs are held out
 _log = logging.getLogger("embtrain")
 
 
-class TranslationConfig(Section):
+class ParallelConfig(Section):
     source: str | None = Field(None, description="the language that is read: what its files end in; null: the recipe's")
     target: str | None = Field(None, description="the language that is written; null: the recipe's")
     columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
@@ -81,7 +81,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Parallel:
+class ParallelCorpus:
     source: Side
     target: Side
     first: tuple[int, int]     # where valid and test begin
@@ -100,10 +100,10 @@ class Parallel:
         return self.lines[i - self.first[0]]
 
 
-def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,
-         name: str) -> Parallel:
+def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None,
+         name: str) -> ParallelCorpus:
     """The sentences of some files. DataError where they do not fit together or hold too little."""
-    files = parallel_files.take(where, layout, config.files)
+    files = parallel_files.inventory_files(where, layout, config.files)
     files.require_training(where)
     key = {"content": files.content(where), "languages": [layout.source, layout.target],
            "columns": list(layout.columns), "pieces": layout.pieces,
@@ -113,17 +113,17 @@ def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer
     return replace(found, identity={**found.identity, "files": files.tree()})
 
 
-def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
+def load_synthetic(grammar: GrammarConfig, config: ParallelConfig, cache: Path | None, name: str) -> ParallelCorpus:
     """The sentences of a recipe that are made and not read."""
     key = {"content": key_of({"grammar": synthetic.VERSION, **grammar.model_dump()})}
-    return _through(key, config, "auto", cache, name, lambda: Read(synthetic.sentences(grammar)))
+    return _through(key, config, "auto", cache, name, lambda: ParallelLines(synthetic.sentences(grammar)))
 
 
-def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], Read], names: Sequence[Sequence[str]] = ()) -> Parallel:
+def _through(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
+             pairs: Callable[[], ParallelLines], names: Sequence[Sequence[str]] = ()) -> ParallelCorpus:
     """names: the name and part of each file."""
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
-    key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT, **own}
+    key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT_VERSION, **own}
     digest, folder = place(cache, name, "parallel", {**key, "names": names})
 
     def read() -> dict[str, np.ndarray]:
@@ -142,7 +142,7 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
-def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
+def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
     """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
     train = parts.get("train", [])
     lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
@@ -177,7 +177,7 @@ def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.nd
     """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
     reads it, whatever the line looks like."""
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
-    a, b = (np.array([side.setdefault("\n".join(source_words(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
+    a, b = (np.array([side.setdefault("\n".join(tokenize_source(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
                      np.int64) for i, side in enumerate(sides))
     n = sum(map(len, sides))
     edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
@@ -188,7 +188,7 @@ def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.nd
 def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
     """Every word as a number of its own, by first appearance; and the held-out lines."""
     out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
-    for side, split in enumerate((source_words, words_of)):
+    for side, split in enumerate((tokenize_source, tokenize_line)):
         index: dict[str, int] = {}
         pieces = [[index.setdefault(word, len(index)) for word in split(pair[side], tokenizer, lower)]
                   for part in PARTS for pair in parts[part]]
@@ -199,7 +199,7 @@ def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) ->
     return out
 
 
-def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity: dict[str, Any]) -> Parallel:
+def _arranged(found: dict[str, np.ndarray], config: ParallelConfig, identity: dict[str, Any]) -> ParallelCorpus:
     name, first = identity["name"], cast(list[int], found["first"].tolist())
     size = [np.diff(found[f"start{side}"]) for side in range(2)]
     n = len(size[0])
@@ -228,10 +228,10 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
     own = config.model_dump(include={"min_count", "max_size", "longest"})
     identity = {**identity, "pieces": unpacked(found["pieces"]), "settings": {**identity["settings"], **own},
                 "counts": counts}
-    return Parallel(sides[0], sides[1], bounds, lines, left, identity)
+    return ParallelCorpus(sides[0], sides[1], bounds, lines, left, identity)
 
 
-def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig,
+def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: ParallelConfig,
           signs: bool) -> Side:
     ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpacked(found[f"words{side}"])
     size = np.diff(start)
@@ -262,14 +262,14 @@ def _less_marked(words: list[str], ids: np.ndarray, counts: np.ndarray, least: i
     words, index = list(words), {word: i for i, word in enumerate(words)}
     becomes = np.arange(len(words))
     for i in np.flatnonzero(counts < least).tolist():
-        if (plain := unmarked(words[i])) != words[i]:
+        if (plain := strip_marks(words[i])) != words[i]:
             becomes[i] = index.setdefault(plain, len(words))
             words += [plain] if index[plain] == len(words) else []
     return words, becomes[ids]
 
 
-def ids_of(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+def encode_words(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
     """Ids (n,) int32 of tokens that training need not have; a sign without its marks, where those are unknown."""
     index = vocabulary.index
-    found = (index.get(word, index.get(unmarked(word), RARE)) for word in words)
+    found = (index.get(word, index.get(strip_marks(word), RARE)) for word in words)
     return np.fromiter((RARE if i == END else i for i in found), np.int32)  # a text that writes <eos> ends nothing

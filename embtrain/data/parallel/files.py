@@ -27,9 +27,9 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.encoding import mend
 
-LONGEST = 1_000_000                                         # characters of a line
+MAX_LINE = 1_000_000                                         # characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
-LOOKED_FOR = "parallel text (NAME.de and NAME.en, or a table .tsv)"
+EXPECTED_FILES = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
 # What a program has done to a text: two files that differ in these alone are one text in two forms.
@@ -40,7 +40,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParallelLayout:
     """How lines are found; source and target: languages, which are the ends of file names."""
 
     source: str | None
@@ -51,7 +51,7 @@ class Layout:
 
 
 @dataclass
-class Read:
+class ParallelLines:
     """The pairs of each part; of a part without a file nothing.
 
     pieces: of source and target, the kind of pieces of words that were joined. warnings: lines for the user.
@@ -61,15 +61,15 @@ class Read:
     pieces: list[str] = field(default_factory=lambda: ["none", "none"])
     warnings: list[str] = field(default_factory=list)
 
-    def whole(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
+    def join_pieces(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
         """Lines of whole words."""
-        lines, kind, warning = parallel_pieces.read(lines, pieces, name)
+        lines, kind, warning = parallel_pieces.join_pieces(lines, pieces, name)
         self.pieces[side] = kind if kind != "none" else self.pieces[side]
         self.warnings += [warning] if warning else []
         return lines
 
 
-def reads(layout: Layout) -> Reads:
+def file_rules(layout: ParallelLayout) -> Reads:
     """Which files are parallel text: those that end in one of the languages, and tables."""
     def verdict(name: str) -> str:
         _, language, suffix = _taken_apart(name, layout)
@@ -92,28 +92,28 @@ def reads(layout: Layout) -> Reads:
         words = (str(exact(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
         return f"{folder}/{'-'.join(words)}.{language}"
 
-    return Reads("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
+    return Reads("translation", EXPECTED_FILES, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
 
 
-def take(where: list[Path], layout: Layout, config: FilesConfig) -> Inventory:
+def inventory_files(where: list[Path], layout: ParallelLayout, config: FilesConfig) -> Inventory:
     """What each file is: by the patterns of the recipe, else by its name."""
-    return inventory.take(where, reads(layout), config, None if layout.parts is None else layout.parts.patterns())
+    return inventory.take(where, file_rules(layout), config, None if layout.parts is None else layout.parts.patterns())
 
 
-def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
+def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> ParallelLines:
     """DataError where files do not fit together, or hold no text."""
     inside = files.inside()
     sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
     parts: dict[str, str] = {}                               # folder/stem -> part
     first: dict[tuple[str, str], str] = {}                   # whose lines those are
-    out = Read()
+    out = ParallelLines()
     for source, part in files.sources():
         folder, _, base = inside[source.name].rpartition("/")
         stem, language, suffix = _taken_apart(base, layout)
         if language:
             stem, lines = (folder and folder + "/") + stem, _plain(_lines(source), base, suffix)
             named_so = layout.pieces == "auto" and _PIECES.search(base)
-            lines = out.whole(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
+            lines = out.join_pieces(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
             if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
                 raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
                                 f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
@@ -132,7 +132,7 @@ def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
     return out
 
 
-def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:
+def _taken_apart(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
     """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
     name = without_packing(base)
     suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
@@ -156,8 +156,8 @@ def _lines(source: Source) -> list[str]:
     if not lines:
         raise DataError(f"{source.name}: is empty")
     for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST or "\0" in line:
-            what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {LONGEST:,} are read"
+        if len(line) > MAX_LINE or "\0" in line:
+            what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
             raise DataError(f"{source.name}:{number}: {what}")
     return [line.strip("\r") for line in lines]
 
@@ -171,7 +171,7 @@ def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
     return lines
 
 
-def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Sequence[Path]) -> list[Pair]:
+def _joined(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, where: Sequence[Path]) -> list[Pair]:
     for language in (layout.source, layout.target):
         if language not in sides:
             there = next(iter(sides))
@@ -183,7 +183,7 @@ def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Seque
     return list(zip(a, b, strict=True))
 
 
-def _table(source: Source, layout: Layout, out: Read) -> list[Pair]:
+def _table(source: Source, layout: ParallelLayout, out: ParallelLines) -> list[Pair]:
     at = _columns(layout)
     sides: tuple[list[str], list[str]] = [], []
     for number, line in enumerate(_lines(source), 1):
@@ -193,11 +193,11 @@ def _table(source: Source, layout: Layout, out: Read) -> list[Pair]:
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
         for side, column in zip(sides, at, strict=True):
             side.append(cells[column])
-    a, b = (out.whole(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
+    a, b = (out.join_pieces(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
     return list(zip(a, b, strict=True))
 
 
-def _columns(layout: Layout) -> tuple[int, int]:
+def _columns(layout: ParallelLayout) -> tuple[int, int]:
     """Where source and target stand."""
     columns = list(layout.columns)
     if "source" in columns:

@@ -12,24 +12,24 @@ import numpy as np
 from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import files as parallel_files
-from embtrain.data.parallel.corpus import Parallel, Side, TranslationConfig, ids_of
-from embtrain.data.parallel.files import Layout, Pair
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, words_of
+from embtrain.data.parallel.corpus import ParallelCorpus, Side, ParallelConfig, encode_words
+from embtrain.data.parallel.files import ParallelLayout, Pair
+from embtrain.data.parallel.tokenize import Tokenizer, tokenize_source, tokenize_line
 from embtrain.data.storage.containers import PACKED
 from embtrain.data.text.vocabulary import Vocabulary
 
 _log = logging.getLogger("embtrain")
 
 
-def load(where: Path, layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, source: Vocabulary,
-         target: Vocabulary) -> Parallel:
+def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, source: Vocabulary,
+         target: Vocabulary) -> ParallelCorpus:
     """All pairs as the part test; train and valid are empty. Sentences are read up to config.longest words.
 
     where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or an archive of either, whose test part
     counts if it has several. DataError if they do not fit together or hold no pairs.
     """
     files, layout = _files(where, layout), dataclasses.replace(layout, parts=None)
-    read = parallel_files.read(files, parallel_files.take(files, layout, FilesConfig()), layout)
+    read = parallel_files.read(files, parallel_files.inventory_files(files, layout, FilesConfig()), layout)
     for warning in read.warnings:
         _log.warning("%s", warning)
     parts = {part: pairs for part, pairs in read.parts.items() if pairs}
@@ -38,12 +38,12 @@ def load(where: Path, layout: Layout, config: TranslationConfig, tokenizer: Toke
                         "on")
     pairs = parts["test"] if len(parts) > 1 else next(iter(parts.values()))
     sides = [_side([split(pair[i], tokenizer, config.lower) for pair in pairs], vocabulary, config.longest)
-             for i, (split, vocabulary) in enumerate(((source_words, source), (words_of, target)))]
+             for i, (split, vocabulary) in enumerate(((tokenize_source, source), (tokenize_line, target)))]
     _report(where, pairs, sides, config)
-    return Parallel(sides[0], sides[1], (0, 0), pairs, 0, {"name": where.name, "pieces": read.pieces})
+    return ParallelCorpus(sides[0], sides[1], (0, 0), pairs, 0, {"name": where.name, "pieces": read.pieces})
 
 
-def _files(where: Path, layout: Layout) -> list[Path]:
+def _files(where: Path, layout: ParallelLayout) -> list[Path]:
     """The two files of a test set where `where` is one of them or their common name; else `where`."""
     languages = [language for language in (layout.source, layout.target) if language]
     packed = next((end for end in PACKED if where.name.endswith(end)), "")
@@ -66,12 +66,12 @@ def _files(where: Path, layout: Layout) -> list[Path]:
 
 
 def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) -> Side:
-    ids = [ids_of(words[:longest], vocabulary) for words in sentences]
+    ids = [encode_words(words[:longest], vocabulary) for words in sentences]
     start = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
     return Side(np.concatenate([*ids, np.zeros(0, np.int32)]).astype(np.int32), start, vocabulary)
 
 
-def _report(where: Path, pairs: list[Pair], sides: list[Side], config: TranslationConfig) -> None:
+def _report(where: Path, pairs: list[Pair], sides: list[Side], config: ParallelConfig) -> None:
     cut, empty = (int(sum(sides[0].size() == n)) for n in (config.longest, 0))
     if cut:
         _log.warning("%s: %s of %s source lines have %s words or more, and are translated that far "

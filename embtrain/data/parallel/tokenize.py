@@ -48,25 +48,25 @@ def _token() -> re.Pattern[str]:
     return re.compile(rf"(?<=[\w{attached}]){ending}|{word}(?:{elided})?|{sign}")
 
 
-def words_of(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
+def tokenize_line(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
     """The tokens of a line, with marks where spacing is not the default; `auto` is `signs` here."""
     line = line.lower() if lower else line
     return line.split() if tokenizer == "whitespace" else _marked(line)
 
 
-def source_words(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
+def tokenize_source(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
     """The tokens of a line that is only read: NFC, without invisible characters and without marks of spacing."""
     line = unicodedata.normalize("NFC", line.translate(_INVISIBLE))
     line = line.lower() if lower else line
     return line.split() if tokenizer == "whitespace" else _token().findall(line)
 
 
-def unmarked(word: str) -> str:
+def strip_marks(word: str) -> str:
     """A token without its marks of spacing."""
     return _parsed(word)[1]
 
 
-def untokenised(words: list[str], capital: bool, tokenizer: Tokenizer = "signs") -> str:
+def detokenize(words: list[str], capital: bool, tokenizer: Tokenizer = "signs") -> str:
     """The line of some tokens. capital: its first letter becomes a capital, for text learnt in lower case."""
     if tokenizer == "whitespace":
         text = " ".join(words)
@@ -77,7 +77,7 @@ def untokenised(words: list[str], capital: bool, tokenizer: Tokenizer = "signs")
             default = spacing.default(core)
             mark = left or after
             out += [_GAPS[mark] if mark else default, core] if out else [core]
-            spacing.take(core, left)
+            spacing.advance(core, left)
             after = right
         text = "".join(out)
     return _capital(text) if capital else text
@@ -95,7 +95,7 @@ class _Spacing:
         ending = core[0] in "'’" and core[1:].isalpha()       # 's
         return "" if self._glued or ending or core[0] in _LEFT or _family(core) in self._open else " "
 
-    def take(self, core: str, left: str) -> None:
+    def advance(self, core: str, left: str) -> None:
         """Continue behind this token. left: the mark before it, '' for none."""
         family = _family(core)
         opens = family is not None and family not in self._open
@@ -119,7 +119,7 @@ def _marked(line: str) -> list[str]:
                 mark = _OF_GAP[gap]
             if _is_sign(cores[-1]):
                 right[-1] = "" if mark and not _writes_marks(cores[-1]) else _OF_GAP[gap]
-        spacing.take(core, mark)
+        spacing.advance(core, mark)
         cores.append(core)
         left.append(mark or (_OF_GAP[" "] if _writes_marks(core) else ""))
         right.append(_OF_GAP[" "] if _writes_marks(core) else "")

@@ -46,7 +46,7 @@ class TripleBatch(Batch):
         return torch.stack([self.entity, self.relation + n_relations * self.slot], 1)
 
 
-class Triples:
+class TripleExamples:
     """The training examples of triples (n, 3)."""
 
     def __init__(self, triples: np.ndarray, n_entities: int, n_relations: int, config: TriplesConfig, seed: int):
@@ -55,7 +55,7 @@ class Triples:
         self.n_entities, self.n_relations = n_entities, n_relations * (2 if config.reciprocal else 1)
         self.p_head = np.full(n_relations, 0.5)                                              # (R,)
         if config.slot == "bernoulli":
-            tph, hpt = per_entity(triples, n_relations)
+            tph, hpt = tails_and_heads_per_entity(triples, n_relations)
             self.p_head = tph / (tph + hpt)
 
     @property
@@ -115,7 +115,7 @@ class KnownTriples(KnownPairs):
     """The right answers of some triples, for both sides of each: contexts are (entity, directed relation)."""
 
     @classmethod
-    def from_triples(cls, of: Triples, parts: Iterable[np.ndarray]) -> Self:
+    def from_triples(cls, of: TripleExamples, parts: Iterable[np.ndarray]) -> Self:
         """Of triples (n, 3) as `of` asks them. Keys are made of some at a time and sorted where they lie: what is made
         of all at once on the way to them is ten times as large."""
         some = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
@@ -128,7 +128,7 @@ class KnownTriples(KnownPairs):
         return cls.from_keys(torch.from_numpy(distinct(keys)), of.n_entities, known.sizes)
 
 
-def per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
+def tails_and_heads_per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
     """tph and hpt, (R,) each: triples of a relation ÷ its distinct heads, and ÷ its distinct tails; 1 of none."""
     n = np.bincount(triples[:, 1], minlength=n_relations)
     heads, tails = (np.bincount(np.unique(triples[:, [1, side]], axis=0)[:, 0], minlength=n_relations)

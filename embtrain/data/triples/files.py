@@ -28,7 +28,7 @@ from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.lines import numbered
 from embtrain.data.triples import ntriples
 
-LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
+EXPECTED_FILES = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
 _TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
 _WHAT = "this is no file of triples"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -41,7 +41,7 @@ COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
 
 
 @dataclass(frozen=True)
-class Layout:
+class TripleLayout:
     """How a file of names is laid out."""
 
     delimiter: Delimiter = "tab"
@@ -51,13 +51,13 @@ class Layout:
 
 
 @dataclass
-class Read:
+class RawTriples:
     """What stood in the files: ids are places in the two lists of names, in the order in which they were met."""
 
     entities: list[str] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
     parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
-    told: tuple[str, ...] = ()                                  # warnings of what was left out or changed
+    warnings: tuple[str, ...] = ()                                  # warnings of what was left out or changed
 
     def rows(self, part: str) -> np.ndarray:
         """(n, 3) int64  head, relation, tail."""
@@ -69,17 +69,17 @@ def _role(name: str) -> str:
     return "" if found is None else {"entity": "entities", "relation": "relations"}[found[1].lower()]
 
 
-READS = Reads("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
+FILE_RULES = Reads("triples", EXPECTED_FILES, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
               only_parts=True, one_set=True)
 
 
-def format_of(files: Inventory) -> Format:
+def detect_format(files: Inventory) -> Format:
     """The format of some files, by their content: `openke` where a training file begins with a number and both tables
     of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
     found: set[str] = set()
     for source, part in files.sources():
         found.add(part)
-        if part in PARTS and ntriples.looks_like(source):
+        if part in PARTS and ntriples.is_ntriples(source):
             return "ntriples"
         head = source.stream.peek(64)[:64].decode("utf-8-sig", "replace")
         if part == "train" and _is_id(head.partition("\n")[0].strip()):
@@ -87,19 +87,19 @@ def format_of(files: Inventory) -> Format:
     return "openke" if {"entities", "relations", "counted"} <= found else "names"
 
 
-def read(where: list[Path], files: Inventory, format: Format, layout: Layout) -> Read:
+def read(where: list[Path], files: Inventory, format: Format, layout: TripleLayout) -> RawTriples:
     """Every triple of the files; DataError names the file and the line where something is wrong."""
     found = (_openke(where, files) if format == "openke" else _ntriples(files, layout) if format == "ntriples"
              else _names(files, layout))
     if not found.parts.get("train"):
-        more = "".join(f"; {line}" for line in found.told)
-        raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
+        more = "".join(f"; {line}" for line in found.warnings)
+        raise DataError(f"{where[0]}: holds no triples to train on: there is no {EXPECTED_FILES}"
                         if "train" not in found.parts else f"{where[0]}: the training part holds no triples{more}")
     return found
 
 
-def _names(files: Inventory, layout: Layout) -> Read:
-    found = Read()
+def _names(files: Inventory, layout: TripleLayout) -> RawTriples:
+    found = RawTriples()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
@@ -123,13 +123,13 @@ def _names(files: Inventory, layout: Layout) -> Read:
                 first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
     _tell_of_headers(found, first)
     found.entities, found.relations = list(entities), list(relations)
-    found.told = passed.told() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples are "
+    found.warnings = passed.told() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples are "
                                        "ids, set triples.format=openke" for name in tables)
     return found
 
 
-def _ntriples(files: Inventory, layout: Layout) -> Read:
-    found = Read()
+def _ntriples(files: Inventory, layout: TripleLayout) -> RawTriples:
+    found = RawTriples()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     literals, first = 0, ""
@@ -148,11 +148,11 @@ def _ntriples(files: Inventory, layout: Layout) -> Read:
     found.entities, found.relations = list(entities), list(relations)
     if literals:
         kept = "kept, each literal as an entity" if layout.literals == "keep" else "left out"
-        found.told = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
+        found.warnings = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
     return found
 
 
-def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> None:
+def _tell_of_headers(found: RawTriples, first: dict[str, tuple[int, int, int]]) -> None:
     """A warning of each line that begins a file and holds no name that stands anywhere else but in such lines."""
     rows, begins = np.concatenate([found.rows(part) for part in PARTS]), np.array(list(first.values()), np.int64)
     begins = begins.reshape(-1, 3)
@@ -173,8 +173,8 @@ def _otherwise(line: str) -> str:
     return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
-def _openke(where: list[Path], files: Inventory) -> Read:
-    found, tables = Read(), dict[str, list[str]]()
+def _openke(where: list[Path], files: Inventory) -> RawTriples:
+    found, tables = RawTriples(), dict[str, list[str]]()
     largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
     for source, part in files.sources():
         rows = array("q")

@@ -24,7 +24,7 @@ from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
-from embtrain.data.triples.files import COLUMNS, Column, Format, Layout
+from embtrain.data.triples.files import COLUMNS, Column, Format, TripleLayout
 
 # The formats of recipes' readers. Files of the user's own have the reader `triples`, and auto looks at their content.
 READERS: dict[str, Format] = {"triples": "names", "openke": "openke", "ntriples": "ntriples"}
@@ -75,7 +75,7 @@ class Graph:
 
 def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
     """Whether a part has a file of its own; its content is not read."""
-    return inventory.take(where, triple_files.READS, config.files).has(part)
+    return inventory.take(where, triple_files.FILE_RULES, config.files).has(part)
 
 
 def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
@@ -83,12 +83,12 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
-    files = inventory.take(where, triple_files.READS, config.files)
+    files = inventory.take(where, triple_files.FILE_RULES, config.files)
     files.require_training(where)
     content = files.content(where)
     format: Format = config.format if config.format != "auto" else READERS[reader]
     if config.format == "auto" and reader == "triples":
-        format = triple_files.format_of(files)
+        format = triple_files.detect_format(files)
     settings = {"content": content, "format": format,
                 **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
                                              "unseen"})}
@@ -102,7 +102,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         settings["split"] = config.split
 
     def build(out: AppendableArray) -> Encoded:
-        layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
+        layout = TripleLayout(config.delimiter, tuple(config.columns), config.header, config.literals)
         return _arranged(triple_files.read(where, files, format, layout), config, out)
 
     key, folder = place(cache, name, "graph", {**settings, "names": files.key()})
@@ -126,7 +126,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
                  Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
 
 
-def _arranged(read: triple_files.Read, config: TriplesConfig, out: AppendableArray) -> Encoded:
+def _arranged(read: triple_files.RawTriples, config: TriplesConfig, out: AppendableArray) -> Encoded:
     parts = {name: _distinct(read.rows(name)) for name in PARTS}
     repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
     told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
@@ -151,7 +151,7 @@ def _arranged(read: triple_files.Read, config: TriplesConfig, out: AppendableArr
              **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
     sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
     return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
-                   entities.words + relations.words, facts, read.told + told)
+                   entities.words + relations.words, facts, read.warnings + told)
 
 
 def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Statement:
     is_literal: bool       # the object's name is that of a literal
 
 
-def looks_like(source: Source) -> bool:
+def is_ntriples(source: Source) -> bool:
     """Whether a stream is N-Triples, by the end of its name or by its first line that is not a comment."""
     name = source.name.lower()
     for suffix in PACKED:

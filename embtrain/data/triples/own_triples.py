@@ -24,7 +24,7 @@ _WHAT = "is it a file of triples?"
 
 
 @dataclass(frozen=True)
-class Other:
+class OwnTriples:
     """Distinct triples whose names the graph has, and what was left out."""
 
     triples: np.ndarray    # (n, 3) int64
@@ -42,7 +42,7 @@ class Other:
                                                                      else "")
 
 
-def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
+def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
     """The triples of a file. DataError names a malformed line, or the file if no triple can be judged."""
     entities, relations = graph.entities.index, graph.relations.index
     found: list[tuple[int, int, int]] = []
@@ -57,7 +57,7 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
             else:
                 found.append((entities[head], relations[name], entities[tail]))
     triples = np.array(list(dict.fromkeys(found)), np.int64).reshape(-1, 3)
-    other = Other(triples, lines, entity, relation, len(found) - len(triples))
+    other = OwnTriples(triples, lines, entity, relation, len(found) - len(triples))
     if not len(triples):
         raise DataError(f"{path}: no triple has names of the run ({other.note()}); give a file with the names of the "
                         "training file")
@@ -65,7 +65,7 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
 
 
 def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, str]]:
-    if ntriples.looks_like(source):
+    if ntriples.is_ntriples(source):
         for of in ntriples.statements(source):
             if not of.is_literal or config.literals == "keep":
                 yield of.subject, of.predicate, of.object

@@ -13,17 +13,17 @@ from typing import IO
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.vectors.files import MAX_LINE, MAX_WORD, Read, Rows, header, is_word, offer, word_of
-from embtrain.data.vectors.open import PLAIN, Reading, opened
+from embtrain.data.vectors.files import MAX_LINE, MAX_WORD, WordsAndTable, VectorRows, parse_header, is_word, limit_hint, decode_word
+from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
 
 _CHUNK = 1 << 20
 _USUAL = 2.0 ** -40, 2.0 ** 40  # sizes of numbers in a vector; bytes read at the wrong place rarely give these alone
 
 
-def read_binary(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path) as file:
-        V, D = header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
-        rows, newline = Rows(path, V, D, max_bytes, reading), False
+def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    with open_unpacked(path) as file:
+        V, D = parse_header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
+        rows, newline = VectorRows(path, V, D, max_bytes, reading), False
         held, at, need = b"", 0, 4 * (MAX_WORD + 4 * D)      # held[at:] is read next: a row, and what follows it
         while True:
             if len(held) - at < need:
@@ -37,20 +37,20 @@ def read_binary(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
                 raise DataError(f"{where}: no word within {MAX_WORD:,} bytes: damaged, or not word2vec binary")
             after = end + 1 + 4 * D
             if end < 0 or len(held) < after:
-                raise DataError(f"{where}: the file ends inside it: cut off, or line 1 declares too much{offer(i)}")
+                raise DataError(f"{where}: the file ends inside it: cut off, or line 1 declares too much{limit_hint(i)}")
             newline = held[after:after + 1] == b"\n" if i == 0 else newline
             _refuse_blank(held, at, end, D, newline if i else None, i + 1 == V, reading.codec, where)
-            word, row = word_of(held[at:end], where, reading.codec), np.frombuffer(held, "<f4", D, end + 1)
+            word, row = decode_word(held[at:end], where, reading.codec), np.frombuffer(held, "<f4", D, end + 1)
             if not np.isfinite(row).all():
                 raise DataError(f"{where}: {word[:40]!r}: holds NaN or infinity")
             rows.add(word)[:] = row
             at = after + (newline and held[after:after + 1] == b"\n")
-        if not rows.is_whole:
+        if not rows.is_complete:
             n = len(rows.words)
-            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{offer(n)}")
+            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n)}")
         if reading.limit is None and held[at:].strip(b"\n"):
-            raise DataError(f"{path}: goes on after the {V:,} rows that line 1 declares{offer(V)}")
-    return rows.done()
+            raise DataError(f"{path}: goes on after the {V:,} rows that line 1 declares{limit_hint(V)}")
+    return rows.result()
 
 
 def _read(file: IO[bytes], n: int) -> bytes:
@@ -76,7 +76,7 @@ def _refuse_blank(held: bytes, at: int, end: int, D: int, newline: bool | None, 
         if len(held) < later + 1 + 4 * D or not _fits(held, later + 1 + 4 * D, newline, last, codec):
             continue
         if not fits or _usual(held, later + 1, D) > _usual(held, end + 1, D):
-            word = word_of(held[at:later], where, codec)
+            word = decode_word(held[at:later], where, codec)
             raise DataError(f"{where}: {word[:40]!r}: a blank inside the word, which this format has no way to hold; "
                             "write the file again with _ in its place, or as text")
     if newline and not fits and held[end + 1 + 4 * D:end + 2 + 4 * D] not in (b"\n", b""):

@@ -22,10 +22,10 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 
 from embtrain.common.errors import DataError, ResourceError
-from embtrain.data.vectors.open import PLAIN, Reading, capacity, opened, refuse_others
+from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 
 Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors"]
-Read = tuple[list[str], np.ndarray]
+WordsAndTable = tuple[list[str], np.ndarray]
 
 MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
@@ -39,17 +39,17 @@ _BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that no tex
 _log = logging.getLogger("embtrain")
 
 
-class Line(NamedTuple):
+class VectorLine(NamedTuple):
     number: int
     text: bytes    # without blanks at its end
-    cut: bool      # it is the last, and has no line end
-    bare: bool     # nothing at all follows its last character, so that this may be the middle of a number
+    is_cut: bool      # it is the last, and has no line end
+    ends_bare: bool     # nothing at all follows its last character, so that this may be the middle of a number
 
 
-class Rows:
+class VectorRows:
     """The rows that are read: as many as a header declares, or as `reading.limit` allows."""
 
-    def __init__(self, path: Path, V: int, D: int, max_bytes: int, reading: Reading):
+    def __init__(self, path: Path, V: int, D: int, max_bytes: int, reading: ReadOptions):
         self.path, self.declared, self.max_bytes = path, V, max_bytes
         self.target = V if reading.limit is None else reading.limit
         self.words: list[str] = []
@@ -60,7 +60,7 @@ class Rows:
         return len(self.words) >= self.target
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.is_full or len(self.words) == self.declared
 
     def add(self, word: str) -> np.ndarray:
@@ -73,18 +73,18 @@ class Rows:
         row: np.ndarray = self.table[len(self.words) - 1]
         return row
 
-    def done(self) -> Read:
+    def result(self) -> WordsAndTable:
         return self.words, self.table[:len(self.words)]
 
 
-def detect_format(path: Path, reading: Reading = PLAIN) -> Format:
+def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
     """Return the format of a file, by its content; DataError if it is none of the four."""
     path = Path(path)
-    with opened(path, reading) as file:
+    with open_unpacked(path, reading) as file:
         head = file.read(_CHUNK)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _LARGEST_SAFE_HEADER:
             return "safetensors"
-        refuse_others(path, head)
+        refuse_other_formats(path, head)
         if not head.strip():
             raise DataError(f"{path}: is no file of vectors: it is empty; fetch it again")
         first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
@@ -104,23 +104,23 @@ def detect_format(path: Path, reading: Reading = PLAIN) -> Format:
     raise DataError(f"{path}: is no file of vectors: should be word2vec text or binary, GloVe or safetensors")
 
 
-def read_text(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path, reading) as file:
-        V, D = header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
-        rows = Rows(path, V, D, max_bytes, reading)
+def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    with open_unpacked(path, reading) as file:
+        V, D = parse_header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
+        rows = VectorRows(path, V, D, max_bytes, reading)
         for line in _lines(path, file, 2):
             if rows.is_full:
                 if reading.limit is None:
-                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{offer(V)}")
+                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V)}")
                 break
             _take(rows, line, D, f"a word and {D} numbers", reading.codec)
-    if not rows.is_whole:
-        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{offer(len(rows.words))}")
-    return rows.done()
+    if not rows.is_complete:
+        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words))}")
+    return rows.result()
 
 
-def read_glove(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path, reading) as file:  # once to count, so that the table is taken once and whole
+def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    with open_unpacked(path, reading) as file:  # once to count, so that the table is taken once and whole
         V, D, dims = 0, 0, list[int]()
         for line in _lines(path, file, 1):
             if V < 2:                                        # line 2 decides where line 1 can be read in two ways
@@ -134,15 +134,15 @@ def read_glove(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
                 break
     if V == 0:
         raise DataError(f"{path}: holds no vectors")
-    rows = Rows(path, V, D, max_bytes, PLAIN)
-    with opened(path, reading) as file:
+    rows = VectorRows(path, V, D, max_bytes, PLAIN)
+    with open_unpacked(path, reading) as file:
         for line in _lines(path, file, 1):
             if rows.is_full:
                 break
             _take(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
     if all("." in word and _floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines hold numbers alone; each should begin with its word")
-    return rows.done()
+    return rows.result()
 
 
 def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
@@ -152,12 +152,12 @@ def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
                             f"more than the {max_bytes:,} that may be taken")
 
 
-def offer(n: int) -> str:
+def limit_hint(n: int) -> str:
     """Return the end of an error line: how to read the rows that are in order."""
     return f"; fetch it again, or add --limit {n} to read the first {n:,}" if n else "; fetch it again"
 
 
-def header(path: Path, line: bytes, least: int, max_bytes: int, reading: Reading) -> tuple[int, int]:
+def parse_header(path: Path, line: bytes, least: int, max_bytes: int, reading: ReadOptions) -> tuple[int, int]:
     """Return V and D of a header, if the file can hold them. least: the fewest bytes of a value."""
     sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
@@ -167,7 +167,7 @@ def header(path: Path, line: bytes, least: int, max_bytes: int, reading: Reading
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions; should be 1 or more words "
                         f"of 1 to {MAX_DIM:,}")
     n = V if reading.limit is None else min(V, reading.limit)
-    size = capacity(path) * (2 if reading.is_wide else 1)
+    size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
     # A word of a letter, its blank, the values; the last newline may be missing.
     if n * (2 + least * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
@@ -176,7 +176,7 @@ def header(path: Path, line: bytes, least: int, max_bytes: int, reading: Reading
     return V, D
 
 
-def word_of(word: bytes, where: str, codec: str = "utf-8") -> str:
+def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
     """Return a word of a file as text; DataError if no reader of words could use it."""
     try:
         text = word.decode(codec)
@@ -205,7 +205,7 @@ def is_text(text: bytes, codec: str, whole: bool = False) -> bool:
     return True
 
 
-def _take(rows: Rows, line: Line, D: int, should: str, codec: str) -> None:
+def _take(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -> None:
     """Append the word and the values of a line."""
     where = f"{rows.path}:{line.number}"
     word, *values = line.text.rsplit(None, D)
@@ -215,15 +215,15 @@ def _take(rows: Rows, line: Line, D: int, should: str, codec: str) -> None:
     parts = word.split()
     is_number = len(parts) > 1 and _floats(parts[-1:]) is not None and not by_tab
     n = len(rows.words)
-    cut = f"; the file ends inside this line{offer(n)}" if line.cut else ""
+    cut = f"; the file ends inside this line{limit_hint(n)}" if line.is_cut else ""
     if len(values) != D or is_number:
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
     try:
-        text = word_of(word.lstrip(b" "), where, codec)
+        text = decode_word(word.lstrip(b" "), where, codec)
         _put(rows.add(text), values, where)
     except DataError as error:
         raise DataError(f"{error}{cut}") from error
-    if line.bare:
+    if line.ends_bare:
         _log.warning("%s: the file ends without a line end, so its last number, %s, may be cut short; fetch it again, "
                      "or add a line end if it is whole", where, values[-1].decode("ascii", "replace"))
 
@@ -247,14 +247,14 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[Line]:
+def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
     """Lines that are not blank."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
         if len(line) > MAX_LINE:
             raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes")
         text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
         if text:
-            yield Line(number, text, not line.endswith(b"\n"), line.endswith(text))
+            yield VectorLine(number, text, not line.endswith(b"\n"), line.endswith(text))
 
 
 def _floats(values: list[bytes]) -> list[float] | None:

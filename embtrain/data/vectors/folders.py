@@ -27,17 +27,17 @@ from embtrain.common.files import check_there, write_json, write_text, write_who
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import vectors as files_of_vectors
-from embtrain.data.vectors.files import MAX_WORD, check_memory, word_of
-from embtrain.data.vectors.open import PLAIN, Reading, opened
-from embtrain.data.vectors.vectors import FLOATS, Vectors, floats, memory
+from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
+from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
+from embtrain.data.vectors.vectors import FLOATS, Vectors, read_float_tensor, default_max_bytes
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
-OF_RUN = "vectors.safetensors"  # what a run's folder holds
-TABLE, OF_RELATIONS = "embedding.weight", "relation.weight"
+RUN_FILE = "vectors.safetensors"  # what a run's folder holds
+TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 
 
-def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
+def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
     """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
     _lines(folder / VOCABULARY, vectors.words)
@@ -45,7 +45,7 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     if relations is not None:
         _lines(folder / RELATIONS, relations.words)
-        arrays[OF_RELATIONS] = relations.table
+        arrays[RELATION_TABLE] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_whole(folder / MODEL) as file:
         file.writelines(checksummed.pieces(arrays))
@@ -58,7 +58,7 @@ def is_huggingface(folder: Path) -> bool:
     return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
 
 
-def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
+def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vectors:
     """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError.
 
     reading: how many rows, and the encoding of the words of a file.
@@ -68,18 +68,18 @@ def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
     if not path.is_dir():
         return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):
-        return read(path).first(reading.limit)
-    if not (path / OF_RUN).exists():
-        raise DataError(f"{path}: holds no vectors: neither {OF_RUN}, as a run's folder does, nor {MODEL} beside "
+        return read_huggingface(path).first(reading.limit)
+    if not (path / RUN_FILE).exists():
+        raise DataError(f"{path}: holds no vectors: neither {RUN_FILE}, as a run's folder does, nor {MODEL} beside "
                         f"{VOCABULARY}")
-    return files_of_vectors.read(path / OF_RUN).first(reading.limit)
+    return files_of_vectors.read(path / RUN_FILE).first(reading.limit)
 
 
-def read(folder: Path) -> Vectors:
+def read_huggingface(folder: Path) -> Vectors:
     """What `huggingface` wrote; DataError names the file that is wrong."""
     path = folder / MODEL
     try:
-        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+        with open_unpacked(path), safetensors.safe_open(path, framework="numpy") as file:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
                 raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
@@ -87,9 +87,9 @@ def read(folder: Path) -> Vectors:
             if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
                                 f"{shape}")
-            check_memory(path, shape[0], shape[1], memory())
-            tensors = [name for name in (TABLE, OF_RELATIONS) if name in file.keys()]  # noqa: SIM118  it is no dict
-            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: floats(path, TABLE)}
+            check_memory(path, shape[0], shape[1], default_max_bytes())
+            tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is no dict
+            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: read_float_tensor(path, TABLE)}
             checksummed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -102,7 +102,7 @@ def read(folder: Path) -> Vectors:
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
                         f"all different, and every number be finite; it has {len(words):,} lines")
     if not ours:
-        words = [word_of(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
+        words = [decode_word(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
 
 
@@ -115,7 +115,7 @@ def _names(path: Path, n: int) -> list[str]:
     return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
-def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
+def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
     """counts: of each name, where they are known; the second column then."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
     with write_whole(folder / "vectors.tsv") as file:
@@ -128,7 +128,7 @@ def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) 
     _lines(folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)])
 
 
-def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
+def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
            ) -> None:
     """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
     those behind are inverses."""

@@ -29,7 +29,7 @@ _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGz
 _PACKED = {rb"\x1f\x8b": "gzip", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2", rb"\xfd7zXZ\x00": "xz",
            rb"PK(\x03\x04|\x05\x06)": "zip"}  # of bzip2: a block, or the end of an empty file
 _IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
-RATIO = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # how much a byte may unpack to
+MAX_RATIOS = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # how much a byte may unpack to
 _CONTROL = {*range(9), *range(14, 32), 127}  # characters that no text holds
 
 _PICKLE = ("looks like a pickle, as gensim's save writes, and a pickle may run anything; in gensim: "
@@ -55,7 +55,7 @@ _OTHERS = (
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How a file of vectors is read. limit: rows that are read at most, None: all. encoding: of its words."""
 
     limit: int | None = None
@@ -84,11 +84,11 @@ class Reading:
             return True
 
 
-PLAIN = Reading()
+PLAIN = ReadOptions()
 
 
 @contextlib.contextmanager
-def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
+def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes]]:
     """Open the unpacked bytes of a file, in UTF-8 if `reading` names an encoding that is not based on ASCII.
 
     DataError for whatever is wrong with the file, ResourceError if permission is missing.
@@ -99,7 +99,7 @@ def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
             raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
         with contextlib.ExitStack() as stack:
             plain = stack.enter_context(open(path, "rb"))
-            kind = packing(plain)
+            kind = detect_packing(plain)
             file = stack.enter_context(_unpacked(path, plain, kind)) if kind else cast(IO[bytes], plain)
             yield _recoded(path, file, reading.encoding) if reading.is_wide else file
     except _DAMAGED as error:
@@ -112,20 +112,20 @@ def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def packing(file: IO[bytes]) -> str:
+def detect_packing(file: IO[bytes]) -> str:
     """Return how an open file is packed, a key of RATIO, or ''; the file is then at its beginning again."""
     head = file.read(10)
     file.seek(0)
     return next((kind for magic, kind in _PACKED.items() if re.match(magic, head)), "")
 
 
-def capacity(path: Path) -> int:
+def max_unpacked_bytes(path: Path) -> int:
     """Return how many bytes a file can hold at most once it is unpacked."""
     with open(path, "rb") as file:
-        return os.path.getsize(path) * RATIO.get(packing(file), 1)
+        return os.path.getsize(path) * MAX_RATIOS.get(detect_packing(file), 1)
 
 
-def refuse_others(path: Path, head: bytes) -> None:
+def refuse_other_formats(path: Path, head: bytes) -> None:
     """DataError that says what to do, if the first bytes of a file are those of another kind of file."""
     no = f"{path}: is no file of vectors, but"
     for magic, what in _OTHERS:
@@ -135,7 +135,7 @@ def refuse_others(path: Path, head: bytes) -> None:
         raise DataError(f"{no} {_PICKLE}")
     if head[257:262] == b"ustar":
         raise DataError(f"{no} is a tar archive; unpack it and name one of its files: tar -xf FILE")
-    if packing(io.BytesIO(head)):
+    if detect_packing(io.BytesIO(head)):
         raise DataError(f"{path}: is packed twice; unpack it once")
     if wide := _wide(head):
         raise DataError(f"{path}: is written in {wide}; name it with --encoding {wide.lower()}, or convert the file: "

@@ -37,9 +37,9 @@ from embtrain.data.vectors.files import (
     detect_format,
     read_glove,
     read_text,
-    word_of,
+    decode_word,
 )
-from embtrain.data.vectors.open import PLAIN, Reading, opened, packing
+from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked, detect_packing
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -120,14 +120,14 @@ class Vectors:
 
 
 def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None,
-         reading: Reading = PLAIN) -> Vectors:
+         reading: ReadOptions = PLAIN) -> Vectors:
     """Read the vectors of a file, packed by gzip, bzip2, xz or zip or not packed.
 
     format: None: by its content. max_bytes: memory for the table, by default four fifths of the machine's. reading: how
     many rows, and the encoding of their words. DataError and ResourceError name the file and the line or row.
     """
     path = Path(path)
-    limit = memory() if max_bytes is None else max_bytes
+    limit = default_max_bytes() if max_bytes is None else max_bytes
     format = detect_format(path, reading) if format is None else format
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
@@ -187,7 +187,7 @@ def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes
     return words
 
 
-def floats(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
+def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
     """Return the first rows of a tensor (V, D) of a safetensors file as float32.
 
     It may be stored as float32, float16 or bfloat16, which NumPy does not have; DataError if it is anything else.
@@ -198,16 +198,16 @@ def floats(path: Path, name: str, limit: int | None = None, max_bytes: int | Non
         if len(shape) != 2 or kind not in FLOATS:
             raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
         n = shape[0] if limit is None else min(shape[0], limit)
-        check_memory(path, n, shape[1], memory() if max_bytes is None else max_bytes)
+        check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
         table: np.ndarray = tensor[:n].float().numpy()
     return table
 
 
-def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[list[str], np.ndarray]:
+def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tuple[list[str], np.ndarray]:
     wanted = ("should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
               "writes them")
-    with opened(path), open(path, "rb") as whole:
-        if kind := packing(whole):
+    with open_unpacked(path), open(path, "rb") as whole:
+        if kind := detect_packing(whole):
             raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -220,11 +220,11 @@ def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[li
             n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
             check_memory(path, n, shape[1], max_bytes)
             ours, code = checksummed.SEAL in (file.metadata() or {}), file.get_tensor("words")
-            table = file.get_tensor("vectors") if ours else floats(path, "vectors", n, max_bytes)
+            table = file.get_tensor("vectors") if ours else read_float_tensor(path, "vectors", n, max_bytes)
             checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
             words = code.tobytes().decode(reading.codec).split("\n")
             if not ours:                                     # no hash says that these words are what was written
-                words = [word_of(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
+                words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
     except UnicodeDecodeError as error:
@@ -251,6 +251,6 @@ def _first_of_each(path: Path, words: Sequence[str], table: np.ndarray) -> Vecto
     return Vectors(list(first), table[list(first.values())])
 
 
-def memory() -> int:
+def default_max_bytes() -> int:
     """Bytes that a table may take where nobody says otherwise."""
     return int(machine.total() * 0.8)

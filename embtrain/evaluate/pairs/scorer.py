@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embtrain.data.hierarchy.files import Words
+from embtrain.data.hierarchy.files import ConceptsByWord
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.statistics.ties import init_parameters
@@ -31,7 +31,7 @@ Asked = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or em
 class Scorer:
     """Scores by vectors, as `model` reads them; words: those that stand in concepts which they do not name."""
 
-    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: Words | None = None):
+    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: ConceptsByWord | None = None):
         self.vectors, self.model, self.words = vectors, model, words or {}
 
     @cached_property
@@ -42,8 +42,8 @@ class Scorer:
         """(n,); NaN for a pair with a word that is not known. Rounded (ties.py), so that equal scores tie."""
         a, b, owner = list[int](), list[int](), list[int]()
         for i, (u, v, pos) in enumerate(asked):
-            above = self.senses.of(v, pos)
-            for sense in self.senses.of(u, pos):
+            above = self.senses.concepts_of(v, pos)
+            for sense in self.senses.concepts_of(u, pos):
                 a += [sense] * len(above)
                 b += above
                 owner += [i] * len(above)
@@ -57,7 +57,7 @@ class Scorer:
     def said(self, asked: Sequence[Asked]) -> str:
         """What the scores of these pairs are, in words."""
         words = {(word, pos) for u, v, pos in asked for word in (u, v)}
-        n = [len(of) for of in (self.senses.of(word, pos) for word, pos in words) if of]
+        n = [len(of) for of in (self.senses.concepts_of(word, pos) for word, pos in words) if of]
         many = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
         return self.model.entailment + many + self.senses.note(dict.fromkeys(w for u, v, _ in asked for w in (u, v)))
 

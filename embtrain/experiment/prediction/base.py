@@ -21,13 +21,13 @@ from embtrain.experiment.run.components import Parts
 from embtrain.models.base import AbstractMethod
 
 OPEN = "_"           # the part of a query that is predicted
-CELLS = 1 << 22      # scores held at once
-AT_ONCE = 1024       # most queries of a chunk
+MAX_SCORES = 1 << 22      # scores held at once
+MAX_CHUNK = 1024       # most queries of a chunk
 PACKAGE = "embtrain.experiment.prediction"
 Q = TypeVar("Q")
 
 
-class Unknown(Exception):
+class UnknownName(Exception):
     """A query with a name that the model does not have."""
 
     def __init__(self, kind: str, name: str, known: Collection[str]):
@@ -35,7 +35,7 @@ class Unknown(Exception):
         self.kind, self.name, self.known = kind, name, known
 
 
-class Malformed(Exception):
+class MalformedQuery(Exception):
     """A query that does not have the form that the task needs; str(error) says why."""
 
 
@@ -60,7 +60,7 @@ class Prediction:
     unseen: bool = False  # the query has a name, word or feature that no training example has
     missing: str = ""  # why there is no answer: the kind of name that the model does not have
 
-    def tree(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The same for JSON."""
         answers = [{key: _finite(value) for key, value in answer._asdict().items() if value is not None}
                    for answer in self.answers]
@@ -79,22 +79,22 @@ class Predictor:
     """Base of the predictors. A sub-class has the `name` of its task."""
 
     name: ClassVar[str]
-    form: ClassVar[str]                # how a query is written, for errors
-    hides: ClassVar[bool] = False      # whether --hide-known applies
+    query_form: ClassVar[str]                # how a query is written, for errors
+    can_hide_known: ClassVar[bool] = False      # whether --hide-known applies
 
     def __init__(self, made: Parts, top: int, hide_known: bool):
-        if hide_known and not self.hides:
+        if hide_known and not self.can_hide_known:
             raise UsageError(f"--hide-known: model.name: {made.task.settings.model.name} keeps no known positives; "
                              "leave the option out, or use it with graphs and hierarchies")
-        self.made, self.top, self.hide_known = made, top, hide_known
-        self.names = made.task.candidates()
-        self.at_once = max(1, min(AT_ONCE, CELLS // max(1, len(self.names))))
+        self.components, self.top, self.hide_known = made, top, hide_known
+        self.names = made.task.candidate_names()
+        self.at_once = max(1, min(MAX_CHUNK, MAX_SCORES // max(1, len(self.names))))
 
-    def given(self, words: Sequence[str]) -> list[Prediction]:
+    def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         """Predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
         raise AbstractMethod(self, "given")
 
-    def read(self, source: Source) -> Iterator[Prediction]:
+    def predict_file(self, source: Source) -> Iterator[Prediction]:
         """Predictions for the queries of a file, in their order, computed in chunks. DataError names the line of a
         malformed query; one with an unknown name gives a prediction without answers."""
         raise AbstractMethod(self, "read")
@@ -103,14 +103,14 @@ class Predictor:
     def scores(self, batch: Batch, rows: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor | None]:
         """Of some rows (B,) of a batch: scores (B, V), logits (B, V), which evaluation ranks by, and log P (B, V) or
         None if the loss estimates no probability."""
-        made = self.made
+        made = self.components
         query = made.model.encode(batch).detach().rows(rows)
         everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
         s = made.model.score(query, everyone).double()
         z = scoring.logits(made, corrected=True)(query).double()
         return s, z, z.log_softmax(1) if scoring.estimates_probabilities(made) else None
 
-    def answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
+    def top_answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
                 without: Tensor | None = None) -> list[Answer]:
         """The best candidates by `key` (V,); equal ones in the order of their ids. known, without (V,) bool: positives
         of training, and candidates that are no answers."""
@@ -142,20 +142,20 @@ class LinePredictor(Predictor, Generic[Q]):
         """A query of its fields. Raises Unknown or Malformed."""
         raise AbstractMethod(self, "parse")
 
-    def of(self, queries: Sequence[Q]) -> list[Prediction]:
+    def predict(self, queries: Sequence[Q]) -> list[Prediction]:
         """Predictions for some queries, in their order."""
         raise AbstractMethod(self, "of")
 
-    def given(self, words: Sequence[str]) -> list[Prediction]:
+    def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         try:
             queries = [self.parse(fields) for fields in self.split(words)]
-        except Unknown as error:
+        except UnknownName as error:
             raise UsageError(f"predict: {error}{meant(error.name, error.known)}") from error
-        except Malformed as error:
-            raise UsageError(f"predict: {' '.join(words)}: {error}; write {self.form}") from error
-        return self.of(queries)
+        except MalformedQuery as error:
+            raise UsageError(f"predict: {' '.join(words)}: {error}; write {self.query_form}") from error
+        return self.predict(queries)
 
-    def read(self, source: Source) -> Iterator[Prediction]:
+    def predict_file(self, source: Source) -> Iterator[Prediction]:
         lines = numbered(source)
         while some := list(itertools.islice(lines, self.at_once)):
             found: dict[int, Prediction] = {}
@@ -164,11 +164,11 @@ class LinePredictor(Predictor, Generic[Q]):
                 place, fields = f"{source.name}:{number}", self.fields(line)
                 try:
                     queries.append((i, self.parse(fields)))
-                except Unknown as error:
+                except UnknownName as error:
                     found[i] = Prediction(" ".join(fields), place=place, note=str(error), missing=error.kind)
-                except Malformed as error:
-                    raise DataError(f"{place}: {line[:80]!r}: {error}; write {self.form}") from error
-            for (i, _), one in zip(queries, self.of([query for _, query in queries]), strict=True):
+                except MalformedQuery as error:
+                    raise DataError(f"{place}: {line[:80]!r}: {error}; write {self.query_form}") from error
+            for (i, _), one in zip(queries, self.predict([query for _, query in queries]), strict=True):
                 found[i] = replace(one, place=f"{source.name}:{some[i][0]}")
             yield from (found[i] for i in range(len(some)))
 

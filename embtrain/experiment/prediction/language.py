@@ -16,25 +16,25 @@ from embtrain.common.errors import DataError
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import UNKNOWN, LanguageBatch
 from embtrain.data.text.tokenize import Split, tokeniser
-from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, Unknown
-from embtrain.experiment.tasks.language import Language
+from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, UnknownName
+from embtrain.experiment.tasks.language import LanguageTask
 
 _OF_READER: dict[str, Reader] = {"auto": "text"}
 
 
-class Query(NamedTuple):
+class ContextQuery(NamedTuple):
     ids: tuple[int, ...]
-    said: str
+    text: str
     note: str
 
 
-class LanguagePredictor(LinePredictor[Query]):
+class LanguagePredictor(LinePredictor[ContextQuery]):
     name = "language"
-    form = "the words of a context (in a file one context a line)"
+    query_form = "the words of a context (in a file one context a line)"
 
     @cached_property
     def tokens(self) -> Split:
-        settings: dict[str, Any] = cast(Language, self.made.task).identity.get("settings", {})
+        settings: dict[str, Any] = cast(LanguageTask, self.components.task).identity.get("settings", {})
         try:
             reader = settings["reader"]
             return tokeniser(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
@@ -47,16 +47,16 @@ class LanguagePredictor(LinePredictor[Query]):
         words = words[:-1] if words and words[-1] == OPEN else words
         return [[" ".join(words)]]
 
-    def parse(self, fields: Sequence[str]) -> Query:
-        index = cast(Language, self.made.task).corpus.vocabulary.index
+    def parse(self, fields: Sequence[str]) -> ContextQuery:
+        index = cast(LanguageTask, self.components.task).corpus.vocabulary.index
         words = self.tokens.tokens(fields[0])
         lacking = [word for word in words if word not in index]
         if lacking and UNKNOWN not in index:
-            raise Unknown("word", lacking[0], index)
+            raise UnknownName("word", lacking[0], index)
         note = f"not in the vocabulary, read as {UNKNOWN}: {', '.join(dict.fromkeys(lacking))}" if lacking else ""
-        return Query(tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note)
+        return ContextQuery(tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note)
 
-    def of(self, queries: Sequence[Query]) -> list[Prediction]:
+    def predict(self, queries: Sequence[ContextQuery]) -> list[Prediction]:
         """Contexts of one length are read side by side."""
         by_length: dict[int, list[int]] = {}
         for i, query in enumerate(queries):
@@ -64,14 +64,14 @@ class LanguagePredictor(LinePredictor[Query]):
         found: dict[int, Prediction] = {}
         for rows in by_length.values():
             for i, answers in zip(rows, self._of_one_length([queries[i].ids for i in rows]), strict=True):
-                found[i] = Prediction(queries[i].said, answers, note=queries[i].note, unseen=bool(queries[i].note))
+                found[i] = Prediction(queries[i].text, answers, note=queries[i].note, unseen=bool(queries[i].note))
         return [found[i] for i in range(len(queries))]
 
     def _of_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
-        eos = cast(Language, self.made.task).eos
+        eos = cast(LanguageTask, self.components.task).eos
         word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)                 # (T S,) as training has it
         begins = torch.zeros(len(word), dtype=torch.bool)
         begins[:len(contexts)] = True
         batch = LanguageBatch(torch.zeros_like(word), torch.zeros_like(word), word, begins, len(contexts))
         score, z, log_p = self.scores(batch, slice(len(word) - len(contexts), None))
-        return [self.answers(z[i], score[i], None if log_p is None else log_p[i]) for i in range(len(contexts))]
+        return [self.top_answers(z[i], score[i], None if log_p is None else log_p[i]) for i in range(len(contexts))]

@@ -26,28 +26,28 @@ from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
-from embtrain.experiment.prediction.base import OPEN, LinePredictor, Malformed, Prediction, Unknown
+from embtrain.experiment.prediction.base import OPEN, LinePredictor, MalformedQuery, Prediction, UnknownName
 from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
-from embtrain.experiment.tasks.pairs import Pairs, score
+from embtrain.experiment.tasks.pairs import PairsTask, score_pairs
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
-class Query(NamedTuple):
+class PairQuery(NamedTuple):
     """Ids of the concepts that each word means; empty for the open part."""
 
     hyponym: list[int]
     hypernym: list[int]
 
 
-class PairPredictor(LinePredictor[Query]):
+class PairPredictor(LinePredictor[PairQuery]):
     name = "pairs"
-    form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
-    hides = True
+    query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
+    can_hide_known = True
 
     def __init__(self, made: Parts, top: int, hide_known: bool):
         super().__init__(made, top, hide_known)
-        self.task = cast(Pairs, made.task)
+        self.task = cast(PairsTask, made.task)
         self.index = {name: i for i, name in enumerate(self.names)}
 
     @cached_property
@@ -56,12 +56,12 @@ class PairPredictor(LinePredictor[Query]):
 
     @cached_property
     def known(self) -> KnownPairs:
-        return self.task.answers(int(OBSERVED_SHARE * machine.free()))
+        return self.task.known_positives(int(OBSERVED_SHARE * machine.free()))
 
     @cached_property
     def threshold(self) -> tuple[float, float]:
         """The threshold of validation, and the accuracy there."""
-        valid = self.task.judged(self.made, "valid").one()
+        valid = self.task.score_held_out(self.components, "valid").one()
         return hypernymy.choose(valid).accuracy, float(hypernymy.correct(valid, valid).mean())
 
     def fields(self, line: str) -> list[str]:
@@ -69,51 +69,51 @@ class PairPredictor(LinePredictor[Query]):
         found = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
         return next((fields for fields in found if len(fields) == 2), found[0])
 
-    def parse(self, fields: Sequence[str]) -> Query:
+    def parse(self, fields: Sequence[str]) -> PairQuery:
         if len(fields) != 2 or not all(fields):
-            raise Malformed(f"{len(fields)} names where a pair has 2")
+            raise MalformedQuery(f"{len(fields)} names where a pair has 2")
         if list(fields).count(OPEN) > 1:
-            raise Malformed("one part can be open, and both are")
+            raise MalformedQuery("one part can be open, and both are")
         ids = [[] if name == OPEN else self._ids(name) for name in fields]
         for name, found in zip(fields, ids, strict=True):
             if OPEN in fields and len(found) > 1:
-                some = [self.names[i] for i in found[:MOST_NAMED]]
-                raise Malformed(f"{name!r} means {len(found)} concepts; name one: {', '.join(some)}")
-        return Query(*ids)
+                some = [self.names[i] for i in found[:MAX_NAMED]]
+                raise MalformedQuery(f"{name!r} means {len(found)} concepts; name one: {', '.join(some)}")
+        return PairQuery(*ids)
 
     def _ids(self, name: str) -> list[int]:
-        found = [self.index[name]] if name in self.index else self.senses.of(name)
+        found = [self.index[name]] if name in self.index else self.senses.concepts_of(name)
         if not found:
-            raise Unknown("concept", name, self.index)
+            raise UnknownName("concept", name, self.index)
         return found
 
-    def of(self, queries: Sequence[Query]) -> list[Prediction]:
+    def predict(self, queries: Sequence[PairQuery]) -> list[Prediction]:
         found: dict[int, Prediction] = {}
         open_ = [i for i, query in enumerate(queries) if not all(query)]
         found |= zip(open_, self._ends([queries[i] for i in open_]), strict=True)
         found |= {i: self._pair(query) for i, query in enumerate(queries) if all(query)}
         return [found[i] for i in range(len(queries))]
 
-    def _ends(self, queries: Sequence[Query]) -> list[Prediction]:
+    def _ends(self, queries: Sequence[PairQuery]) -> list[Prediction]:
         if not queries:
             return []
         pairs = torch.tensor([[u[0] if u else 0, v[0] if v else 0] for u, v in queries])
         slot = torch.tensor([HYPONYM if v else HYPERNYM for _, v in queries])
-        batch = data.of_pairs(pairs, slot)
+        batch = data.make_batch(pairs, slot)
         s = self.scores(batch)[0]                                                            # (n, V)
-        row, target = self.known.of(torch.stack([batch.given, slot], 1))
+        row, target = self.known.of(torch.stack([batch.concept, slot], 1))
         known = torch.zeros(s.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
         found = []
-        for i, given in enumerate(batch.given.tolist()):
+        for i, given in enumerate(batch.concept.tolist()):
             without = known[i].clone() if self.hide_known else torch.zeros_like(known[i])
             without[given] |= ~known[i, given]
             said = f"{self.names[given]} is a ?" if slot[i] == HYPERNYM else f"? is a {self.names[given]}"
-            found.append(Prediction(said, self.answers(s[i], s[i], known=known[i], without=without)))
+            found.append(Prediction(said, self.top_answers(s[i], s[i], known=known[i], without=without)))
         return found
 
-    def _pair(self, query: Query) -> Prediction:
+    def _pair(self, query: PairQuery) -> Prediction:
         pairs = np.array([(u, v) for u in query.hyponym for v in query.hypernym], np.int64)
-        s = score(self.made, pairs)
+        s = score_pairs(self.components, pairs)
         best = int(np.argmax(s))
         u, v = pairs[best].tolist()
         known = self.known.contains(torch.tensor([[u, HYPERNYM]]), torch.tensor([[v]]))

@@ -37,7 +37,7 @@ class Predictions:
         made = stored.opened(folder, sets)
         self.predictor: Predictor = base.find(made.task.name)(made, top, hide_known)
         self.file = file
-        self._given = [one for words in queries for one in self.predictor.given(words)]
+        self._given = [one for words in queries for one in self.predictor.predict_words(words)]
         self.n, self.missing, self.unseen = 0, Counter[str](), 0
 
     def __iter__(self) -> Iterator[Prediction]:
@@ -78,7 +78,7 @@ class Predictions:
     def _read(self, path: str) -> Iterator[Prediction]:
         with Progress("predicting", unit="queries") as progress:
             for source in _opened(path):
-                for one in self.predictor.read(source):
+                for one in self.predictor.predict_file(source):
                     yield one
                     progress.add(1)
 
@@ -88,7 +88,7 @@ def of_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool 
     """Of a command line: the words of a query, or the path of a file of queries, or `-` for standard input."""
     if not words:
         raise UsageError("predict: needs a query, the path of a file of queries, or - for standard input")
-    if len(words) == 1 and is_file(words[0]):
+    if len(words) == 1 and is_query_file(words[0]):
         return Predictions(folder, file=words[0], top=top, hide_known=hide_known, sets=sets)
     try:
         return Predictions(folder, [words], top=top, hide_known=hide_known, sets=sets)
@@ -115,7 +115,7 @@ def of_run(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Pat
     return list(Predictions(folder, [[str(word) for word in query] for query in some], None, top, hide_known, sets))
 
 
-def is_file(query: str) -> bool:
+def is_query_file(query: str) -> bool:
     """Whether a query is the name of a file, or standard input."""
     if query == STDIN:
         return True
@@ -142,7 +142,7 @@ def _of_pipe(path: str) -> Iterator[Source]:
         raise ResourceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def lines(one: Prediction) -> str:
+def format_text(one: Prediction) -> str:
     """A prediction as lines for a terminal."""
     head = plain(one.query) + (f"  ({plain(one.place)})" if one.place else "")
     if one.facts and not one.answers:

@@ -22,12 +22,12 @@ from embtrain.data.formats import delimited
 from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples
 from embtrain.evaluate import link_prediction
-from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Malformed, Prediction, Unknown
+from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, MalformedQuery, Prediction, UnknownName
 from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
-from embtrain.experiment.tasks.triples import Triples
+from embtrain.experiment.tasks.triples import TriplesTask
 
 
-class Query(NamedTuple):
+class TripleQuery(NamedTuple):
     """Ids; −1 for the open part."""
 
     head: int
@@ -35,27 +35,27 @@ class Query(NamedTuple):
     tail: int
 
 
-class Unseen(TypedDict):
+class UnseenNote(TypedDict):
     note: str
     unseen: bool
 
 
-class TriplePredictor(LinePredictor[Query]):
+class TriplePredictor(LinePredictor[TripleQuery]):
     name = "triples"
-    form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
-    hides = True
+    query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
+    can_hide_known = True
 
     def __init__(self, made: Parts, top: int, hide_known: bool):
         super().__init__(made, top, hide_known)
-        self.task = cast(Triples, made.task)
+        self.task = cast(TriplesTask, made.task)
 
     @cached_property
     def known(self) -> KnownTriples:
-        return self.task.answers(int(OBSERVED_SHARE * machine.free()))
+        return self.task.known_positives(int(OBSERVED_SHARE * machine.free()))
 
     @cached_property
     def filtered(self) -> KnownTriples:
-        return self.task.filter_of("test")
+        return self.task.filter_for("test")
 
     def fields(self, line: str) -> list[str]:
         config = self.task.config
@@ -66,21 +66,21 @@ class TriplePredictor(LinePredictor[Query]):
             return fields
         return [fields[config.columns.index(column)] for column in ("head", "relation", "tail")]
 
-    def parse(self, fields: Sequence[str]) -> Query:
+    def parse(self, fields: Sequence[str]) -> TripleQuery:
         if len(fields) != 3 or not all(fields):
-            raise Malformed(f"{len([name for name in fields if name])} names where a triple has 3")
+            raise MalformedQuery(f"{len([name for name in fields if name])} names where a triple has 3")
         if list(fields).count(OPEN) > 1:
-            raise Malformed("one part can be open, and more are")
+            raise MalformedQuery("one part can be open, and more are")
         graph = self.task.graph
         kinds = (("entity", graph.entities), ("relation", graph.relations), ("entity", graph.entities))
         ids = []
         for name, (kind, of) in zip(fields, kinds, strict=True):
             if name != OPEN and name not in of.index:
-                raise Unknown(kind, name, of.index)
+                raise UnknownName(kind, name, of.index)
             ids.append(-1 if name == OPEN else of.index[name])
-        return Query(*ids)
+        return TripleQuery(*ids)
 
-    def of(self, queries: Sequence[Query]) -> list[Prediction]:
+    def predict(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
         found: dict[int, Prediction] = {}
         ends = [i for i, query in enumerate(queries) if query.relation >= 0 and -1 in query]
         whole = [i for i, query in enumerate(queries) if -1 not in query]
@@ -89,7 +89,7 @@ class TriplePredictor(LinePredictor[Query]):
         found |= {i: self._relations(query) for i, query in enumerate(queries) if query.relation < 0}
         return [found[i] for i in range(len(queries))]
 
-    def _ends(self, queries: Sequence[Query]) -> list[Prediction]:
+    def _ends(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
         if not queries:
             return []
         triples = np.array(queries)
@@ -105,15 +105,15 @@ class TriplePredictor(LinePredictor[Query]):
     def _best(self, score: Tensor, known: Tensor, given: int) -> list[Answer]:
         without = known.clone() if self.hide_known else torch.zeros_like(known)
         without[given] |= ~known[given]
-        return self.answers(score, score, known=known, without=without)
+        return self.top_answers(score, score, known=known, without=without)
 
     @property
     def known_relations(self) -> int:
         return self.task.triples.n_relations
 
     @torch.no_grad()
-    def _relations(self, query: Query) -> Prediction:
-        names, model = self.task.graph.relations.words, self.made.model
+    def _relations(self, query: TripleQuery) -> Prediction:
+        names, model = self.task.graph.relations.words, self.components.model
         triples = np.array([(query.head, r, query.tail) for r in range(len(names))])
         batch = self.task.triples.batch(triples, np.full(len(names), TAIL))
         score = model.score(model.encode(batch), batch.target.unsqueeze(1))[:, 0].double()   # (R,)
@@ -124,10 +124,10 @@ class TriplePredictor(LinePredictor[Query]):
         return Prediction(self._said(query), answers, **self._untrained(query))
 
     @torch.no_grad()
-    def _whole(self, queries: Sequence[Query]) -> list[Prediction]:
+    def _whole(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
         if not queries:
             return []
-        batch, model = self.task.triples.both(np.array(queries)), self.made.model
+        batch, model = self.task.triples.both(np.array(queries)), self.components.model
         score = model.score(model.encode(batch), batch.target.unsqueeze(1))[::2, 0].double()  # (n,), tails open
         ranks = link_prediction.ranks(model, batch, self.filtered, torch.get_num_threads())
         known = self.known.contains(batch.context(self.known_relations), batch.target.unsqueeze(1))[::2, 0]
@@ -140,12 +140,12 @@ class TriplePredictor(LinePredictor[Query]):
             found.append(Prediction(self._said(query), facts=facts, **self._untrained(query)))
         return found
 
-    def _said(self, query: Query) -> str:
+    def _said(self, query: TripleQuery) -> str:
         graph = self.task.graph
         of = (graph.entities.words, graph.relations.words, graph.entities.words)
         return " ".join("?" if i < 0 else names[i] for i, names in zip(query, of, strict=True))
 
-    def _untrained(self, query: Query) -> Unseen:
+    def _untrained(self, query: TripleQuery) -> UnseenNote:
         """A warning for names of held-out triples alone: their vectors were never trained."""
         graph = self.task.graph
         of = (graph.entities, graph.relations, graph.entities)

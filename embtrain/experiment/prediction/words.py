@@ -13,51 +13,51 @@ from typing import Any, NamedTuple
 import torch
 
 from embtrain.data.text.windows import SkipGramBatch
-from embtrain.experiment.prediction.base import LinePredictor, Malformed, Prediction, Unknown
+from embtrain.experiment.prediction.base import LinePredictor, MalformedQuery, Prediction, UnknownName
 
 
-class Query(NamedTuple):
+class WordQuery(NamedTuple):
     word: int
     note: str
 
 
-class WordPredictor(LinePredictor[Query]):
+class WordPredictor(LinePredictor[WordQuery]):
     name = "windows"
-    form = "words of the training text (in a file one a line)"
+    query_form = "words of the training text (in a file one a line)"
     kind = "word"
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
         return [[word] for word in words]
 
-    def parse(self, fields: Sequence[str]) -> Query:
+    def parse(self, fields: Sequence[str]) -> WordQuery:
         [word] = fields
-        index, config = self.index, self.made.task.settings.data
+        index, config = self.index, self.components.task.settings.data
         if not word:
-            raise Malformed("the word is empty")
+            raise MalformedQuery("the word is empty")
         if word in index:
-            return Query(index[word], "")
+            return WordQuery(index[word], "")
         folded = word.lower()
         if getattr(config, "lower", False) and folded in index:
-            return Query(index[folded], f"read as {folded!r}, because training folded the text to lower case")
-        raise Unknown(self.kind, word, index)
+            return WordQuery(index[folded], f"read as {folded!r}, because training folded the text to lower case")
+        raise UnknownName(self.kind, word, index)
 
     @property
     def index(self) -> dict[str, int]:
-        task: Any = self.made.task
+        task: Any = self.components.task
         return task.corpus.vocabulary.index
 
-    def of(self, queries: Sequence[Query]) -> list[Prediction]:
+    def predict(self, queries: Sequence[WordQuery]) -> list[Prediction]:
         if not queries:
             return []
         centre = torch.tensor([query.word for query in queries])
         batch = SkipGramBatch(torch.zeros_like(centre), torch.zeros_like(centre), centre, torch.arange(len(centre)))
         score, z, log_p = self.scores(batch)
-        key = z if self.made.loss.bent else score
-        return [Prediction(self.names[query.word], self.answers(key[i], score[i], None if log_p is None else log_p[i]),
+        key = z if self.components.loss.bent else score
+        return [Prediction(self.names[query.word], self.top_answers(key[i], score[i], None if log_p is None else log_p[i]),
                            note=query.note) for i, query in enumerate(queries)]
 
 
 class NodePredictor(WordPredictor):
     name = "walks"
-    form = "nodes of the graph (in a file one a line)"
+    query_form = "nodes of the graph (in a file one a line)"
     kind = "node"

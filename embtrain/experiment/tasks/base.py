@@ -40,12 +40,12 @@ class Task:
     name: ClassVar[str]
     section: ClassVar[str]                                      # its key in the settings, such as text
     Config: ClassVar[type[Section]]                             # of that section
-    readers: ClassVar[frozenset[str]]                           # of recipes that it can read
-    learns: ClassVar[str]                                       # and what those give, in words
+    recipe_readers: ClassVar[frozenset[str]]                           # of recipes that it can read
+    corpus_kind: ClassVar[str]                                       # and what those give, in words
     Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
-    chosen: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
+    strategy_keys: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
                                                                 # is held out, and asked there, is the same
-    better: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
+    stopping_metric: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"               # what decides a comparison, where nothing is declared
 
     settings: Settings
@@ -71,7 +71,7 @@ class Task:
         """Why there is no part `valid` or `test`, in words that name the keys; '' where there is one."""
         return ""
 
-    def files(self) -> str:
+    def describe_files(self) -> str:
         """One line on which file of the user's corpus is which part, and which are passed over; '' if there is only one
         file or the corpus is a recipe."""
         tree = self.identity.get("files") or {}
@@ -79,21 +79,21 @@ class Task:
         is_own = self.settings.corpus not in shipped.names("corpora")
         return line_of(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         """What sources and losses may know of the data."""
         raise AbstractMethod(self, "world")
 
-    def answers(self, most: int) -> KnownPositives:
+    def known_positives(self, most: int) -> KnownPositives:
         """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
         raise AbstractMethod(self, "answers")
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         """What each candidate is called, (V,)."""
         raise AbstractMethod(self, "candidates")
 
-    def asked(self, query: Query) -> list[str]:
+    def describe_queries(self, query: Query) -> list[str]:
         """What each row asks, in words; the names of the contexts, unless a task says otherwise."""
-        names = self.candidates()
+        names = self.candidate_names()
         return [names[i] for i in query.context.tolist()]
 
     def heldout(self, part: str) -> Batch:
@@ -121,42 +121,42 @@ class Task:
         """DataError where ids do not mean what `describe` wrote into the folder of a run that goes on."""
         raise AbstractMethod(self, "check_ids")
 
-    def other(self, folder: Path, why: str) -> DataError:
+    def corpus_changed(self, folder: Path, why: str) -> DataError:
         """What a run is told that would go on with another corpus than it began with."""
         return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained on: "
                          f"{why}")
 
-    def unlike(self, folder: Path, name: str) -> DataError:
+    def ids_changed(self, folder: Path, name: str) -> DataError:
         """The same where the content of the corpus is what it was, and the names that it gives are not."""
         return DataError(f"{folder / name}: is not what the corpus gives under the settings of config.yaml: one of the "
                          "two was changed since the run began; give it back")
 
-    def kept(self) -> dict[str, np.ndarray]:
+    def stored_arrays(self) -> dict[str, np.ndarray]:
         """Arrays that predictions need in addition to the world; training writes them into the run's folder."""
         return {}
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Task:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> Task:
         """The task of a run, rebuilt from the run's folder without the corpus. It has no examples to train on.
         DataError if a file of the folder is missing or damaged."""
         raise AbstractMethod(cls, "stored")
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, made: Parts) -> list[Score]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
         predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, made: Parts) -> int:
         """Bytes that `during` or `judge` take at the most beside what stays."""
         raise AbstractMethod(self, "judging")
 
@@ -168,18 +168,18 @@ def names() -> list[str]:
     return list(registry.classes(PACKAGE, Task))
 
 
-def named(name: str) -> type[Task]:
+def find_by_name(name: str) -> type[Task]:
     """The task of a name; UsageError that lists the names where there is none."""
     return registry.find(PACKAGE, Task, name, "task")
 
 
-def of_model(name: str) -> type[Task]:
+def find_for_model(name: str) -> type[Task]:
     """The task of a model; UsageError where there is no such model."""
-    return named(models.find(name).task)
+    return find_by_name(models.find(name).task)
 
 
 def find(settings: Settings) -> type[Task]:
-    return of_model(settings.model.name)
+    return find_for_model(settings.model.name)
 
 
 def read(settings: Settings) -> Task:
@@ -187,7 +187,7 @@ def read(settings: Settings) -> Task:
     return rebuilt(lambda: find(settings).read(settings), cache_folder())
 
 
-def trained_on(folder: Path) -> str:
+def corpus_hash(folder: Path) -> str:
     """The sha256 of the corpus of a run's folder. DataError where identity.json does not say it."""
     path = folder / "identity.json"
     try:
@@ -197,19 +197,19 @@ def trained_on(folder: Path) -> str:
                         "training wrote") from error
 
 
-def one_file(where: Path) -> Path:
+def require_file(where: Path) -> Path:
     """The path of a file to be judged on; UsageError for a folder."""
     if where.is_dir():
         raise UsageError(f"--on: {where}: is a folder; name a file in it")
     return where
 
 
-def name_of(settings: Settings) -> str:
+def corpus_name(settings: Settings) -> str:
     """What reports and caches call the corpus: where it lies is this machine's business."""
     return Path(settings.corpus).name
 
 
-def stored_identity(folder: Path) -> dict[str, Any]:
+def read_identity(folder: Path) -> dict[str, Any]:
     """The identity of the corpus as a run's folder has it; DataError if identity.json lacks it."""
     path = folder / "identity.json"
     try:
@@ -221,15 +221,15 @@ def stored_identity(folder: Path) -> dict[str, Any]:
     return found
 
 
-def corpus(settings: Settings) -> CorpusRecipe | Path:
+def find_corpus(settings: Settings) -> CorpusRecipe | Path:
     """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither,
     UsageError for a recipe that the model's task cannot read."""
     name = settings.corpus
     if name in shipped.names("corpora"):
         recipe, task = load_recipe("corpora", name), find(settings)
-        if recipe.reader not in task.readers:
+        if recipe.reader not in task.recipe_readers:
             raise UsageError(f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
-                             f"{settings.model.name} learns from {task.learns}; choose another corpus or another model")
+                             f"{settings.model.name} learns from {task.corpus_kind}; choose another corpus or another model")
         return recipe
     if (path := Path(name)).exists():
         here = Path.cwd()

@@ -21,7 +21,7 @@ from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
 from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
+from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, read_identity
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-FEW = 4096  # held-out words that stand for all where memory is told
+N_PROBE = 4096  # held-out words that stand for all where memory is told
 
 
-class Language(Task):
+class LanguageTask(Task):
     name = "language"
     section = "language"
     readers, learns = frozenset(get_args(Reader)), "text"
@@ -74,8 +74,8 @@ class Language(Task):
             raise UsageError(*wrong)
 
     @classmethod
-    def read(cls, settings: Settings) -> Language:
-        config, found, own = cast(LanguageConfig, settings.data), corpus(settings), None
+    def read(cls, settings: Settings) -> LanguageTask:
+        config, found, own = cast(LanguageConfig, settings.data), find_corpus(settings), None
         if isinstance(found, Path):
             where, reader = [found], "auto"
         else:
@@ -84,26 +84,26 @@ class Language(Task):
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
             if config.min_count is None and found.chosen:
                 config = config.model_copy(update={"min_count": 1})
-        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings),
+        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", corpus_name(settings),
                                            own, guess=isinstance(found, Path)))
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Language:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> LanguageTask:
         none, vocabulary = np.zeros(1, np.int64), Vocabulary.read(folder / "vocabulary.txt")
         if EOS not in vocabulary.index:
             raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; put back the file that training wrote")
-        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, stored_identity(folder), (0, 0)),
+        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, read_identity(folder), (0, 0)),
                    trains=False)
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = corpus(settings)
+        found = find_corpus(settings)
         own = not isinstance(found, Path) and found.parts is not None
         if cast(PerplexityConfig, settings.evaluate).words and (own or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.words and language.{part} above 0"
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         """A context is the word before: what is known of a question by a number."""
         v, settings = len(self.corpus.vocabulary), self.settings
         return ProblemSpec(
@@ -116,10 +116,10 @@ class Language(Task):
             words=self.corpus.vocabulary.words,
         )
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def answers(self, most: int) -> KnownPositives:
+    def known_positives(self, most: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> LanguageBatch:
@@ -135,21 +135,21 @@ class Language(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise self.unlike(folder, "vocabulary.txt")
+            raise self.ids_changed(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, made: Parts) -> list[Score]:
         return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
         return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, made: Parts) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
         of = self.valid if len(self.valid) else self.test
-        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
+        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, N_PROBE)), n)
 
     def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)

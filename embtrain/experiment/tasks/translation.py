@@ -17,11 +17,11 @@ from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.parallel import corpus as parallel, own_test_set
-from embtrain.data.parallel.batches import Sentences, TranslationBatch, batch_of
-from embtrain.data.parallel.corpus import EOS, UNKNOWN, Parallel, TranslationConfig
-from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.batches import SentencePairs, TranslationBatch, make_batch
+from embtrain.data.parallel.corpus import EOS, UNKNOWN, ParallelCorpus, ParallelConfig
+from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.parallel.pieces import Pieces
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, untokenised
+from embtrain.data.parallel.tokenize import Tokenizer, tokenize_source, detokenize
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
@@ -29,7 +29,7 @@ from embtrain.evaluate import heldout
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate
 from embtrain.experiment.run import scoring as judge, translation as translate
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
 
@@ -42,31 +42,31 @@ SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
 
 
 _log = logging.getLogger("embtrain")
-FEW = 128                     # held-out sentences that stand for all where memory is told
+N_PROBE = 128                     # held-out sentences that stand for all where memory is told
 
 
-class Translation(Task):
+class TranslationTask(Task):
     name = "translation"
     section = "translation"
     readers, learns = frozenset({"parallel", "grammar"}), "pairs of sentences"
-    Config = TranslationConfig
+    Config = ParallelConfig
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
-    better = "valid/accuracy@1"
+    stopping_metric = "valid/accuracy@1"
     metric = "test/bleu"
-    text: Parallel
-    examples: Sentences
+    text: ParallelCorpus
+    examples: SentencePairs
 
     def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer,
                  pieces: str = "none"):
         """pieces: kind of the pieces of words that are joined in source lines (parallel_pieces)."""
         self.settings, self.tokenizer, self.pieces = settings, tokenizer, pieces
-        self.config, self.evaluate = (cast(TranslationConfig, settings.data),
+        self.config, self.evaluate = (cast(ParallelConfig, settings.data),
                                       cast(TranslationEvaluate, settings.evaluate))
         self.source, self.target = source, target
 
     @classmethod
     def check(cls, settings: Settings) -> None:
-        train, config = settings.train, cast(TranslationConfig, settings.data)
+        train, config = settings.train, cast(ParallelConfig, settings.data)
         judged = cast(TranslationEvaluate, settings.evaluate)
         rounded = judged.table == "bfloat16"
         wrong = [reason for refused, reason in (
@@ -90,33 +90,33 @@ class Translation(Task):
             raise UsageError(*wrong)
 
     @classmethod
-    def read(cls, settings: Settings) -> Translation:
-        config, found, cache = cast(TranslationConfig, settings.data), corpus(settings), fetch.cache_folder()
-        folder, name = cache / "parallel", name_of(settings)
+    def read(cls, settings: Settings) -> TranslationTask:
+        config, found, cache = cast(ParallelConfig, settings.data), find_corpus(settings), fetch.cache_folder()
+        folder, name = cache / "parallel", corpus_name(settings)
         tokenizer = config.tokenizer
         if not isinstance(found, Path):
             tokenizer = cast(Tokenizer, found.tokenizer) if tokenizer == "auto" else tokenizer
         tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
         if not isinstance(found, Path) and found.grammar is not None:
-            return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
+            return cls.from_corpus(settings, parallel.load_synthetic(found.grammar, config, folder, name), tokenizer)
         where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
         layout = _layout(config, None if isinstance(found, Path) else found)
-        return cls.of(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
+        return cls.from_corpus(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
 
     @classmethod
-    def of(cls, settings: Settings, text: Parallel, tokenizer: Tokenizer) -> Translation:
+    def from_corpus(cls, settings: Settings, text: ParallelCorpus, tokenizer: Tokenizer) -> TranslationTask:
         made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
-        made.text, made.examples = text, Sentences(text, settings.train.seed)
+        made.text, made.examples = text, SentencePairs(text, settings.train.seed)
         made.identity = {**text.identity, "tokenizer": tokenizer}
         return made
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Self:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
         """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
         path = folder / "identity.json"
         try:
-            corpus = read_json(path)["corpus"]
-            tokenizer, pieces = corpus["tokenizer"], corpus.get("pieces", ["none", "none"])[0]
+            find_corpus = read_json(path)["corpus"]
+            tokenizer, pieces = find_corpus["tokenizer"], find_corpus.get("pieces", ["none", "none"])[0]
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path}: does not contain how lines are split into words: {error}; put back the file of "
                             "the run") from error
@@ -129,32 +129,32 @@ class Translation(Task):
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = corpus(settings)
+        found = find_corpus(settings)
         own = not isinstance(found, Path) and (found.parts is not None or found.grammar is not None)
         if cast(TranslationEvaluate, settings.evaluate).sentences and (own or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         """A context is the word before: what is known of a question by a number. V, the beginning, is one of them."""
         v, settings = len(self.target), self.settings
         return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
                      n_features=len(self.source), dim=settings.model.dim, seed=settings.train.seed, device=device,
                      words=self.target.words)
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.target.words
 
-    def asked(self, query: Query) -> list[str]:
+    def describe_queries(self, query: Query) -> list[str]:
         """The word before, which is all that a question's number tells; "" where a sentence begins."""
         words = self.target.words
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
-    def answers(self, most: int) -> KnownPositives:
+    def known_positives(self, most: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
-        return batch_of(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
+        return make_batch(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
 
     def summary(self) -> str:
         n = {part: len(self.text.part(part)) for part in ("train", "valid", "test")}
@@ -168,16 +168,16 @@ class Translation(Task):
     def check_ids(self, folder: Path) -> None:
         for side in SIDES:
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
-                raise self.unlike(folder, f"{side}.vocabulary.txt")
+                raise self.ids_changed(folder, f"{side}.vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, made: Parts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(made, "valid", config, None)
         if config.during:
             rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
@@ -188,7 +188,7 @@ class Translation(Task):
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
 
         made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
@@ -209,19 +209,19 @@ class Translation(Task):
         return [row._replace(benchmark=where.name) for row in (*bleu, *other._vectors(made, "test", self.evaluate,
                                                                                       None))]
 
-    def written(self, i: int) -> list[str]:
+    def source_tokens(self, i: int) -> list[str]:
         """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
-        return source_words(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+        return tokenize_source(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
 
-    def line(self, words: list[str]) -> str:
+    def detokenize(self, words: list[str]) -> str:
         """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
-        return untokenised(words, self.config.lower, self.tokenizer)
+        return detokenize(words, self.config.lower, self.tokenizer)
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, made: Parts) -> int:
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
         held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
         chosen = self.text.part(held)[:self.evaluate.sentences]
-        asked = judge.asking(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
+        asked = judge.asking(made, make_batch(self.text, np.array(chosen[:N_PROBE], dtype=np.int64)), len(self.heldout(held)))
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
         _, written = machine.most_of(lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate))
         return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
@@ -231,8 +231,8 @@ class Translation(Task):
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
         found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
-                                  [self.written(i) for i in chosen], config)
-        lines = [self.line(words) for words in found]
+                                  [self.source_tokens(i) for i in chosen], config)
+        lines = [self.detokenize(words) for words in found]
         rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
             columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
@@ -252,11 +252,11 @@ class Translation(Task):
         return translation.vector_rows(found, seen, clusters, config)
 
 
-def _layout(config: TranslationConfig, recipe: CorpusRecipe | None) -> Layout:
+def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayout:
     """How the pairs of a corpus lie in its files: as the settings say, else its recipe."""
     languages = recipe.languages if recipe is not None else None
     columns = config.columns or (languages.columns if languages else None) or ("source", "target")
-    return Layout(config.source or (languages.source if languages else None),
+    return ParallelLayout(config.source or (languages.source if languages else None),
                   config.target or (languages.target if languages else None), tuple(columns),
                   recipe.parts if recipe is not None else None, config.pieces)
 

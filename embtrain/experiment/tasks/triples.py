@@ -17,32 +17,32 @@ from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.text import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import graph, own_triples
-from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples as Examples, per_entity
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, TripleExamples as Examples, tails_and_heads_per_entity
 from embtrain.data.triples.graph import Graph, TriplesConfig
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import link_prediction
 from embtrain.evaluate.link_prediction import RankingConfig, Ranks
-from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
+from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, require_file, read_identity
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-NAME = 200  # bytes of a name, of its copy that is written, and of what finds it
+NAME_BYTES = 200  # bytes of a name, of its copy that is written, and of what finds it
 # What is filtered: a model is chosen by ranks that have not seen a test triple.
-FILTERED = {"valid": ("train", "valid"), "test": PARTS}
+FILTER_PARTS = {"valid": ("train", "valid"), "test": PARTS}
 
 
-class Triples(Task):
+class TriplesTask(Task):
     name = "triples"
     section = "triples"
     readers, learns = frozenset(graph.READERS), "triples"
-    chosen = frozenset({"triples.slot"})
+    strategy_keys = frozenset({"triples.slot"})
     Config = TriplesConfig
     Evaluate: ClassVar[type[RankingConfig]] = RankingConfig
-    better = "valid/mrr"
+    stopping_metric = "valid/mrr"
     metric = "test/mrr"
 
     def __init__(self, settings: Settings, whole: Graph):
@@ -53,16 +53,16 @@ class Triples(Task):
         self.relations = self._called()
 
     @classmethod
-    def read(cls, settings: Settings) -> Triples:
+    def read(cls, settings: Settings) -> TriplesTask:
         where, reader = _place(settings)
         return cls(settings, graph.load(where, reader, cast(TriplesConfig, settings.data),
-                                        fetch.cache_folder() / "graphs", name_of(settings)))
+                                        fetch.cache_folder() / "graphs", corpus_name(settings)))
 
-    def kept(self) -> dict[str, np.ndarray]:
+    def stored_arrays(self) -> dict[str, np.ndarray]:
         return {part: self.graph.part(part).astype(np.int32) for part in PARTS}
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Triples:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> TriplesTask:
         arrays = stored_corpus.read(folder) or {}
         entities, relations = (Vocabulary.read(folder / name) for name in ("entities.txt", "relations.txt"))
         triples = [arrays.get(part, np.zeros((0, 3), np.int32)) for part in PARTS]
@@ -73,7 +73,7 @@ class Triples(Task):
                 raise DataError(f"{folder / stored_corpus.FILE}: its triples do not fit entities.txt and "
                                 "relations.txt; put back the files that training wrote")
         first = len(triples[0]), len(triples[0]) + len(triples[1])
-        return cls(settings, Graph(np.concatenate(triples), first, entities, relations, stored_identity(folder)))
+        return cls(settings, Graph(np.concatenate(triples), first, entities, relations, read_identity(folder)))
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
@@ -90,21 +90,21 @@ class Triples(Task):
     def examples(self) -> Examples:  # type: ignore[override]
         return self.triples
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         examples, settings = self.triples, self.settings
         return ProblemSpec(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
                      context_sizes=(examples.n_entities, 2 * examples.n_relations), dim=settings.model.dim,
                      seed=settings.train.seed, device=device)
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.graph.entities.words
 
-    def asked(self, query: Query) -> list[str]:
+    def describe_queries(self, query: Query) -> list[str]:
         names, relations, n = self.graph.entities.words, self.relations, self.triples.n_relations
         return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
                 for e, r in query.context.tolist()]
 
-    def answers(self, most: int) -> KnownTriples:
+    def known_positives(self, most: int) -> KnownTriples:
         known = self._known(("train",))
         if known.nbytes > most:
             raise ResourceError(f"the set of training triples takes {known.nbytes:,} bytes, and {most:,} are allowed; "
@@ -127,9 +127,9 @@ class Triples(Task):
     def check_ids(self, folder: Path) -> None:
         for name, of in self._named().items():
             if Vocabulary.read(folder / name).words != of.words:
-                raise self.unlike(folder, name)
+                raise self.ids_changed(folder, name)
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, made: Parts) -> list[Score]:
         triples, some = self.graph.part("valid"), self.evaluate.during
         if 0 < some < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:some]
@@ -138,7 +138,7 @@ class Triples(Task):
         found = link_prediction.ranks(made.model, both, known, torch.get_num_threads())
         return link_prediction.means("valid", found, self.evaluate, self._note("valid", len(triples)))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
         if (of_relations := made.model.relations()) is not None:
@@ -155,10 +155,10 @@ class Triples(Task):
                           f"{part}/cluster": np.repeat(np.arange(len(triples)), 2)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
         of the file are left out."""
-        other = own_triples.read(one_file(where), self.config, self.graph)
+        other = own_triples.read(require_file(where), self.config, self.graph)
         parts = [self.graph.part(part) for part in PARTS]
         known = KnownTriples.from_triples(self.triples, [*parts, other.triples])
         batch = self.triples.both(other.triples)
@@ -175,40 +175,40 @@ class Triples(Task):
 
     def _rows(self, benchmark: str, found: Ranks, triples: np.ndarray, note: str) -> list[Score]:
         """Rows of the ranks of both sides of triples (n, 3)."""
-        tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
+        tph, hpt = tails_and_heads_per_entity(self.graph.part("train"), len(self.graph.relations))
         kinds = link_prediction.categories(tph, hpt, self.evaluate.threshold)
         cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
         kind = np.repeat(kinds[triples[:, 1]], 2)
         return link_prediction.rows(benchmark, found, cluster, side, kind, self.evaluate, note)
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, made: Parts) -> int:
         """The known triples from both sides, a number each, for both parts; beside these one after another: those that
         are not yet sorted; of the vectors that are written which are finite, and names; vectors or scores of some
         questions."""
         n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), made.model.vectors()
         known = 2 * 8 * len(self.graph.triples)
-        return 2 * known + max(known, written.numel() + NAME * len(written), link_prediction.asking(made.model, 2 * n))
+        return 2 * known + max(known, written.numel() + NAME_BYTES * len(written), link_prediction.asking(made.model, 2 * n))
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""
         names = self.graph.relations.words
         inverses = [f"inverse of {name}" for name in names[:self.triples.n_relations - len(names)]]
         if taken := set(names) & set(inverses):
-            raise DataError(f"{name_of(self.settings)}: a relation is called {min(taken)!r}, which triples.reciprocal "
+            raise DataError(f"{corpus_name(self.settings)}: a relation is called {min(taken)!r}, which triples.reciprocal "
                             "calls an inverse; rename it")
         return names + inverses
 
     @cached_property
     def _filters(self) -> dict[str, KnownTriples]:
-        return {part: self._known(self._filtered(part)) for part in FILTERED}
+        return {part: self._known(self._filtered(part)) for part in FILTER_PARTS}
 
-    def filter_of(self, part: str) -> KnownTriples:
+    def filter_for(self, part: str) -> KnownTriples:
         """The positives that are left out when triples of `part` are ranked."""
         return self._filters[part]
 
     def _filtered(self, part: str) -> tuple[str, ...]:
         """The parts whose triples are no rivals where `part` is ranked."""
-        return PARTS if self.evaluate.valid_filter == "all" else FILTERED[part]
+        return PARTS if self.evaluate.valid_filter == "all" else FILTER_PARTS[part]
 
     def _known(self, parts: tuple[str, ...]) -> KnownTriples:
         return KnownTriples.from_triples(self.triples, map(self.graph.part, parts))
@@ -224,5 +224,5 @@ class Triples(Task):
 
 def _place(settings: Settings) -> tuple[list[Path], str]:
     """Where the files of a run's graph lie, and their reader."""
-    found = corpus(settings)
+    found = find_corpus(settings)
     return ([found], "triples") if isinstance(found, Path) else (fetch.corpus_paths(found), found.reader)

@@ -9,25 +9,25 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import WindowsConfig
 from embtrain.data.walks import walks
 from embtrain.data.walks.walks import WalksConfig
-from embtrain.experiment.tasks.base import corpus, name_of
-from embtrain.experiment.tasks.windows import Windows
+from embtrain.experiment.tasks.base import find_corpus, corpus_name
+from embtrain.experiment.tasks.windows import WindowsTask
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-class Walks(Windows):
+class WalksTask(WindowsTask):
     name = "walks"
     section = "walks"
     readers, learns = frozenset[str](), "walks, or the edges of a graph, in files of yours"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
 
     @classmethod
-    def read(cls, settings: Settings) -> Walks:
-        found = corpus(settings)
+    def read(cls, settings: Settings) -> WalksTask:
+        found = find_corpus(settings)
         where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
         return cls(settings, walks.load(where, cast(WalksConfig, settings.data), fetch.cache_folder() / "walks",
-                                        name_of(settings)))
+                                        corpus_name(settings)))
 
     def summary(self) -> str:
         return (f"{len(self.train):,} steps of {len(self.train.sequence) - 1:,} training walks, "

@@ -25,7 +25,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words.neighbours import PMI, Neighbours, neighbours
 from embtrain.experiment.run import downstream, scoring as judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
+from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, read_identity
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-FEW = 4096  # held-out examples that stand for all where memory is told
+N_PROBE = 4096  # held-out examples that stand for all where memory is told
 
 
-class Windows(Task):
+class WindowsTask(Task):
     name = "windows"
     section = "text"
     readers, learns = frozenset(get_args(Reader)), "text"
@@ -65,22 +65,22 @@ class Windows(Task):
                              "end; name it under evaluate.on")
 
     @classmethod
-    def read(cls, settings: Settings) -> Windows:
-        config, found, own = cast(TextConfig, settings.data), corpus(settings), None
+    def read(cls, settings: Settings) -> WindowsTask:
+        config, found, own = cast(TextConfig, settings.data), find_corpus(settings), None
         if isinstance(found, Path):
             where, reader = [found], "auto"
         else:
             where, reader, own = fetch.corpus_paths(found), found.reader, found.parts
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
-        return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings), own,
+        return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", corpus_name(settings), own,
                                        guess=isinstance(found, Path)))
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Self:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
         none = np.zeros(1, np.int64)
         return cls(settings, Corpus(np.zeros(0, np.int32), none, none, Vocabulary.read(folder / "vocabulary.txt"),
-                                    stored_identity(folder), (0, 0)))
+                                    read_identity(folder), (0, 0)))
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
@@ -100,7 +100,7 @@ class Windows(Task):
     def examples(self) -> windows.Windows:  # type: ignore[override]
         return self.windows
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         v, settings = len(self.corpus.vocabulary), self.settings
         if self.windows.examples_per_epoch < 1:
             raise DataError(f"corpus: {settings.corpus}: gives no pairs to train on: {self._pairless()}")
@@ -114,10 +114,10 @@ class Windows(Task):
             return f"no line has two words; {'set text.sequence: document' if by_line else 'give longer ones'}"
         return f"words so frequent are thinned out; set {self.section}.sample: 0, or give more text"
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def answers(self, most: int) -> KnownPairs:
+    def known_positives(self, most: int) -> KnownPairs:
         return KnownPairs.from_corpus(self.train, self.config, most)
 
     def _heldout(self, part: str) -> SkipGramBatch:
@@ -133,16 +133,16 @@ class Windows(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise self.unlike(folder, "vocabulary.txt")
+            raise self.ids_changed(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, made: Parts) -> list[Score]:
         config = self.evaluate
         rows = judge.likelihood(made, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0}))
         if config.every:
             rows += judge.benchmarks(self._vectors(made), config.every, config)
         return rows
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(made)
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         rows = judge.benchmarks(table, self.evaluate.on, self.evaluate, items)
@@ -154,10 +154,10 @@ class Windows(Task):
                            note=found.note),
                 Score("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, made: Parts) -> int:
         """Vectors of length 1 for the benchmarks, beside the scores of held-out questions."""
         held = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return 4 * made.model.vectors().numel() + judge.asking(made, held.rows(slice(0, FEW)), len(held))
+        return 4 * made.model.vectors().numel() + judge.asking(made, held.rows(slice(0, N_PROBE)), len(held))
 
     def _vectors(self, made: Parts) -> Vectors:
         table = made.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()

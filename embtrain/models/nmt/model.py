@@ -99,14 +99,14 @@ class Nmt(Model):
         else:
             pieces = [self._states(piece, drop) for piece in batch.pieces(PLACES)]  # type: ignore[attr-defined]
             h = torch.cat(pieces) if pieces else self.u.new_zeros(0, self.config.hidden)
-        before = batch.before.flatten()[batch.at]                           # type: ignore[attr-defined]
+        before = batch.before.flatten()[batch.position]                           # type: ignore[attr-defined]
         return Query(self.head(h), before, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
 
     def _states(self, batch: Batch, drop: Drop) -> Tensor:
         """The state of each answer (B, H): chosen before the head, which then does nothing in vain."""
         memory = self.read(batch.source, batch.length, drop)                # type: ignore[attr-defined]
         states, _ = self.net.states(memory, self._words(batch.before), drop)  # type: ignore[attr-defined]
-        return states.flatten(0, 1)[batch.at]                               # type: ignore[attr-defined]
+        return states.flatten(0, 1)[batch.position]                               # type: ignore[attr-defined]
 
     def _words(self, before: Tensor) -> Tensor:
         """What is read of the words before, (..., E)."""

@@ -51,7 +51,7 @@ class FusedPairs(Compiled):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         x = self.model.x
-        rows = Rows(*(of.contiguous().numpy() for of in (block.given, block.target, block.slot)))
+        rows = Rows(*(of.contiguous().numpy() for of in (block.concept, block.target, block.slot)))
         rule = Rule(self.loss.name, self.loss.config.margin, self.model.config.orthant == "abs")  # type: ignore[arg-type]
         told = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
                       self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
