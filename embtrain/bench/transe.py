@@ -63,9 +63,18 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         case, n = names[name]
         rivals = {"pykeen": partial(pykeen, task, case, n)} if there else {}
         groups.append(Group(n, {name: partial(ours, task, settings(case, corpus or CORPUS, n))}, rivals))
-    return run("transe", "s a million positives", groups, rounds, {
-        "corpus": corpus or CORPUS, "positives": len(questions(task)[0]), "entities": task.problem_spec("cpu").n_candidates,
-        "settings": SETTINGS})
+    return run(
+        "transe",
+        "s a million positives",
+        groups,
+        rounds,
+        {
+            "corpus": corpus or CORPUS,
+            "positives": len(questions(task)[0]),
+            "entities": task.problem_spec("cpu").n_candidates,
+            "settings": SETTINGS,
+        },
+    )
 
 
 def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:

@@ -150,7 +150,7 @@ def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None
         closure.closure_with_paths(ladder, 80, [], "x")
     assert len(closure.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
     monkeypatch.setattr(closure, "MAX_PAIRS", 104)
-    few = closure.closure_with_paths(ladder[:16], 10, [], "x")           # pairs of levels k apart: 2**(k - 1) paths each
+    few = closure.closure_with_paths(ladder[:16], 10, [], "x")  # pairs of levels k apart: 2**(k - 1) paths each
     assert few.paths.sum() == 4 * (4 * 1 + 3 * 2 + 2 * 4 + 8) and len(few.pairs) == 40
     monkeypatch.setattr(closure, "MAX_PAIRS", 103)
     with pytest.raises(ResourceError, match="more than 103 pairs follow from it, or as many paths"):

@@ -343,7 +343,7 @@ def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
 
 def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
     modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
-    watched = {of.better.removeprefix("valid/") for module in modules for of in vars(module).values()
+    watched = {of.stopping_metric.removeprefix("valid/") for module in modules for of in vars(module).values()
                if isinstance(of, type) and issubclass(of, base.Task) and of.__module__ == module.__name__}
     described = [TrainConfig.model_fields["patience"].description or "",
                  (shipped.folder("configs") / "default.yaml").read_text("utf-8")]

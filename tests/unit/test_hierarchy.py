@@ -120,7 +120,9 @@ def published(folder: Path, **changed: str | None) -> Path:
 
 
 def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
-    read = pair_files.read_split(pair_files.find_split_files(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir())))
+    read = pair_files.read_split(
+        pair_files.find_split_files(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir()))
+    )
     assert read.concepts == ["root", "a", "b", "c", "d"] and read.pairs.tolist() == [[1, 0], [4, 0], [2, 1], [3, 2]]
     assert read.published is not None and sorted(read.published.train) == [0, 10]
     assert read.published.held["valid"].tolist() == [[2, 0]]

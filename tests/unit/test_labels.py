@@ -175,8 +175,9 @@ def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:
     few = LabelsTask.read(settings(corpus, "softmax", "evaluate.heldout_documents=10"))
     assert len(few.heldout("test").document.unique()) == 10
     assert a.counts.sum() == len(labelled.make_batch(a.documents, a.parts.train))
-    assert float(LabelsTask.read(settings(corpus, "softmax", "labels.reduction=one")).problem_spec("cpu").counts.sum()) == \
-        pytest.approx(len(a.parts.train))
+    assert float(
+        LabelsTask.read(settings(corpus, "softmax", "labels.reduction=one")).problem_spec("cpu").counts.sum()
+    ) == pytest.approx(len(a.parts.train))
 
 
 def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.parallel import corpus as parallel
 from embtrain.data.parallel.batches import TranslationBatch, make_batch, pad_sources
-from embtrain.data.parallel.corpus import END, RARE, ParallelCorpus, ParallelConfig
+from embtrain.data.parallel.corpus import END, RARE, ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import SHORT, Rounded
@@ -26,7 +26,9 @@ KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "
 
 @pytest.fixture(scope="module")
 def text() -> ParallelCorpus:
-    return parallel.load_synthetic(GrammarConfig(train=80, valid=5, test=8), ParallelConfig(min_count=1), None, "grammar")
+    return parallel.load_synthetic(
+        GrammarConfig(train=80, valid=5, test=8), ParallelConfig(min_count=1), None, "grammar"
+    )
 
 
 def model(text: ParallelCorpus, **keys: object) -> Nmt:

@@ -14,7 +14,7 @@ from embtrain import bench, experiment
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.hierarchy import closure
 from embtrain.data.hierarchy.closure import PairSet
-from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM, PairExamples, PairsConfig, load, known_pairs
+from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM, PairExamples, PairsConfig, known_pairs, load
 from embtrain.data.hierarchy.files import RawHierarchy
 from embtrain.data.hierarchy.splits import N_NEGATIVES, split
 from embtrain.evaluate.pairs import hypernymy
@@ -48,7 +48,10 @@ def test_clean_parts_are_the_closure_and_do_not_meet(by: str) -> None:
     for held in of.held.values():
         assert len(held) >= 30 and held.leak == held.false_negatives == 0
         assert held.negatives.shape == (len(held), N_NEGATIVES, 2)
-        assert not PairSet(WHOLE, N).contains(held.negatives).any() and (held.negatives[..., 0] != held.negatives[..., 1]).all()
+        assert (
+            not PairSet(WHOLE, N).contains(held.negatives).any()
+            and (held.negatives[..., 0] != held.negatives[..., 1]).all()
+        )
         shared = held.negatives == held.pairs[:, None]
         assert (shared.sum(2) == 1).all()                               # one end is another
         assert 0.5 <= shared[..., 0].mean() < 0.85                     # of either kind
@@ -70,7 +73,9 @@ def test_legacy_repeats_a_pair_for_each_path_and_leaks() -> None:
     assert rows(whole) == rows(np.repeat(above.pairs, above.paths, 0)) and len(whole) > len(WHOLE)
     assert of.held["test"].negatives.shape[1] == 1
     leaks = [of.held[part].leak for of in (made("legacy", seed=s) for s in range(8)) for part in of.held]
-    assert max(leaks) > 0 and max(of.held["test"].false_negatives for of in (made("legacy", seed=s) for s in range(8))) > 0
+    assert (
+        max(leaks) > 0 and max(of.held["test"].false_negatives for of in (made("legacy", seed=s) for s in range(8))) > 0
+    )
 
 
 def test_legacy_of_a_closed_table_counts_the_paths_of_its_reduction() -> None:

@@ -16,7 +16,7 @@ from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import corpus as parallel, files as parallel_files
 from embtrain.data.parallel.batches import SentencePairs, make_batch
-from embtrain.data.parallel.corpus import END, RARE, ParallelCorpus, ParallelConfig
+from embtrain.data.parallel.corpus import END, RARE, ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.parallel.synthetic import GrammarConfig, sentences
 from embtrain.data.parallel.tokenize import detokenize, tokenize_line
@@ -262,7 +262,9 @@ def test_a_grammar_makes_the_same_pairs_each_time_and_words_of_a_kind_differ() -
 
 @pytest.fixture
 def text() -> ParallelCorpus:
-    return parallel.load_synthetic(GrammarConfig(train=120, valid=5, test=6), ParallelConfig(min_count=1), None, "grammar")
+    return parallel.load_synthetic(
+        GrammarConfig(train=120, valid=5, test=6), ParallelConfig(min_count=1), None, "grammar"
+    )
 
 
 def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:

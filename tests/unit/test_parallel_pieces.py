@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from embtrain.data.parallel import corpus as parallel
-from embtrain.data.parallel.corpus import ParallelCorpus, ParallelConfig
+from embtrain.data.parallel.corpus import ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.files import ParallelLayout
-from embtrain.data.parallel.pieces import Pieces, join_line, detect_kind
+from embtrain.data.parallel.pieces import Pieces, detect_kind, join_line
 
 WHOLE = ["am montag regnet es .", "es taut", "", "nie"]
 CUT = {"bpe": ["am mon@@ tag reg@@ net es .", "es tau@@ t", "", "nie"],

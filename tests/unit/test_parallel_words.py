@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from embtrain.data.parallel import corpus as parallel
 from embtrain.data.parallel.corpus import ParallelConfig
 from embtrain.data.parallel.files import ParallelLayout
-from embtrain.data.parallel.tokenize import tokenize_source, strip_marks, detokenize, tokenize_line
+from embtrain.data.parallel.tokenize import detokenize, strip_marks, tokenize_line, tokenize_source
 
 TABLE = ParallelLayout(None, None, ("source", "target"))
 

@@ -54,7 +54,7 @@ def test_many_labels_are_rare() -> None:
 
 
 def test_labels_of_a_document_come_together_and_share_features() -> None:
-    world = synthetic._World(SMALL, np.random.default_rng(SMALL.seed))
+    world = synthetic._PlantedModel(SMALL, np.random.default_rng(SMALL.seed))
     cluster = np.empty(300, int)
     ends = np.flatnonzero(np.diff(world.begin[world.order])) + 1
     cluster[world.order] = np.searchsorted(ends, np.arange(300), "right")
@@ -71,7 +71,7 @@ def test_labels_of_a_document_come_together_and_share_features() -> None:
 def test_a_world_without_noise_can_be_solved() -> None:
     """Every feature of a document is of its labels' prototypes."""
     config = SMALL.model_copy(update={"noise": 0, "documents": 100, "test": 5})
-    found, world = synthetic.generate(config), synthetic._World(config, np.random.default_rng(config.seed))
+    found, world = synthetic.generate(config), synthetic._PlantedModel(config, np.random.default_rng(config.seed))
     for r in range(105):
         labels = found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]
         features = found.features.index[found.features.start[r]:found.features.start[r + 1]]

@@ -13,7 +13,14 @@ from scipy import stats
 
 from embtrain.common.errors import ResourceError
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, TripleExamples, tails_and_heads_per_entity
+from embtrain.data.triples.examples import (
+    HEAD,
+    TAIL,
+    KnownTriples,
+    TripleBatch,
+    TripleExamples,
+    tails_and_heads_per_entity,
+)
 from embtrain.data.triples.graph import TriplesConfig
 
 E, R = 9, 4
@@ -25,7 +32,9 @@ def examples(seed: int = 1, triples: np.ndarray = TRIPLES, **settings: Any) -> T
     return TripleExamples(triples, E, R, TriplesConfig(**settings), seed)
 
 
-def epoch(of: TripleExamples, number: int = 0, block: int = 7, start: int = 0, shuffle: bool = True) -> list[tuple[int, ...]]:
+def epoch(
+    of: TripleExamples, number: int = 0, block: int = 7, start: int = 0, shuffle: bool = True
+) -> list[tuple[int, ...]]:
     """(target, slot, entity, relation) of every example."""
     return [row for b in of.blocks(number, block, start, shuffle)
             for row in zip(*(x.tolist() for x in (b.target, b.slot, b.entity, b.relation)), strict=True)]

@@ -258,7 +258,9 @@ def test_words_that_are_not_utf8_say_how_to_name_their_encoding(tmp_path: Path) 
     content = binary([(b"a", KINGS[0]), ("\u00fcber".encode("latin-1"), KINGS[1])], newline=True)
     assert "row 2 of 2: its word is not UTF-8" in refused(file(tmp_path, content))
     assert read(tmp_path / "x", reading=ReadOptions(encoding="latin-1")).words == ["a", "über"]
-    assert "is not written in utf-16" in refused(file(tmp_path, b"a 1 2\n" + b"\xd8" * 9), ReadOptions(encoding="utf-16"))
+    assert "is not written in utf-16" in refused(
+        file(tmp_path, b"a 1 2\n" + b"\xd8" * 9), ReadOptions(encoding="utf-16")
+    )
     for name in ("klingon", "zip", "hex", "rot13", "a\0b", ""):
         with pytest.raises(UsageError, match="--encoding"):
             ReadOptions(encoding=name)

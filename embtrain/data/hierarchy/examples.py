@@ -20,7 +20,7 @@ from embtrain.common.config import Section
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import Batch
 from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
-from embtrain.data.hierarchy.files import RawHierarchy, ConceptsByWord, find_split_files, read_split, read_table
+from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy, find_split_files, read_split, read_table
 from embtrain.data.hierarchy.splits import HierarchySplit, split
 from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
@@ -77,25 +77,33 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
     key, folder = place(cache, name, "hierarchy", {"content": content, **settings})
-    found = store.from_arrays(cached_arrays(folder, key, lambda: store.to_arrays(
+    stored = store.from_arrays(cached_arrays(folder, key, lambda: store.to_arrays(
         _split(read(), config, settings["root"], name))))
-    counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
-              **{part: len(held) for part, held in found.split.held.items()}}
-    return Hierarchy(found.concepts, found.split,
-                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, found.words)
+    counts = {"concepts": len(stored.concepts), "pairs read": stored.read, "train": len(stored.split.train),
+              **{part: len(held_out) for part, held_out in stored.split.held.items()}}
+    return Hierarchy(stored.concepts, stored.split,
+                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, stored.words)
 
 
-def _split(read: RawHierarchy, config: PairsConfig, root: str | None, name: str) -> StoredHierarchy:
-    at = None
+def _split(raw: RawHierarchy, config: PairsConfig, root: str | None, name: str) -> StoredHierarchy:
+    root_id = None
     if root is not None and config.protocol != "given":
-        if root in read.concepts:
-            at = read.concepts.index(root)
+        if root in raw.concepts:
+            root_id = raw.concepts.index(root)
         else:
-            at = len(read.concepts)
-            read = replace(read, concepts=[*read.concepts, root])
-    of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
-               name)
-    return StoredHierarchy(read.concepts, read.words, of, len(read.pairs))
+            root_id = len(raw.concepts)
+            raw = replace(raw, concepts=[*raw.concepts, root])
+    pairs_split = split(
+        raw,
+        root_id,
+        config.protocol,
+        config.split,
+        config.percent,
+        (config.valid, config.test),
+        config.split_seed,
+        name,
+    )
+    return StoredHierarchy(raw.concepts, raw.words, pairs_split, len(raw.pairs))
 
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
@@ -129,9 +137,9 @@ class PairExamples:
 
     def counts(self, v: int) -> Tensor:
         """(V,) float64  how often each concept is expected to be a target in an epoch."""
-        of = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
+        by_slot = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
         share = {"both": (1.0, 1.0), "random": (0.5, 0.5), "hypernym": (1.0, 0.0), "hyponym": (0.0, 1.0)}[self._slot]
-        return share[HYPERNYM] * of[HYPERNYM] + share[HYPONYM] * of[HYPONYM]
+        return share[HYPERNYM] * by_slot[HYPERNYM] + share[HYPONYM] * by_slot[HYPONYM]
 
     def n_blocks(self, epoch: int, block: int) -> int:
         return -(-self.n // block)
@@ -139,8 +147,12 @@ class PairExamples:
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[PairBatch]:
         rows, ends = self._rows(epoch, shuffle), self._train.reshape(-1)
         for begin in range(start * block, self.n, block):
-            given = rows[begin:begin + block]  # the place of the end at hand: 2 · pair + slot; the other is beside it
-            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, concept=ends.index_select(0, given))
+            position = rows[
+                begin : begin + block
+            ]  # the place of the end at hand: 2 · pair + slot; the other is beside it
+            yield PairBatch(
+                target=ends.index_select(0, position ^ 1), slot=position & 1, concept=ends.index_select(0, position)
+            )
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
         """2 · pair + slot of each row of the epoch, (n,)."""
@@ -168,12 +180,14 @@ def make_batch(pairs: Tensor, slot: Tensor) -> PairBatch:
                      concept=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
-def known_pairs(train: np.ndarray, v: int, most: int) -> KnownPairs:
+def known_pairs(train: np.ndarray, v: int, max_bytes: int) -> KnownPairs:
     """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
     was seen. ResourceError where they take more than `most` bytes."""
-    if 16 * len(train) > most:
-        raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} there "
-                            "are for it; do without it (negatives.mask: target)")
+    if 16 * len(train) > max_bytes:
+        raise ResourceError(
+            f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} there "
+            "are for it; do without it (negatives.mask: target)"
+        )
     u, w = torch.from_numpy(train).unbind(1)
     slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))
     return KnownPairs(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))

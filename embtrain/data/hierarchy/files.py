@@ -54,56 +54,56 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_table(path: Path) -> RawHierarchy:
     """Pairs of names, one a line; concepts in the order in which they first stand there."""
-    at, pairs = dict[str, int](), list[tuple[int, int]]()
+    ids, pairs = dict[str, int](), list[tuple[int, int]]()
     for number, line in lines(path):
         fields = [name.strip() for name in line.split("\t")]
         if len(fields) != 2 or not all(fields):
-            mend = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
-            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{mend}")
+            hint = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
+            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{hint}")
         if fields[0] == fields[1]:
             raise DataError(f"{path}:{number}: {_short(fields[0])} is named as its own hypernym; take the line out")
-        u, v = (at.setdefault(name, len(at)) for name in fields)
+        u, v = (ids.setdefault(name, len(ids)) for name in fields)
         pairs.append((u, v))
     if not pairs:
         raise DataError(f"{path}: holds no pairs")
-    return RawHierarchy(list(at), np.array(pairs, np.int64), direct=False)
+    return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
 
 
 def find_split_files(where: list[Path]) -> dict[str, Path]:
     """The files of a published split by their part: vocab, valid, train_0percent and so on; empty where it is none."""
-    found: dict[str, Path] = {}
+    by_part: dict[str, Path] = {}
     for path in where:
         name = path.name
         for suffix in PACKED:
             name = name.removesuffix(suffix)
         if match := _PART.search(name):
-            if match[1] in found:
-                raise DataError(f"{path}: is a second file of .{match[1]} beside {found[match[1]].name}")
-            found[match[1]] = path
-    return found
+            if match[1] in by_part:
+                raise DataError(f"{path}: is a second file of .{match[1]} beside {by_part[match[1]].name}")
+            by_part[match[1]] = path
+    return by_part
 
 
 def read_split(parts: dict[str, Path]) -> RawHierarchy:
     """A published split; DataError where a file is missing or an id is of no concept."""
     needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
     if lacking := [part for part in needed if part not in parts]:
-        beside = next(iter(parts.values()))
-        raise DataError(f"{beside.parent}: {beside.name} stands there without a file .{lacking[0]}; a split needs "
+        example = next(iter(parts.values()))
+        raise DataError(f"{example.parent}: {example.name} stands there without a file .{lacking[0]}; a split needs "
                         f"{', '.join(needed)}")
     concepts = _concepts(parts["vocab"])
     train = {int(match[1]): _ids(path, len(concepts)) for part, path in parts.items()
              if (match := re.fullmatch(r"train_(\d{1,3})percent", part))}
-    held = {part: _ids(parts[part], len(concepts)) for part in ("valid", "test")}
+    held_out = {part: _ids(parts[part], len(concepts)) for part in ("valid", "test")}
     wrong = {}
-    for part, pairs in held.items():
-        others, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
-        if len(others) % len(pairs):
-            raise DataError(f"{path}: {len(others):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
-        wrong[part] = others.reshape(len(pairs), -1, 2)
+    for part, pairs in held_out.items():
+        negatives, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
+        if len(negatives) % len(pairs):
+            raise DataError(f"{path}: {len(negatives):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
+        wrong[part] = negatives.reshape(len(pairs), -1, 2)
         if len(stray := np.flatnonzero((wrong[part] != pairs[:, None]).all(2).any(1))):
             raise DataError(f"{path}: its pairs do not stand in the order of .{part}: those of pair {stray[0] + 1} "
                             "share neither end with it")
-    return RawHierarchy(concepts, train[0], published=PublishedSplit(train, held, wrong))
+    return RawHierarchy(concepts, train[0], published=PublishedSplit(train, held_out, wrong))
 
 
 def _concepts(path: Path) -> list[str]:
@@ -120,7 +120,7 @@ def _concepts(path: Path) -> list[str]:
 
 def _ids(path: Path, n: int) -> np.ndarray:
     """Pairs of ids, hypernym first in the file and second here."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) != 2 or not all(f.isascii() and f.isdigit() and len(f) < 11 and int(f) < n for f in fields):
@@ -128,10 +128,10 @@ def _ids(path: Path, n: int) -> np.ndarray:
         v, u = map(int, fields)
         if u == v:
             raise DataError(f"{path}:{number}: {u} is named as its own hypernym; take the line out")
-        found.append((u, v))
-    if not found:
+        pairs.append((u, v))
+    if not pairs:
         raise DataError(f"{path}: holds no pairs")
-    return np.array(found, np.int64)
+    return np.array(pairs, np.int64)
 
 
 def _short(text: str) -> str:

@@ -39,7 +39,7 @@ class OwnPairs:
 
     def note(self) -> str:
         """What was judged and what was passed over."""
-        passed = [f"{n:,} {what}" for n, what in ((self.unknown, "with a concept that the run lacks"),
+        passed = [f"{n:,} {reason}" for n, reason in ((self.unknown, "with a concept that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
         more = f"; passed over: {', '.join(passed)}" if passed else ""
         return f"{len(self.pairs):,} of {self.lines:,} pairs{more}"
@@ -48,7 +48,7 @@ class OwnPairs:
 def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
     form = own_benchmarks.layout(own_benchmarks.sample_of(path), path)
-    at = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
+    gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
     for source in sources([path], lambda name: True):
         for number, line in numbered(source):
@@ -56,27 +56,29 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
             if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields with "
                                 f"{form.delimiter}s between, two concepts first")
-            if header or (at is None and not rows and _is_header(fields, index, senses)):
+            if header or (gold_column is None and not rows and _is_header(fields, index, senses)):
                 header = False
                 continue
-            rows.append((f"{source.name}:{number}", fields[0], fields[1], "1" if at is None else fields[at]))
-    kind, gold = _gold(rows, at is None)
-    found: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
+            rows.append(
+                (f"{source.name}:{number}", fields[0], fields[1], "1" if gold_column is None else fields[gold_column])
+            )
+    kind, gold = _gold(rows, gold_column is None)
+    first: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
     unknown = repeated = 0
     for (_, u, v, _), value in zip(rows, gold, strict=True):
         ids = [[index[name]] if name in index else senses.concepts_of(name) for name in (u, v)]
         if not all(ids):
             unknown += 1
-        elif (u, v) in found:
+        elif (u, v) in first:
             repeated += 1
         else:
-            found[u, v] = (ids[0], ids[1]), value
-    other = OwnPairs(kind, [pair for pair, _ in found.values()], np.array([value for _, value in found.values()]),
+            first[u, v] = (ids[0], ids[1]), value
+    own = OwnPairs(kind, [pair for pair, _ in first.values()], np.array([value for _, value in first.values()]),
                   len(rows), unknown, repeated)
-    if not other.pairs:
-        raise DataError(f"{path}: no pair has concepts of the run ({other.note()}); give a file with the names of the "
+    if not own.pairs:
+        raise DataError(f"{path}: no pair has concepts of the run ({own.note()}); give a file with the names of the "
                         "training file")
-    return other
+    return own
 
 
 def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:

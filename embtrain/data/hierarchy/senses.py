@@ -31,19 +31,19 @@ class Senses:
         for i, name in enumerate(names):
             synset = _SYNSET.fullmatch(name)
             self._pos.append(synset[2].replace("s", "a") if synset else "")  # s: an adjective beside another
-            at = self._at.setdefault(_spaced(synset[1] if synset else name), [])
-            if synset or not at:
-                at.append(i)
+            concepts = self._at.setdefault(_spaced(synset[1] if synset else name), [])
+            if synset or not concepts:
+                concepts.append(i)
         for word, ids in words.items():
-            at = self._at.setdefault(_spaced(word), [])
-            at += [i for i in ids if i not in at]
+            concepts = self._at.setdefault(_spaced(word), [])
+            concepts += [i for i in ids if i not in concepts]
         self._spellings = Spellings(list(self._at))
 
     def concepts_of(self, word: str, pos: str = "") -> list[int]:
         """Ids; with `pos` (n, v, a, r) those that are of no other part of speech. Empty: the word is not known."""
         row = self._spellings.find(_spaced(word))
-        at = self._at[self._spellings.words[row]] if row >= 0 else []
-        return [i for i in at if self._pos[i] in ("", pos)] if pos else at
+        concepts = self._at[self._spellings.words[row]] if row >= 0 else []
+        return [i for i in concepts if self._pos[i] in ("", pos)] if pos else concepts
 
     def note(self, words: Iterable[str]) -> str:
         """Return the part of a note that counts words found under another spelling; empty if there are none."""
@@ -62,11 +62,11 @@ def read(path: Path, index: Mapping[str, int]) -> dict[str, list[int]]:
     """What `write` wrote, of concepts whose ids `index` gives; nothing where there is no file."""
     if not path.exists():
         return {}
-    found: dict[str, list[int]] = {}
+    senses: dict[str, list[int]] = {}
     for number, line in lines(path):
         word, *concepts = line.split("\t")
         if not word or not concepts or not all(concept in index for concept in concepts):
             raise DataError(f"{path}:{number}: should be a word and concepts that have vectors, with TABs between, got "
                             f"{line[:60]!r}")
-        found[word] = [index[concept] for concept in concepts]
-    return found
+        senses[word] = [index[concept] for concept in concepts]
+    return senses

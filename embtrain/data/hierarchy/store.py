@@ -25,22 +25,24 @@ class StoredHierarchy(NamedTuple):
     read: int
 
 
-def to_arrays(of: StoredHierarchy) -> dict[str, np.ndarray]:
-    ids = [np.array(senses, np.int64) for senses in of.words.values()]
-    found = {"concepts": packed(of.concepts), "words": packed(of.words), "train": of.split.train,
+def to_arrays(stored: StoredHierarchy) -> dict[str, np.ndarray]:
+    ids = [np.array(senses, np.int64) for senses in stored.words.values()]
+    arrays = {"concepts": packed(stored.concepts), "words": packed(stored.words), "train": stored.split.train,
              "ids": np.concatenate([np.zeros(0, np.int64), *ids]),
-             "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([of.read])}
+             "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([stored.read])}
     for part in PARTS:
-        held = of.split.held[part]
-        found |= {f"{part}.pairs": held.pairs, f"{part}.wrong": held.negatives,
-                  f"{part}.share": np.array([held.leak, held.implied, held.false_negatives])}
-    return {name: np.ascontiguousarray(x) for name, x in found.items()}
+        held_out = stored.split.held[part]
+        arrays |= {f"{part}.pairs": held_out.pairs, f"{part}.wrong": held_out.negatives,
+                  f"{part}.share": np.array([held_out.leak, held_out.implied, held_out.false_negatives])}
+    return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
 
-def from_arrays(found: dict[str, np.ndarray]) -> StoredHierarchy:
-    ids = found["ids"].tolist()
-    end: list[int] = found["end"].tolist()
-    words = {word: ids[i:j] for word, i, j in zip(unpacked(found["words"]), [0, *end], end, strict=False)}
-    held = {part: HeldOut(found[f"{part}.pairs"], found[f"{part}.wrong"], *found[f"{part}.share"].tolist())
+def from_arrays(arrays: dict[str, np.ndarray]) -> StoredHierarchy:
+    ids = arrays["ids"].tolist()
+    end: list[int] = arrays["end"].tolist()
+    words = {word: ids[i:j] for word, i, j in zip(unpacked(arrays["words"]), [0, *end], end, strict=False)}
+    held_out = {part: HeldOut(arrays[f"{part}.pairs"], arrays[f"{part}.wrong"], *arrays[f"{part}.share"].tolist())
             for part in PARTS}
-    return StoredHierarchy(unpacked(found["concepts"]), words, HierarchySplit(found["train"], held), int(found["read"][0]))
+    return StoredHierarchy(
+        unpacked(arrays["concepts"]), words, HierarchySplit(arrays["train"], held_out), int(arrays["read"][0])
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.hierarchy.files import RawHierarchy, ConceptsByWord
+from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy
 from embtrain.data.storage.containers import base, fingerprint, sources
 from embtrain.data.storage.lines import numbered
 
@@ -43,36 +43,36 @@ def read(where: Path) -> RawHierarchy:
     """Every noun synset in the order of the file, its direct hypernyms, and the synsets of every word. DataError names
     file and line."""
     senses = _senses(where)
-    names, at = list[str](), dict[str, int]()                          # by offset
+    names, id_of = list[str](), dict[str, int]()                          # by offset
     above: list[tuple[int, str, str]] = []                             # hyponym, offset of the hypernym, file and line
     for place, line in _lines(where, DATA):
         if line.startswith("  "):
             continue
         offset, word, up = _synset(line, place)
-        if offset in at:
+        if offset in id_of:
             raise DataError(f"{place}: the offset {offset} stands there twice")
         if offset not in senses.get(word, ()):
             raise DataError(f"{place}: {word!r} at {offset} is no sense of that word in {INDEX}: the two files "
                             "are of different versions, or one was changed")
-        at[offset] = len(names)
-        above += [(len(names), other, place) for other in up]
+        id_of[offset] = len(names)
+        above += [(len(names), target, place) for target in up]
         names.append(f"{word}.n.{senses[word].index(offset) + 1:02d}")
     pairs = []
-    for u, other, place in above:
-        if other not in at:
-            raise DataError(f"{place}: points to {other}, where no noun is: the file is cut short")
-        pairs.append((u, at[other]))
+    for u, target, place in above:
+        if target not in id_of:
+            raise DataError(f"{place}: points to {target}, where no noun is: the file is cut short")
+        pairs.append((u, id_of[target]))
     if not pairs:
         raise DataError(f"{where}: {DATA} holds no hypernyms")
-    return RawHierarchy(names, np.array(pairs, np.int64), words=_words(senses, at, where))
+    return RawHierarchy(names, np.array(pairs, np.int64), words=_words(senses, id_of, where))
 
 
-def _words(senses: dict[str, list[str]], at: dict[str, int], where: Path) -> ConceptsByWord:
+def _words(senses: dict[str, list[str]], id_of: dict[str, int], where: Path) -> ConceptsByWord:
     for word, offsets in senses.items():
-        if lacking := [offset for offset in offsets if offset not in at]:
+        if lacking := [offset for offset in offsets if offset not in id_of]:
             raise DataError(f"{where}: {INDEX}: {word!r} is said to stand at {lacking[0]}, where {DATA} has no noun: "
                             "the two files are of different versions, or one was cut short")
-    return {word: [at[offset] for offset in offsets] for word, offsets in senses.items()}
+    return {word: [id_of[offset] for offset in offsets] for word, offsets in senses.items()}
 
 
 def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
@@ -93,34 +93,36 @@ def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
 
 def _senses(where: Path) -> dict[str, list[str]]:
     """The offsets of each lemma's senses, in their order."""
-    found: dict[str, list[str]] = {}
+    senses: dict[str, list[str]] = {}
     for place, line in _lines(where, INDEX):
         if line.startswith("  "):
             continue
         fields = line.split()
         try:
             n = int(fields[2])
-            at = 4 + int(fields[3]) + 2
+            first_offset = 4 + int(fields[3]) + 2
         except (IndexError, ValueError) as error:
             raise DataError(f"{place}: is no line of WordNet's index, got {line[:60]!r}") from error
-        if n < 1 or at < 6 or len(fields) != at + n or fields[0] in found:
+        if n < 1 or first_offset < 6 or len(fields) != first_offset + n or fields[0] in senses:
             raise DataError(f"{place}: should name {n} offsets of one lemma that stands there once, "
                             f"got {line[:60]!r}")
-        found[fields[0]] = fields[at:]
-    return found
+        senses[fields[0]] = fields[first_offset:]
+    return senses
 
 
 def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
     """(file:line, line) of the database's file of that name."""
-    found = ""
-    for source in sources([where / name if where.is_dir() else where], lambda of: base(of) == name):
+    first_name = ""
+    for source in sources([where / name if where.is_dir() else where], lambda path: base(path) == name):
         if base(source.name) != name:
             continue
-        if found:
-            raise DataError(f"{where}: holds {found} and {source.name}; unpack it, and name the folder of one of them")
-        found = source.name
+        if first_name:
+            raise DataError(
+                f"{where}: holds {first_name} and {source.name}; unpack it, and name the folder of one of them"
+            )
+        first_name = source.name
         for number, line in numbered(source):
-            yield f"{found}:{number}", line
-    if not found:
+            yield f"{first_name}:{number}", line
+    if not first_name:
         raise DataError(f"{where}: holds no {name}, and {DATA} and {INDEX} are needed together: name the folder or the "
                         "archive that has both")

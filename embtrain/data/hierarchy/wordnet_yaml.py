@@ -58,22 +58,28 @@ def read(where: list[Path]) -> RawHierarchy:
             _senses(lines, source.name, senses)
     if not first or not above:
         raise DataError(f"{where[0]}: holds no noun.*.yaml with hypernyms, which Open English WordNet's source has")
-    at = {synset: i for i, synset in enumerate(first)}
-    for _, other, place in above:
-        if other not in at:
-            raise DataError(f"{place}: points to {other}, where no noun is: a file of nouns is missing")
+    id_of = {synset: i for i, synset in enumerate(first)}
+    for _, target, place in above:
+        if target not in id_of:
+            raise DataError(f"{place}: points to {target}, where no noun is: a file of nouns is missing")
     names = []
     for synset, word in first.items():
-        of = senses.get(word, [])
-        if synset not in of:
+        synsets = senses.get(word, [])
+        if synset not in synsets:
             raise DataError(f"{where[0]}: {word!r} of {synset} is no sense of that word in entries-*.yaml: the files "
                             "are of different versions, or one is missing")
-        names.append(f"{word}.n.{of.index(synset) + 1:02d}")
-    words = {word: [at[synset] for synset in of] for word, of in senses.items() if all(s in at for s in of)}
+        names.append(f"{word}.n.{synsets.index(synset) + 1:02d}")
+    words = {
+        word: [id_of[synset] for synset in synsets]
+        for word, synsets in senses.items()
+        if all(s in id_of for s in synsets)
+    }
     if len(words) < len(senses):
         lost = next(word for word in senses if word not in words)
         raise DataError(f"{where[0]}: {lost!r} stands in a synset that no noun.*.yaml has: a file of nouns is missing")
-    return RawHierarchy(names, np.array([(at[synset], at[other]) for synset, other, _ in above], np.int64), words=words)
+    return RawHierarchy(
+        names, np.array([(id_of[synset], id_of[target]) for synset, target, _ in above], np.int64), words=words
+    )
 
 
 def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
@@ -92,9 +98,9 @@ def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
         elif line.startswith("  - ") and key == "members":
             first[synset] = first[synset] or _folded(_scalar(line[4:], f"{name}:{number}"))
         elif line.startswith("  - ") and key in UP:
-            if not _SYNSET.fullmatch(other := _scalar(line[4:], f"{name}:{number}")) or not synset:
+            if not _SYNSET.fullmatch(target := _scalar(line[4:], f"{name}:{number}")) or not synset:
                 raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
-            above.append((synset, other, f"{name}:{number}"))
+            above.append((synset, target, f"{name}:{number}"))
     if lacking := next((synset for synset, word in first.items() if not word), None):
         raise DataError(f"{name}: {lacking} has no members")
 
@@ -114,9 +120,9 @@ def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[
             synset = _scalar(line[14:], f"{name}:{number}")
             if not _SYNSET.fullmatch(synset):
                 raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
-            of = senses.setdefault(word, [])
-            if synset not in of:                             # Dog and dog may stand in one synset
-                of.append(synset)
+            synsets = senses.setdefault(word, [])
+            if synset not in synsets:                             # Dog and dog may stand in one synset
+                synsets.append(synset)
 
 
 def _key(line: str, place: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import NUMBER, DocumentsBuilder, DocumentRow, quoted_start
+from embtrain.data.labels.sparse import NUMBER, DocumentRow, DocumentsBuilder, quoted_start
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
@@ -31,14 +31,14 @@ def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
         if _LINE.fullmatch(line) is None:
             raise DataError(f"{where}: expected a class and numbers, found {quoted_start(line)}")
         numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
-        of, x = numbers[0], numbers[1:]
-        if not 0 <= of < MAX_CLASS or of != int(of):  # 1e999 is no whole number either
-            raise DataError(f"{where}: expected a class from 0 to {MAX_CLASS - 1:,} first, found {of:g}")
+        class_id, x = numbers[0], numbers[1:]
+        if not 0 <= class_id < MAX_CLASS or class_id != int(class_id):  # 1e999 is no whole number either
+            raise DataError(f"{where}: expected a class from 0 to {MAX_CLASS - 1:,} first, found {class_id:g}")
         if columns not in (0, len(x)):
             raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
-        columns, top = len(x), max(top, int(of) + 1)
-        at = np.flatnonzero(x)
-        yield where, np.array([int(of)]), at, x[at]
+        columns, top = len(x), max(top, int(class_id) + 1)
+        nonzero = np.flatnonzero(x)
+        yield where, np.array([int(class_id)]), nonzero, x[nonzero]
     if columns == 0:
         raise DataError(f"{source.name}: holds no line")
     into.n_features, into.n_labels = columns, top

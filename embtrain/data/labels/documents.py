@@ -19,7 +19,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.labels import arff, dense, xc_repository
-from embtrain.data.labels.sparse import AppendableRows as Rows, Csr, DocumentsBuilder, DocumentRow, merge_features
+from embtrain.data.labels.sparse import AppendableRows as Rows, Csr, DocumentRow, DocumentsBuilder, merge_features
 from embtrain.data.storage.containers import Source, sources
 
 _ARFF, _FEATURE = re.compile(rb"(?:\xef\xbb\xbf)?\s*[@%]"), re.compile(rb"(?:\xef\xbb\xbf)?\d+:")
@@ -39,12 +39,14 @@ class DocumentChunk:
         return len(self.locations)
 
 
-def read_chunks(source: Source, reader: str, n_features: int, labels: Sequence[str], at_once: int) -> Iterator[DocumentChunk]:
+def read_chunks(
+    source: Source, reader: str, n_features: int, labels: Sequence[str], at_once: int
+) -> Iterator[DocumentChunk]:
     """The documents of a file, `at_once` at a time, for a model of n_features features and `labels`. reader: `auto` or
     a format. DataError names the line if the file is malformed or belongs to other features."""
     rows = _rows(source, reader, n_features, labels)
     while first := list(itertools.islice(rows, at_once)):
-        yield _gathered(first, n_features, labels)
+        yield _chunk(first, n_features, labels)
 
 
 def parse_document(text: str, n_features: int, labels: Sequence[str]) -> DocumentChunk:
@@ -52,18 +54,20 @@ def parse_document(text: str, n_features: int, labels: Sequence[str]) -> Documen
     row = ("the document", *xc_repository.document("the document", _with_blank(text.encode())))
     if len(row[2]) == 0:
         raise DataError("the document has no feature; write features as 3:0.5 17:1")
-    return replace(_gathered([row], n_features, labels), locations=[""])
+    return replace(_chunk([row], n_features, labels), locations=[""])
 
 
-def _gathered(rows: Sequence[DocumentRow], n_features: int, labels: Sequence[str]) -> DocumentChunk:
-    features, known, beyond, foreign = Rows(True), Rows(False), list[int](), list[int]()
-    for where, theirs, index, value in rows:
-        mine, own = index < n_features, theirs < len(labels)
-        features.append(*merge_features(where, index[mine], value[mine]))
-        known.append(np.unique(theirs[own]))
-        beyond.append(len(np.unique(index[~mine])))
-        foreign.append(len(np.unique(theirs[~own])))
-    return DocumentChunk([row[0] for row in rows], features.csr(), known.csr(), np.array(beyond), np.array(foreign))
+def _chunk(rows: Sequence[DocumentRow], n_features: int, labels: Sequence[str]) -> DocumentChunk:
+    features, known, unknown_features, unknown_labels = Rows(True), Rows(False), list[int](), list[int]()
+    for where, label_ids, index, value in rows:
+        has_feature, has_label = index < n_features, label_ids < len(labels)
+        features.append(*merge_features(where, index[has_feature], value[has_feature]))
+        known.append(np.unique(label_ids[has_label]))
+        unknown_features.append(len(np.unique(index[~has_feature])))
+        unknown_labels.append(len(np.unique(label_ids[~has_label])))
+    return DocumentChunk(
+        [row[0] for row in rows], features.csr(), known.csr(), np.array(unknown_features), np.array(unknown_labels)
+    )
 
 
 def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -> Iterator[DocumentRow]:
@@ -102,35 +106,43 @@ class OwnDocuments:
 
     def note(self) -> str:
         """What was judged and what was passed over."""
-        passed = [f"{n:,} {what}" for n, what in ((self.unlabelled, "documents without a label of the run"),
-                                                  (self.unknown_labels, "labels that the run lacks"),
-                                                  (self.above_limit, "documents above evaluate.heldout_documents")) if n]
+        passed = [
+            f"{n:,} {reason}"
+            for n, reason in (
+                (self.unlabelled, "documents without a label of the run"),
+                (self.unknown_labels, "labels that the run lacks"),
+                (self.above_limit, "documents above evaluate.heldout_documents"),
+            )
+            if n
+        ]
         return f"{len(self.labels):,} of {self.documents:,} documents" + (f"; passed over: {', '.join(passed)}"
                                                                          if passed else "")
 
 
-def read(path: Path, reader: str, n_features: int, labels: Sequence[str], most: int) -> OwnDocuments:
+def read(path: Path, reader: str, n_features: int, labels: Sequence[str], max_documents: int) -> OwnDocuments:
     """The documents of a file to judge a model on, at most `most`. DataError if none has a label of the run."""
-    features, known, beyond = Rows(True), Rows(False), list[int]()
-    documents = unlabelled = foreign = rest = 0
+    features, known, unknown_features = Rows(True), Rows(False), list[int]()
+    documents = unlabelled = unknown_labels = above_limit = 0
     for source in sources([path], lambda name: True):
         for part in read_chunks(source, reader, n_features, labels, 1024):
-            documents, foreign = documents + len(part), foreign + int(part.unknown_labels.sum())
+            documents, unknown_labels = documents + len(part), unknown_labels + int(part.unknown_labels.sum())
             for i in range(len(part)):
                 y = part.labels.rows(np.array([i])).index
                 if len(y) == 0:
                     unlabelled += 1
-                elif len(beyond) == most:
-                    rest += 1
+                elif len(unknown_features) == max_documents:
+                    above_limit += 1
                 else:
                     x = part.features.rows(np.array([i]))
                     features.append(x.index, np.asarray(x.value))
                     known.append(y)
-                    beyond.append(int(part.unknown_features[i]))
-    if not beyond:
+                    unknown_features.append(int(part.unknown_features[i]))
+    if not unknown_features:
         raise DataError(f"{path}: none of its {documents:,} documents has a label of the run; give a file with the "
                         "labels of the training file")
-    return OwnDocuments(features.csr(), known.csr(), np.array(beyond), documents, unlabelled, foreign, rest)
+    return OwnDocuments(
+        features.csr(), known.csr(), np.array(unknown_features), documents, unlabelled, unknown_labels, above_limit
+    )
 
 
 def has_unseen_feature(features: Csr, seen: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from embtrain.data.formats.running_text import data_verdict
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import Inventory, Reads
 from embtrain.data.labels import arff, dense, synthetic, xc_repository
-from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig, DocumentSplit, DocumentsBuilder
+from embtrain.data.labels.sparse import Csr, Documents, DocumentsBuilder, DocumentSplit, LabelsConfig
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.storage.cache import cached_arrays, key_of, place
 from embtrain.data.storage.containers import Source, without_packing
@@ -32,7 +32,7 @@ from embtrain.data.text.windows import WindowBatch
 
 _ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
 NAMES, SPLIT = "label names", "split"
-_OF = "documents with labels (.txt, .arff, .svm, .data; packed or not)"
+_EXPECTED_FILES = "documents with labels (.txt, .arff, .svm, .data; packed or not)"
 _log = logging.getLogger("embtrain")
 
 
@@ -48,8 +48,8 @@ class LabelBatch(Batch):
 class LabelExamples:
     """The (document, label) pairs of some documents, in an order that is drawn anew each epoch."""
 
-    def __init__(self, documents: Documents, ids: np.ndarray, one: bool, seed: int):
-        self._documents, self._ids, self._one, self._seed = documents, ids, one, seed
+    def __init__(self, documents: Documents, ids: np.ndarray, one_label: bool, seed: int):
+        self._documents, self._ids, self._one, self._seed = documents, ids, one_label, seed
 
     def n_blocks(self, epoch: int, block: int) -> int:
         return -(-len(self._ids) // block)
@@ -72,8 +72,8 @@ def make_batch(documents: Documents, ids: np.ndarray, chance: np.ndarray | None 
     """All labels of some documents (n,), or of each the one that a number of [0, 1) points at."""
     labels = documents.labels.rows(ids)
     if chance is not None:
-        at = labels.start[:-1] + (chance * labels.size()).astype(np.int64)
-        labels = Csr(np.arange(len(ids) + 1, dtype=np.int64), labels.index[at])
+        chosen = labels.start[:-1] + (chance * labels.size()).astype(np.int64)
+        labels = Csr(np.arange(len(ids) + 1, dtype=np.int64), labels.index[chosen])
     window = np.repeat(np.arange(len(ids)), labels.size())
     target = torch.from_numpy(labels.index.astype(np.int64))
     return LabelBatch(target=target, slot=torch.zeros_like(target), document=torch.from_numpy(ids[window]),
@@ -89,25 +89,25 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     files.require_training(where)
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
-    found, identity = _through(cache, name, key, lambda: _read(where, files, reader, config), files.key())
-    found.check_claims(str(where[0]))
-    return found, {**identity, "files": files.tree()}
+    documents, identity = _load_cached(cache, name, key, lambda: _read(where, files, reader, config), files.key())
+    documents.check_claims(str(where[0]))
+    return documents, {**identity, "files": files.tree()}
 
 
 def load_synthetic(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
     """The documents of a recipe that are made and not read."""
     key = {"planted": synthetic.VERSION, **config.model_dump()}
-    return _through(cache, name, {"content": key_of(key), **key}, lambda: synthetic.generate(config))
+    return _load_cached(cache, name, {"content": key_of(key), **key}, lambda: synthetic.generate(config))
 
 
-def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any,
-             of: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
+def _load_cached(cache: Path | None, name: str, key: dict[str, Any], build: Any,
+             names: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
     """of: the name and part of each file."""
-    digest, folder = place(cache, name, "labels", {**key, "names": of})
-    found = Documents.from_arrays(cached_arrays(folder, digest, lambda: build().arrays()))
-    counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
-              "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}
-    return found, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
+    digest, folder = place(cache, name, "labels", {**key, "names": names})
+    documents = Documents.from_arrays(cached_arrays(folder, digest, lambda: build().arrays()))
+    counts = {"documents": len(documents.labels), "labels": documents.n_labels, "features": documents.n_features,
+              "entries": len(documents.features.index), "without labels": int((documents.labels.size() == 0).sum())}
+    return documents, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
 
 
 def _role(name: str) -> str:
@@ -116,42 +116,42 @@ def _role(name: str) -> str:
     return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
 
-FILE_RULES = Reads("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
+FILE_RULES = Reads("labels", _EXPECTED_FILES, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
               suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")))
 
 
 def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig) -> Documents:
     """Twice through the files, because a file that says how others are read may follow them."""
-    named: list[str] | None = None
+    label_names: list[str] | None = None
     split: dict[str, np.ndarray] = {}
     for source, role in files.sources(NAMES, SPLIT):
         if role == NAMES:
-            named = [*(named or []), *arff.read_names(source)]
+            label_names = [*(label_names or []), *arff.read_names(source)]
         else:
             part = "test" if "tstsplit" in source.name.lower() else "train"
             split[part] = xc_repository.read_split(source, config.split)
-    into = DocumentsBuilder()
+    builder = DocumentsBuilder()
     for source, part in files.sources("train", "valid", "test"):
-        begin = len(into)
-        kind = _kind(source) if reader == "auto" else reader
+        begin = len(builder)
+        kind = _detect_format(source) if reader == "auto" else reader
         if kind == "xc":
-            xc_repository.read(source, into)
+            xc_repository.read(source, builder)
         elif kind == "arff":
-            first = arff.read(source, into, named, config.label_attributes)
+            first = arff.read(source, builder, label_names, config.label_attributes)
             if first is not None and not files.by_name(source.name):
-                into.test.append((first, len(into)))
+                builder.test.append((first, len(builder)))
         else:
-            dense.read(source, into)
+            dense.read(source, builder)
         if part != "train":
-            (into.test if part == "test" else into.valid).append((begin, len(into)))
-    if len(into) == 0:
+            (builder.test if part == "test" else builder.valid).append((begin, len(builder)))
+    if len(builder) == 0:
         raise DataError(f"{where[0]}: holds no documents")
-    if not len(into.features.index):
+    if not len(builder.features.index):
         raise DataError(f"{where[0]}: no document has a feature, so nothing says what its labels are")
-    valid, test = (np.concatenate([np.zeros(0, np.int64), *(np.arange(*of) for of in part)])
-                   for part in (into.valid, into.test))
-    return Documents(into.features.csr(), into.labels.csr(), into.n_features, into.n_labels,
-                     _of_split(split, test, len(into), str(where[0])), into.names, valid)
+    valid, test = (np.concatenate([np.zeros(0, np.int64), *(np.arange(*bounds) for bounds in part)])
+                   for part in (builder.valid, builder.test))
+    return Documents(builder.features.csr(), builder.labels.csr(), builder.n_features, builder.n_labels,
+                     _test_documents(split, test, len(builder), str(where[0])), builder.names, valid)
 
 
 def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
@@ -160,13 +160,13 @@ def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
     assert features.value is not None
 
     def content(i: int) -> bytes:
-        at = slice(int(features.start[i]), int(features.start[i + 1]))
-        return features.index[at].tobytes() + features.value[at].tobytes()  # type: ignore[index]
+        entries = slice(int(features.start[i]), int(features.start[i + 1]))
+        return features.index[entries].tobytes() + features.value[entries].tobytes()  # type: ignore[index]
     seen = {content(i) for i in parts.train.tolist()} - {b""}
     return sum(content(i) in seen for part in (parts.valid, parts.test) for i in part.tolist())
 
 
-def _of_split(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str) -> np.ndarray:
+def _test_documents(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str) -> np.ndarray:
     """The test part: that of the split files where there are any."""
     if not split:
         return test
@@ -175,17 +175,19 @@ def _of_split(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str
     if not len(split["test"]):
         raise DataError(f"{where}: the tstSplit file names no documents; it should name those of the test "
                         "part, from 1 on")
-    both = np.concatenate([split["train"], split["test"]])
-    if len(test) or len(np.unique(both)) != len(both) or both.max() >= n:
-        raise DataError(f"{where}: trSplit and tstSplit name {len(both):,} documents from 1 to {both.max() + 1:,} of "
-                        f"one file of {n:,}; they should name each at most once, and no file be a test file")
-    if len(both) < n:
+    listed = np.concatenate([split["train"], split["test"]])
+    if len(test) or len(np.unique(listed)) != len(listed) or listed.max() >= n:
+        raise DataError(
+            f"{where}: trSplit and tstSplit name {len(listed):,} documents from 1 to {listed.max() + 1:,} of "
+            f"one file of {n:,}; they should name each at most once, and no file be a test file"
+        )
+    if len(listed) < n:
         _log.warning("%s: %d documents are in neither part of the split, and count as training documents", where,
-                     n - len(both))
+                     n - len(listed))
     return np.sort(split["test"])
 
 
-def _kind(source: Source) -> str:
+def _detect_format(source: Source) -> str:
     head = source.stream.peek(4096)[:4096]
     if re.match(rb"(?:\xef\xbb\xbf)?\s*[@%]", head):
         return "arff"

@@ -74,8 +74,8 @@ class Csr:
         """Some rows (n,) in their order; a row may be asked for twice."""
         size = self.start[rows + 1] - self.start[rows]                           # (n,)
         start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-        at = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], size)
-        return Csr(start, self.index[at], None if self.value is None else self.value[at])
+        entries = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], size)
+        return Csr(start, self.index[entries], None if self.value is None else self.value[entries])
 
     def unit(self) -> Csr:
         """The same with rows of length 1; a row of zeros stays so."""
@@ -99,10 +99,10 @@ class AppendableRows:
 
     def csr(self) -> Csr:
         # frombuffer refuses what is empty; a copy of nothing costs nothing
-        def whole(x: array, of: type) -> np.ndarray:
-            return np.frombuffer(x, of) if len(x) else np.zeros(0, of)
-        return Csr(whole(self.start, np.int64), whole(self.index, np.int32),
-                   None if self.value is None else whole(self.value, np.float32))
+        def as_array(x: array, dtype: type) -> np.ndarray:
+            return np.frombuffer(x, dtype) if len(x) else np.zeros(0, dtype)
+        return Csr(as_array(self.start, np.int64), as_array(self.index, np.int32),
+                   None if self.value is None else as_array(self.value, np.float32))
 
 
 @dataclass
@@ -116,7 +116,7 @@ class DocumentsBuilder:
     n_features: int = 0
     n_labels: int = 0
     names: list[str] | None = None                             # of the labels
-    has_no_header: bool = False                                         # the shape is that of the ids so far, and may grow
+    has_no_header: bool = False  # the shape is that of the ids so far, and may grow
 
     def __len__(self) -> int:
         return len(self.features.start) - 1
@@ -148,8 +148,8 @@ def merge_features(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np
     """Features (n,) and their float32 values (n,) of a document. The values of a feature that is named twice are
     added. DataError if a value does not fit into a float32."""
     if len(np.unique(index)) < len(index):
-        index, at = np.unique(index, return_inverse=True)
-        value = np.bincount(at, value)
+        index, inverse = np.unique(index, return_inverse=True)
+        value = np.bincount(inverse, value)
     with np.errstate(over="ignore"):
         small = value.astype(np.float32)
     if not np.isfinite(small).all():
@@ -173,11 +173,11 @@ class Documents:
     def check_claims(self, where: str) -> None:
         """Refuse a header whose counts the documents do not support; DataError. Names and tables take memory for each
         label and feature that a header claims, whatever the size of the file."""
-        for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
+        for kind, n, entries in (("labels", self.n_labels, len(self.labels.index)),
                                  ("features", self.n_features, len(self.features.index))):
             if n > max(MAX_UNSUPPORTED, PER_ENTRY * entries):
-                raise DataError(f"{where}: its header claims {n:,} {what}, and its documents name {entries:,} in "
-                                f"all; correct the number of {what} there")
+                raise DataError(f"{where}: its header claims {n:,} {kind}, and its documents name {entries:,} in "
+                                f"all; correct the number of {kind} there")
 
     def label_names(self) -> list[str]:
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]
@@ -214,13 +214,13 @@ def split_documents(documents: Documents, config: LabelsConfig) -> DocumentSplit
     test, valid, rest = labelled[is_test], labelled[is_valid & ~is_test], labelled[~is_test & ~is_valid]
     draw = np.random.default_rng(config.split_seed)
     if not len(documents.test):
-        rest, test = _apart(rest, config.test, draw)
+        rest, test = _hold_out(rest, config.test, draw)
     if not len(documents.valid):
-        rest, valid = _apart(rest, config.valid, draw)
+        rest, valid = _hold_out(rest, config.valid, draw)
     return DocumentSplit(rest, valid, test)
 
 
-def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _hold_out(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     n = max(1, round(share * len(ids))) if share > 0 and len(ids) > 2 else 0
     order = draw.permutation(len(ids))
     return np.sort(ids[order[n:]]), np.sort(ids[order[:n]])

@@ -49,7 +49,7 @@ class PlantedConfig(Section):
         return self
 
 
-class _World:
+class _PlantedModel:
     """Labels, clusters and prototypes."""
 
     def __init__(self, config: PlantedConfig, draw: np.random.Generator):
@@ -60,8 +60,8 @@ class _World:
         pool = draw.integers(v, size=(config.clusters, config.pool), dtype=np.int32)  # (C, pool)
         half = config.prototype // 2
         shared = pool[cluster[:, None], draw.integers(config.pool, size=(n, half))]
-        own = draw.integers(v, size=(n, config.prototype - half), dtype=np.int32)
-        self.prototype = np.concatenate([shared, own], 1)                             # (n, prototype)
+        private = draw.integers(v, size=(n, config.prototype - half), dtype=np.int32)
+        self.prototype = np.concatenate([shared, private], 1)                             # (n, prototype)
         self.order = np.argsort(cluster, kind="stable")                               # labels, cluster by cluster
         self.cdf = np.concatenate([[0], np.cumsum(self.w[self.order])])               # along that order
         first = np.searchsorted(cluster[self.order], np.arange(config.clusters + 1))
@@ -71,8 +71,8 @@ class _World:
 
     def pick(self, low: np.ndarray, high: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Labels ∝ w between two places of the cumulative sum."""
-        at = np.searchsorted(self.cdf, low + u * (high - low), side="right") - 1
-        return self.order[np.clip(at, 0, len(self.order) - 1)]
+        position = np.searchsorted(self.cdf, low + u * (high - low), side="right") - 1
+        return self.order[np.clip(position, 0, len(self.order) - 1)]
 
     def documents(self, n: int, draw: np.random.Generator) -> tuple[Csr, Csr]:
         """Features and labels of n documents."""
@@ -85,33 +85,33 @@ class _World:
         picked = np.concatenate([first, rest], 1)                                     # (n, most)
         has = np.arange(c.most) < draw.integers(1, c.most + 1, size=(n, 1))
         row, column = np.nonzero(has)
-        labels, _ = _counted(n, row, picked[row, column], c.labels)
-        of, label = np.repeat(np.arange(n), labels.size()), labels.index
+        labels, _ = _count_pairs(n, row, picked[row, column], c.labels)
+        row_of_label, label = np.repeat(np.arange(n), labels.size()), labels.index
         which = draw.integers(c.prototype, size=(len(label), c.drawn))
-        at = np.searchsorted(self.background, draw.random((n, c.noise)) * self.background[-1])
-        index = np.concatenate([self.prototype[label[:, None], which].ravel(), self.feature[at].ravel()])
-        rows = np.concatenate([np.repeat(of, c.drawn), np.repeat(np.arange(n), c.noise)])
-        features, times = _counted(n, rows, index, c.features)
+        noise_rank = np.searchsorted(self.background, draw.random((n, c.noise)) * self.background[-1])
+        index = np.concatenate([self.prototype[label[:, None], which].ravel(), self.feature[noise_rank].ravel()])
+        rows = np.concatenate([np.repeat(row_of_label, c.drawn), np.repeat(np.arange(n), c.noise)])
+        features, times = _count_pairs(n, rows, index, c.features)
         return Csr(features.start, features.index, (1 + np.log(times)).astype(np.float32)), labels
 
 
 def generate(config: PlantedConfig) -> Documents:
     """The documents of a recipe; the last `test` of them are the test part."""
     draw = np.random.default_rng(config.seed)
-    world, n = _World(config, draw), config.documents + config.test
-    made = [world.documents(min(CHUNK, n - begin), draw) for begin in range(0, n, CHUNK)]
-    features, labels = (_joined([pair[i] for pair in made]) for i in range(2))
+    model, n = _PlantedModel(config, draw), config.documents + config.test
+    chunks = [model.documents(min(CHUNK, n - begin), draw) for begin in range(0, n, CHUNK)]
+    features, labels = (_concatenate([pair[i] for pair in chunks]) for i in range(2))
     return Documents(features, labels, config.features, config.labels, np.arange(config.documents, n))
 
 
-def _counted(n: int, row: np.ndarray, index: np.ndarray, width: int) -> tuple[Csr, np.ndarray]:
+def _count_pairs(n: int, row: np.ndarray, index: np.ndarray, width: int) -> tuple[Csr, np.ndarray]:
     """The distinct (row, index) pairs as rows, each ascending, and how often each was there."""
     key, times = np.unique(row.astype(np.int64) * width + index, return_counts=True)
     start = np.searchsorted(key, np.arange(n + 1) * width)
     return Csr(start.astype(np.int64), (key % width).astype(np.int32)), times
 
 
-def _joined(pieces: list[Csr]) -> Csr:
+def _concatenate(pieces: list[Csr]) -> Csr:
     size = np.concatenate([piece.size() for piece in pieces])
     value = [piece.value for piece in pieces if piece.value is not None]
     return Csr(np.concatenate([[0], np.cumsum(size)]).astype(np.int64), np.concatenate([p.index for p in pieces]),

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import MAX_ID, MAX_LINE, NUMBER, DocumentsBuilder, DocumentRow, quoted_start
+from embtrain.data.labels.sparse import MAX_ID, MAX_LINE, NUMBER, DocumentRow, DocumentsBuilder, quoted_start
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import raw
 
@@ -55,25 +55,25 @@ def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
     """The documents of a file one by one; `into` receives the shape of the file and no document."""
     rows = lines(source)
     where, line = next(rows, (f"{source.name}:1", b""))
-    found = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
-    if found is None:
+    match = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
+    if match is None:
         raise DataError(f"{where}: expected `documents features labels` as three numbers, found {quoted_start(line)}")
-    n, n_features, n_labels = map(int, found.groups())
+    n, n_features, n_labels = map(int, match.groups())
     into.set_shape(where, n_features, n_labels)
-    read = 0
+    n_read = 0
     for where, line in rows:
-        if read == n:
+        if n_read == n:
             if line.strip():
                 raise DataError(f"{where}: one document more than the {n:,} that the first line promises")
             continue
         labels, index, value = document(where, line)
-        for what, ids, most in (("label", labels, n_labels), ("feature", index, n_features)):
-            if len(ids) and ids.max() >= most:
-                raise DataError(f"{where}: {what} {ids.max()}, but line 1 promises {most:,} {what}s, 0 to {most - 1}")
+        for kind, ids, n_ids in (("label", labels, n_labels), ("feature", index, n_features)):
+            if len(ids) and ids.max() >= n_ids:
+                raise DataError(f"{where}: {kind} {ids.max()}, but line 1 promises {n_ids:,} {kind}s, 0 to {n_ids - 1}")
         yield where, labels, index, value
-        read += 1
-    if read < n:
-        raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {read:,}: it is cut short")
+        n_read += 1
+    if n_read < n:
+        raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {n_read:,}: it is cut short")
 
 
 def _read_bare(source: Source, into: DocumentsBuilder) -> None:
@@ -101,18 +101,18 @@ def document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """Labels, features and values of a line; DataError if the line is malformed."""
     match = _DOCUMENT.fullmatch(line)
     if match is None:
-        raise DataError(f"{where}: {_wrong(line)}")
+        raise DataError(f"{where}: {_syntax_error(line)}")
     labels = np.fromstring(match[1], np.int64, sep=",") if match[1] else np.zeros(0, np.int64)
     numbers = np.fromstring(match[2].replace(b":", b" "), np.float64, sep=" ") if match[2] else np.zeros(0)
     return labels, numbers[::2].astype(np.int64), numbers[1::2]
 
 
-def _wrong(line: bytes) -> str:
+def _syntax_error(line: bytes) -> str:
     """The first word of a line that is not what it should be."""
-    first, *others = line.split(b" ")
+    first, *rest = line.split(b" ")
     if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
         return f"expected labels such as 3,14 before the first blank, found {quoted_start(first)}"
-    for word in b" ".join(others).split():
+    for word in b" ".join(rest).split():
         if not re.fullmatch(_PAIR, word):
             return f"expected feature:value such as 7:0.5, found {quoted_start(word)}"
     return f"expected labels, a blank and feature:value words, found {quoted_start(line)}"
@@ -120,7 +120,7 @@ def _wrong(line: bytes) -> str:
 
 def read_split(source: Source, column: int) -> np.ndarray:
     """(n,) int64  the documents of one split, from 0 on."""
-    found = []
+    ids = []
     for where, line in lines(source):
         words = line.split()
         if not words:
@@ -130,5 +130,5 @@ def read_split(source: Source, column: int) -> np.ndarray:
         word = words[column]
         if not re.fullmatch(rb"\d{1,10}", word) or not 1 <= int(word) <= MAX_ID:
             raise DataError(f"{where}: expected the number of a document from 1 on, found {quoted_start(word)}")
-        found.append(int(word) - 1)
-    return np.array(found, np.int64)
+        ids.append(int(word) - 1)
+    return np.array(ids, np.int64)

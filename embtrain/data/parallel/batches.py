@@ -64,10 +64,10 @@ def make_batch(text: ParallelCorpus, sentences: np.ndarray) -> TranslationBatch:
     target, size = _padded([text.target.sentence(i) for i in sentences.tolist()])          # (n, T) with <eos>
     before = np.roll(target, 1, axis=1)
     before[:, :1] = len(text.target.vocabulary)
-    there = np.arange(target.shape[1]) < size[:, None]                                     # (n, T)
-    at, answers = np.flatnonzero(there), torch.from_numpy(target[there])
+    is_word = np.arange(target.shape[1]) < size[:, None]                                     # (n, T)
+    position, answers = np.flatnonzero(is_word), torch.from_numpy(target[is_word])
     return TranslationBatch(answers, torch.zeros_like(answers), torch.from_numpy(source), torch.from_numpy(length),
-                            torch.from_numpy(before), torch.from_numpy(at),
+                            torch.from_numpy(before), torch.from_numpy(position),
                             torch.from_numpy(np.repeat(np.arange(len(size)), size)))
 
 
@@ -103,8 +103,8 @@ class SentencePairs:
         cut, n = self._cut(block), self.n_blocks(epoch, block)
         ties = self._draw(epoch, _TIES).random(self._n) if shuffle else np.arange(self._n)
         order = np.lexsort((ties, self._other, self._size))
-        turn = self._draw(epoch, _ORDER).permutation(n) if shuffle else np.arange(n)
-        for b in turn[start:].tolist():
+        block_order = self._draw(epoch, _ORDER).permutation(n) if shuffle else np.arange(n)
+        for b in block_order[start:].tolist():
             yield make_batch(self._text, order[cut[b]:cut[b + 1]])
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:

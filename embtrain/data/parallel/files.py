@@ -33,8 +33,10 @@ EXPECTED_FILES = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
 # What a program has done to a text: two files that differ in these alone are one text in two forms.
-_DONE = re.compile(r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
-                   r"bpe|sp|spm|pieces|unk)$")
+_PROCESSING = re.compile(
+    r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
+    r"bpe|sp|spm|pieces|unk)$"
+)
 
 Pair = tuple[str, str]
 
@@ -72,7 +74,7 @@ class ParallelLines:
 def file_rules(layout: ParallelLayout) -> Reads:
     """Which files are parallel text: those that end in one of the languages, and tables."""
     def verdict(name: str) -> str:
-        _, language, suffix = _taken_apart(name, layout)
+        _, language, suffix = _split_name(name, layout)
         if name.startswith("_"):
             return "a note, by the _ that begins its name"
         if language or suffix in _TABLES:
@@ -87,12 +89,12 @@ def file_rules(layout: ParallelLayout) -> Reads:
 
     def form(inside: str) -> str:
         folder, _, base = inside.rpartition("/")
-        stem, language, _ = _taken_apart(base, layout)
+        stem, language, _ = _split_name(base, layout)
         pieces = re.findall(r"[^\W\d_]+|\d+", re.sub(r"(?i)(?<![a-z])(bpe|spm?|pieces)\d*k?(?![a-z])", "", stem))
-        words = (str(exact(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
+        words = (str(exact(piece.lower()) or piece) for piece in pieces if not _PROCESSING.match(piece))
         return f"{folder}/{'-'.join(words)}.{language}"
 
-    return Reads("translation", EXPECTED_FILES, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
+    return Reads("translation", EXPECTED_FILES, verdict, form=form, stem=lambda base: _split_name(base, layout)[0])
 
 
 def inventory_files(where: list[Path], layout: ParallelLayout, config: FilesConfig) -> Inventory:
@@ -109,11 +111,13 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
     out = ParallelLines()
     for source, part in files.sources():
         folder, _, base = inside[source.name].rpartition("/")
-        stem, language, suffix = _taken_apart(base, layout)
+        stem, language, suffix = _split_name(base, layout)
         if language:
-            stem, lines = (folder and folder + "/") + stem, _plain(_lines(source), base, suffix)
+            stem, lines = (folder and folder + "/") + stem, _strip_markup(_lines(source), base, suffix)
             named_so = layout.pieces == "auto" and _PIECES.search(base)
-            lines = out.join_pieces(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
+            lines = out.join_pieces(
+                lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name
+            )
             if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
                 raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
                                 f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
@@ -124,7 +128,7 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
             raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
                              "translation.target to what the names of the files end in, such as de and en")
     for stem, by_language in sides.items():
-        out.parts.setdefault(parts[stem], []).extend(_joined(stem, by_language, layout, where))
+        out.parts.setdefault(parts[stem], []).extend(_pair_lines(stem, by_language, layout, where))
     if not any(out.parts.values()):
         looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
         raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
@@ -132,7 +136,7 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
     return out
 
 
-def _taken_apart(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
+def _split_name(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
     """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
     name = without_packing(base)
     suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
@@ -157,25 +161,25 @@ def _lines(source: Source) -> list[str]:
         raise DataError(f"{source.name}: is empty")
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE or "\0" in line:
-            what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
-            raise DataError(f"{source.name}:{number}: {what}")
+            reason = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
+            raise DataError(f"{source.name}:{number}: {reason}")
     return [line.strip("\r") for line in lines]
 
 
-def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
+def _strip_markup(lines: list[str], base: str, suffix: str) -> list[str]:
     """The sentences of mark-up; of plain text all lines."""
     if suffix in _MARKUP:
-        return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall("\n".join(lines))]
+        return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall("\n".join(lines))]
     if base.startswith("train.tags."):
         return [line for line in lines if not line.lstrip().startswith("<")]
     return lines
 
 
-def _joined(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, where: Sequence[Path]) -> list[Pair]:
+def _pair_lines(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, where: Sequence[Path]) -> list[Pair]:
     for language in (layout.source, layout.target):
         if language not in sides:
-            there = next(iter(sides))
-            raise DataError(f"{where[0]}: {stem}.{there} has no {stem}.{language} beside it")
+            language_found = next(iter(sides))
+            raise DataError(f"{where[0]}: {stem}.{language_found} has no {stem}.{language} beside it")
     a, b = sides[layout.source or ""], sides[layout.target or ""]
     if len(a) != len(b):
         raise DataError(f"{stem}.{layout.source} has {len(a):,} lines and {stem}.{layout.target} {len(b):,}: they "
@@ -184,14 +188,14 @@ def _joined(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, wher
 
 
 def _table(source: Source, layout: ParallelLayout, out: ParallelLines) -> list[Pair]:
-    at = _columns(layout)
+    columns = _columns(layout)
     sides: tuple[list[str], list[str]] = [], []
     for number, line in enumerate(_lines(source), 1):
         cells = line.split("\t")
         if len(cells) < len(layout.columns):
             raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
-        for side, column in zip(sides, at, strict=True):
+        for side, column in zip(sides, columns, strict=True):
             side.append(cells[column])
     a, b = (out.join_pieces(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
     return list(zip(a, b, strict=True))

@@ -12,9 +12,9 @@ import numpy as np
 from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import files as parallel_files
-from embtrain.data.parallel.corpus import ParallelCorpus, Side, ParallelConfig, encode_words
-from embtrain.data.parallel.files import ParallelLayout, Pair
-from embtrain.data.parallel.tokenize import Tokenizer, tokenize_source, tokenize_line
+from embtrain.data.parallel.corpus import ParallelConfig, ParallelCorpus, Side, encode_words
+from embtrain.data.parallel.files import Pair, ParallelLayout
+from embtrain.data.parallel.tokenize import Tokenizer, tokenize_line, tokenize_source
 from embtrain.data.storage.containers import PACKED
 from embtrain.data.text.vocabulary import Vocabulary
 
@@ -52,22 +52,22 @@ def _files(where: Path, layout: ParallelLayout) -> list[Path]:
     if language is None and where.exists():
         return [where]
     stem = inner.removesuffix(f".{language}") if language else where.name
-    found = []
+    paths = []
     for x in languages:
         ends = [packed, *(end for end in ("", *PACKED) if end != packed)]
         path = next((path for end in ends if (path := where.with_name(f"{stem}.{x}{end}")).is_file()), None)
         if path is None:
             raise DataError(f"{where.with_name(f'{stem}.{x}')}: no such file; a test set is two files that end in "
                             f".{languages[0]} and .{languages[-1]}, or a table (.tsv)")
-        found.append(path)
-    if not found:
+        paths.append(path)
+    if not paths:
         raise DataError(f"{where}: no such file or folder; name a table (.tsv) of source and target")
-    return found
+    return paths
 
 
 def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) -> Side:
     ids = [encode_words(words[:longest], vocabulary) for words in sentences]
-    start = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])]).astype(np.int64)
     return Side(np.concatenate([*ids, np.zeros(0, np.int32)]).astype(np.int32), start, vocabulary)
 
 

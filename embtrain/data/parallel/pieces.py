@@ -16,7 +16,10 @@ from typing import Literal
 
 Pieces = Literal["auto", "none", "bpe", "sentencepiece", "wordpiece"]
 
-MIN_SHARE, MIN_LINES = 0.05, 3  # of a file's lines, at least, and lines, where its pieces are joined without being named
+MIN_SHARE, MIN_LINES = (
+    0.05,
+    3,
+)  # of a file's lines, at least, and lines, where its pieces are joined without being named
 KEY = "translation.pieces"
 _SEEN = {"bpe": re.compile(r"(?<=\S)@@(?: |$)"), "sentencepiece": re.compile(r"^▁(?=[^▁\s])"),
          "wordpiece": re.compile(r"(?<=\S) ##(?=\w)")}

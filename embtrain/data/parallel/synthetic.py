@@ -45,27 +45,27 @@ def sentences(config: GrammarConfig) -> dict[str, list[tuple[str, str]]]:
 def _lexicon(n: int, consonants: tuple[str, ...], begin: int) -> list[str]:
     """n words, apart from those of another kind: `begin` of the same language are taken."""
     syllables = [a + b for a in consonants for b in _VOWELS]
-    size, found = len(syllables), []
+    size, words = len(syllables), []
     for i in range(begin + size, begin + size + n):          # at least two syllables: particles have one
         word = ""
         while i:
-            i, at = divmod(i, size)
-            word = syllables[at] + word
-        found.append(word)
-    return found
+            i, digit = divmod(i, size)
+            word = syllables[digit] + word
+        words.append(word)
+    return words
 
 
 def _pair(draw: np.random.Generator, source: list[list[str]], target: list[list[str]]) -> tuple[str, str]:
     things = [_pick(draw, len(source[0])) for _ in range(3)]
     verb, with_place = _pick(draw, len(source[1])), draw.random() < 0.4
     described = [_pick(draw, len(source[2])) if draw.random() < 0.5 else None for _ in range(2)]
-    theirs = [source[0][thing] + ("" if which is None else f" {source[2][which]}")
+    source_nouns = [source[0][thing] + ("" if which is None else f" {source[2][which]}")
               for thing, which in zip(things, described, strict=False)]
-    ours = ["a " + ("" if which is None else f"{target[2][which]} ") + target[0][thing]
+    target_nouns = ["a " + ("" if which is None else f"{target[2][which]} ") + target[0][thing]
             for thing, which in zip(things, described, strict=False)]
     place = (f" {source[0][things[2]]} ni", f" at the {target[0][things[2]]}") if with_place else ("", "")
-    return (f"{theirs[0]} ga, {theirs[1]} o{place[0]} {source[1][verb]}.".capitalize(),
-            f"{ours[0]} {target[1][verb]}s {ours[1]}{place[1]}.".capitalize())
+    return (f"{source_nouns[0]} ga, {source_nouns[1]} o{place[0]} {source[1][verb]}.".capitalize(),
+            f"{target_nouns[0]} {target[1][verb]}s {target_nouns[1]}{place[1]}.".capitalize())
 
 
 def _pick(draw: np.random.Generator, n: int) -> int:

@@ -51,7 +51,7 @@ def _token() -> re.Pattern[str]:
 def tokenize_line(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
     """The tokens of a line, with marks where spacing is not the default; `auto` is `signs` here."""
     line = line.lower() if lower else line
-    return line.split() if tokenizer == "whitespace" else _marked(line)
+    return line.split() if tokenizer == "whitespace" else _add_marks(line)
 
 
 def tokenize_source(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
@@ -63,7 +63,7 @@ def tokenize_source(line: str, tokenizer: Tokenizer, lower: bool) -> list[str]:
 
 def strip_marks(word: str) -> str:
     """A token without its marks of spacing."""
-    return _parsed(word)[1]
+    return _split_marks(word)[1]
 
 
 def detokenize(words: list[str], capital: bool, tokenizer: Tokenizer = "signs") -> str:
@@ -73,14 +73,14 @@ def detokenize(words: list[str], capital: bool, tokenizer: Tokenizer = "signs") 
     else:
         spacing, out, after = _Spacing(), list[str](), ""
         for word in words:
-            left, core, right = _parsed(word)
+            left, core, right = _split_marks(word)
             default = spacing.default(core)
             mark = left or after
             out += [_GAPS[mark] if mark else default, core] if out else [core]
             spacing.advance(core, left)
             after = right
         text = "".join(out)
-    return _capital(text) if capital else text
+    return _capitalize(text) if capital else text
 
 
 class _Spacing:
@@ -108,12 +108,12 @@ def _family(core: str) -> str | None:
     return None if core[1:].isalpha() else _QUOTES.get(core[0])
 
 
-def _marked(line: str) -> list[str]:
+def _add_marks(line: str) -> list[str]:
     spacing, end = _Spacing(), 0
     cores, left, right = list[str](), list[str](), list[str]()
-    for found in _token().finditer(line):
-        core, gap = found.group(), line[end:found.start()]
-        gap, end, mark = gap if gap in _OF_GAP else " ", found.end(), ""
+    for match in _token().finditer(line):
+        core, gap = match.group(), line[end:match.start()]
+        gap, end, mark = gap if gap in _OF_GAP else " ", match.end(), ""
         if cores and (gap != spacing.default(core) or _writes_marks(core) or _writes_marks(cores[-1])):
             if _is_sign(core) or not _is_sign(cores[-1]):
                 mark = _OF_GAP[gap]
@@ -137,7 +137,7 @@ def _is_sign(core: str) -> bool:
     return not (core[0].isalnum() or core[0] == "_") or core[-1] in "'’"
 
 
-def _parsed(word: str) -> tuple[str, str, str]:
+def _split_marks(word: str) -> tuple[str, str, str]:
     """Left mark, token, right mark; '' for none."""
     left = word[0] if len(word) > 1 and word[0] in _GAPS else ""
     word = word[len(left):]
@@ -145,7 +145,7 @@ def _parsed(word: str) -> tuple[str, str, str]:
     return left, word[:len(word) - len(right)], right
 
 
-def _capital(text: str) -> str:
+def _capitalize(text: str) -> str:
     first = next((i for i, c in enumerate(text) if c.isalnum()), len(text))
     if text[first:first + 2] == "i\u0307":                    # İ in lower case
         return f"{text[:first]}İ{text[first + 2:]}"

@@ -90,10 +90,10 @@ class TripleExamples:
         """Triples (n, 3) with the side that each leaves open (n,)."""
         head, relation, tail = triples.T
         if self._config.reciprocal:
-            relation, asked = relation + self.n_relations // 2 * slot, np.zeros_like(slot)
+            relation, open_slot = relation + self.n_relations // 2 * slot, np.zeros_like(slot)
         else:
-            asked = slot
-        columns = (np.where(slot == HEAD, head, tail), asked, np.where(slot == HEAD, tail, head), relation)
+            open_slot = slot
+        columns = (np.where(slot == HEAD, head, tail), open_slot, np.where(slot == HEAD, tail, head), relation)
         return TripleBatch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in columns))
 
     def both(self, triples: np.ndarray) -> TripleBatch:
@@ -115,17 +115,17 @@ class KnownTriples(KnownPairs):
     """The right answers of some triples, for both sides of each: contexts are (entity, directed relation)."""
 
     @classmethod
-    def from_triples(cls, of: TripleExamples, parts: Iterable[np.ndarray]) -> Self:
+    def from_triples(cls, examples: TripleExamples, parts: Iterable[np.ndarray]) -> Self:
         """Of triples (n, 3) as `of` asks them. Keys are made of some at a time and sorted where they lie: what is made
         of all at once on the way to them is ten times as large."""
-        some = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
-        nothing = torch.zeros(0, 2, dtype=torch.int64)
-        known = cls(nothing, nothing[:, 0], of.n_entities, (of.n_entities, 2 * of.n_relations))
-        keys, end = np.empty(2 * sum(map(len, some)), np.int64), 0
-        for triples in some:
-            batch, begin, end = of.both(triples), end, end + 2 * len(triples)
-            keys[begin:end] = known.one(batch.context(of.n_relations)) * of.n_entities + batch.target
-        return cls.from_keys(torch.from_numpy(distinct(keys)), of.n_entities, known.sizes)
+        chunks = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
+        empty = torch.zeros(0, 2, dtype=torch.int64)
+        known = cls(empty, empty[:, 0], examples.n_entities, (examples.n_entities, 2 * examples.n_relations))
+        keys, end = np.empty(2 * sum(map(len, chunks)), np.int64), 0
+        for triples in chunks:
+            batch, begin, end = examples.both(triples), end, end + 2 * len(triples)
+            keys[begin:end] = known.one(batch.context(examples.n_relations)) * examples.n_entities + batch.target
+        return cls.from_keys(torch.from_numpy(distinct(keys)), examples.n_entities, known.sizes)
 
 
 def tails_and_heads_per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,4 +133,4 @@ def tails_and_heads_per_entity(triples: np.ndarray, n_relations: int) -> tuple[n
     n = np.bincount(triples[:, 1], minlength=n_relations)
     heads, tails = (np.bincount(np.unique(triples[:, [1, side]], axis=0)[:, 0], minlength=n_relations)
                     for side in (0, 2))
-    return tuple(np.where(n > 0, n / np.maximum(of, 1), 1.0) for of in (heads, tails))  # type: ignore[return-value]
+    return tuple(np.where(n > 0, n / np.maximum(n_distinct, 1), 1.0) for n_distinct in (heads, tails))  # type: ignore[return-value]

@@ -103,12 +103,12 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
 
     def build(out: AppendableArray) -> Encoded:
         layout = TripleLayout(config.delimiter, tuple(config.columns), config.header, config.literals)
-        return _arranged(triple_files.read(where, files, format, layout), config, out)
+        return _encode(triple_files.read(where, files, format, layout), config, out)
 
     key, folder = place(cache, name, "graph", {**settings, "names": files.key()})
-    found = cached(folder, key, build)
-    facts, e = found.facts, found.facts["entities"]
-    for line in found.told:
+    encoded = cached(folder, key, build)
+    facts, e = encoded.facts, encoded.facts["entities"]
+    for line in encoded.told:
         _log.warning("%s", line)
     avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
     for fact, words in (("repeated", "triples stand twice in their part and count once"),
@@ -121,29 +121,29 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         if not facts[part] and files.has(part):
             _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
     identity = {"name": name, "sha256": content, "settings": settings, "files": files.tree(), "counts": facts}
-    bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
-    return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),
-                 Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
+    bounds = (int(encoded.sequence[1]) // 3, int(encoded.sequence[2]) // 3)
+    return Graph(encoded.ids.reshape(-1, 3), bounds, Vocabulary(encoded.words[:e], encoded.counts[:e], 2 * bounds[0]),
+                 Vocabulary(encoded.words[e:], encoded.counts[e:], bounds[0]), identity)
 
 
-def _arranged(read: triple_files.RawTriples, config: TriplesConfig, out: AppendableArray) -> Encoded:
-    parts = {name: _distinct(read.rows(name)) for name in PARTS}
-    repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
-    told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
+def _encode(raw: triple_files.RawTriples, config: TriplesConfig, out: AppendableArray) -> Encoded:
+    parts = {name: _unique_rows(raw.rows(name)) for name in PARTS}
+    repeated = sum(len(raw.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
+    warnings = _split({name for name in PARTS[1:] if name not in raw.parts}, parts, config)
     train = parts["train"]
-    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(read.entities))
-    of_relation = np.bincount(train[:, 1], minlength=len(read.relations))
+    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(raw.entities))
+    of_relation = np.bincount(train[:, 1], minlength=len(raw.relations))
     unseen = 0
     for name in PARTS[1:]:
         rows = parts[name]
         known = (of_entity[rows[:, [0, 2]]] > 0).all(1) & (of_relation[rows[:, 1]] > 0)
         unseen += int((~known).sum())
         parts[name] = rows[known] if config.unseen == "drop" else rows
-    seen = sum(len(parts[name]) + len(train) - len(_distinct(np.concatenate([parts[name], train])))
+    seen = sum(len(parts[name]) + len(train) - len(_unique_rows(np.concatenate([parts[name], train])))
                for name in PARTS[1:])
     used = np.concatenate([parts[name] for name in PARTS])
-    entities, number = _numbered(read.entities, of_entity, np.unique(used[:, [0, 2]]))
-    relations, relation = _numbered(read.relations, of_relation, np.unique(used[:, 1]))
+    entities, number = _assign_ids(raw.entities, of_entity, np.unique(used[:, [0, 2]]))
+    relations, relation = _assign_ids(raw.relations, of_relation, np.unique(used[:, 1]))
     if len(entities.words) < 2:
         raise DataError(f"the triples name {len(entities.words)} entity, which leaves nothing to tell apart")
     out.append(np.stack([number[used[:, 0]], relation[used[:, 1]], number[used[:, 2]]], 1).astype(np.int32).ravel())
@@ -151,7 +151,7 @@ def _arranged(read: triple_files.RawTriples, config: TriplesConfig, out: Appenda
              **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
     sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
     return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
-                   entities.words + relations.words, facts, read.warnings + told)
+                   entities.words + relations.words, facts, raw.warnings + warnings)
 
 
 def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:
@@ -162,10 +162,10 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
     """
     train = parts["train"]
     order = np.random.default_rng(config.split_seed).permutation(len(train))
-    taken, told = 0, list[str]()
+    taken, warnings = 0, list[str]()
     spare = len(train) - 1
     if config.split == "transductive" and any(getattr(config, name) > 0 for name in missing):
-        order, spare = _covering(train, order)
+        order, spare = _order_spare_first(train, order)
     for name, share in (("valid", config.valid), ("test", config.test)):
         size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
         if taken + size >= len(train):
@@ -174,17 +174,19 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
             if taken == spare:
                 raise DataError(f"triples.{name}: no triple can be held out with every entity and relation left in "
                                 f"train; set triples.split: random, or triples.{name}: 0")
-            told.append(f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
-                        "last training triples of an entity or a relation (triples.split: transductive)")
+            warnings.append(
+                f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
+                "last training triples of an entity or a relation (triples.split: transductive)"
+            )
             size = spare - taken
         if name in missing:
             parts[name] = train[np.sort(order[taken:taken + size])]
         taken += size
     parts["train"] = train[np.sort(order[taken:])]
-    return tuple(told)
+    return tuple(warnings)
 
 
-def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
+def _order_spare_first(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
     """The order (n,) with those triples first, n' of them, that leave every entity and relation in the rest; and n'."""
     of_entity, of_relation = np.bincount(train[:, [0, 2]].ravel()).tolist(), np.bincount(train[:, 1]).tolist()
     free, last = list[int](), list[int]()
@@ -202,12 +204,12 @@ def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
     return np.array(free + last, dtype=np.int64), len(free)
 
 
-def _distinct(rows: np.ndarray) -> np.ndarray:
+def _unique_rows(rows: np.ndarray) -> np.ndarray:
     """The rows (n, 3) without repetitions, in their order."""
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def _numbered(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
+def _assign_ids(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
     """The vocabulary of the used ids, and the new id of each old one."""
     order = sorted(used.tolist(), key=lambda i: (-counts[i], names[i]))
     number = np.full(len(names), -1, dtype=np.int64)

@@ -65,15 +65,17 @@ def is_ntriples(source: Source) -> bool:
 
 def statements(source: Source) -> Iterator[Statement]:
     """Every triple of a stream. DataError names the line that is not one."""
-    for number, whole in texts(source, LONGEST, "is it N-Triples?"):
-        for line in whole.split("\r"):                       # a carriage return alone ends a line too
+    for number, text in texts(source, LONGEST, "is it N-Triples?"):
+        for line in text.split("\r"):                       # a carriage return alone ends a line too
             if _NOTHING.fullmatch(line):
                 continue
             where = f"{source.name}:{number}"
-            if (found := _TRIPLE.fullmatch(line)) is None:
-                raise DataError(f"{where}: is not a triple of N-Triples: {_wrong(line)}, found {line.strip()[:80]!r}")
-            subject, blank, predicate, iri, other, string, kind, language = found.groups()
-            name = _iri(iri, where) if iri is not None else other
+            if (match := _TRIPLE.fullmatch(line)) is None:
+                raise DataError(
+                    f"{where}: is not a triple of N-Triples: {_syntax_error(line)}, found {line.strip()[:80]!r}"
+                )
+            subject, blank, predicate, iri, blank_object, string, kind, language = match.groups()
+            name = _iri(iri, where) if iri is not None else blank_object
             if string is not None:
                 name = _literal(string, kind, language, where)
             yield Statement(number, blank or _iri(subject, where), _iri(predicate, where), name, string is not None)
@@ -99,18 +101,18 @@ def _unescaped(text: str, where: str) -> str:
     if "\\" not in text:
         return text
 
-    def char(found: re.Match[str]) -> str:
-        digits = found[1] or found[2]
+    def char(match: re.Match[str]) -> str:
+        digits = match[1] or match[2]
         if digits is None:
-            return _ECHAR[found[3]]
+            return _ECHAR[match[3]]
         code = int(digits, 16)
         if code > 0x10ffff or 0xd800 <= code <= 0xdfff:
-            raise DataError(f"{where}: {found[0]} is not a character; escapes are those of Unicode scalar values")
+            raise DataError(f"{where}: {match[0]} is not a character; escapes are those of Unicode scalar values")
         return chr(code)
     return _ESCAPE.sub(char, text)
 
 
-def _wrong(line: str) -> str:
+def _syntax_error(line: str) -> str:
     """The first term of a line that does not fit, in words."""
     rest = line.strip(" \t")
     if re.match(r"@prefix|@base|prefix\s|base\s", rest, re.IGNORECASE):
@@ -119,9 +121,9 @@ def _wrong(line: str) -> str:
     for expected, pattern in (("an IRI <...> or a blank node _:label as subject", node),
                               ("an IRI <...> as predicate", _IRI),
                               ('an IRI <...>, a blank node or a literal "..." as object', rf"{node}|{_LITERAL}")):
-        if (found := re.match(pattern, rest)) is None:
+        if (match := re.match(pattern, rest)) is None:
             return f"expected {expected} at character {len(line) - len(rest) + 1}"
-        rest = rest[found.end():].lstrip(" \t")
+        rest = rest[match.end():].lstrip(" \t")
     if re.match(rf"(?:{node})[ \t]*\.", rest):
         return "it has four terms: this is N-Quads; take the graph's name out"
     return f"expected the end ` .` at character {len(line) - len(rest) + 1}"

@@ -35,7 +35,7 @@ class OwnTriples:
 
     def note(self) -> str:
         """What was passed over, as text; empty if nothing was."""
-        passed = [f"{n:,} {what}" for n, what in ((self.entity, "with an entity that the run lacks"),
+        passed = [f"{n:,} {reason}" for n, reason in ((self.entity, "with an entity that the run lacks"),
                                                   (self.relation, "with a relation that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
         return f"{len(self.triples):,} of {self.lines:,} triples" + (f"; passed over: {', '.join(passed)}" if passed
@@ -45,7 +45,7 @@ class OwnTriples:
 def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
     """The triples of a file. DataError names a malformed line, or the file if no triple can be judged."""
     entities, relations = graph.entities.index, graph.relations.index
-    found: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     lines = entity = relation = 0
     for source in sources([path], lambda name: True):
         for head, name, tail in _triples(source, config):
@@ -55,28 +55,28 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
             elif name not in relations:
                 relation += 1
             else:
-                found.append((entities[head], relations[name], entities[tail]))
-    triples = np.array(list(dict.fromkeys(found)), np.int64).reshape(-1, 3)
-    other = OwnTriples(triples, lines, entity, relation, len(found) - len(triples))
+                rows.append((entities[head], relations[name], entities[tail]))
+    triples = np.array(list(dict.fromkeys(rows)), np.int64).reshape(-1, 3)
+    own = OwnTriples(triples, lines, entity, relation, len(rows) - len(triples))
     if not len(triples):
-        raise DataError(f"{path}: no triple has names of the run ({other.note()}); give a file with the names of the "
+        raise DataError(f"{path}: no triple has names of the run ({own.note()}); give a file with the names of the "
                         "training file")
-    return other
+    return own
 
 
 def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, str]]:
     if ntriples.is_ntriples(source):
-        for of in ntriples.statements(source):
-            if not of.is_literal or config.literals == "keep":
-                yield of.subject, of.predicate, of.object
+        for statement in ntriples.statements(source):
+            if not statement.is_literal or config.literals == "keep":
+                yield statement.subject, statement.predicate, statement.object
         return
     first = source.stream.peek(1 << 12)[:1 << 12].decode("utf-8-sig", "replace").partition("\n")[0]
     delimiter: Delimiter = config.delimiter
     if len(split(first, delimiter)) != 3:
-        delimiter = next((other for other in SEPARATORS if len(split(first, other)) == 3), delimiter)
+        delimiter = next((separator for separator in SEPARATORS if len(split(first, separator)) == 3), delimiter)
     order = [config.columns.index(column) for column in COLUMNS]
-    for at, (number, line, fields) in enumerate(records(source, delimiter, 3, _WHAT, Passed())):
-        if at == 0 and config.header:
+    for row, (number, line, fields) in enumerate(records(source, delimiter, 3, _WHAT, Passed())):
+        if row == 0 and config.header:
             continue
         if len(fields) != 3 or not all(fields):
             raise DataError(f"{source.name}:{number}: {line[:80]!r}: should be {', '.join(config.columns)} with "

@@ -96,10 +96,10 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             if sizes[0] and not rest.strip():
                 raise DataError(f"{path}: ends after 0 rows; line 1 declares {sizes[0]:,}; fetch it again")
             values = rest.partition(b"\n")[0].rsplit(None, sizes[1])[1:]
-            if len(values) == sizes[1] and _floats(values) is not None:
+            if len(values) == sizes[1] and _parse_floats(values) is not None:
                 return "word2vec"
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
-        if _dims(first):
+        if _possible_dims(first):
             return "glove"
     raise DataError(f"{path}: is no file of vectors: should be word2vec text or binary, GloVe or safetensors")
 
@@ -111,11 +111,15 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
         for line in _lines(path, file, 2):
             if rows.is_full:
                 if reading.limit is None:
-                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V)}")
+                    raise DataError(
+                        f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V)}"
+                    )
                 break
-            _take(rows, line, D, f"a word and {D} numbers", reading.codec)
+            _add_row(rows, line, D, f"a word and {D} numbers", reading.codec)
     if not rows.is_complete:
-        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words))}")
+        raise DataError(
+            f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words))}"
+        )
     return rows.result()
 
 
@@ -124,7 +128,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
         V, D, dims = 0, 0, list[int]()
         for line in _lines(path, file, 1):
             if V < 2:                                        # line 2 decides where line 1 can be read in two ways
-                second = _dims(line.text)
+                second = _possible_dims(line.text)
                 dims = [n for n in dims if n in second] or dims or second
             V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
@@ -139,8 +143,8 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
         for line in _lines(path, file, 1):
             if rows.is_full:
                 break
-            _take(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
-    if all("." in word and _floats([word.encode()]) is not None for word in rows.words):
+            _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
+    if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines hold numbers alone; each should begin with its word")
     return rows.result()
 
@@ -157,7 +161,9 @@ def limit_hint(n: int) -> str:
     return f"; fetch it again, or add --limit {n} to read the first {n:,}" if n else "; fetch it again"
 
 
-def parse_header(path: Path, line: bytes, least: int, max_bytes: int, reading: ReadOptions) -> tuple[int, int]:
+def parse_header(
+    path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
+) -> tuple[int, int]:
     """Return V and D of a header, if the file can hold them. least: the fewest bytes of a value."""
     sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
@@ -169,7 +175,7 @@ def parse_header(path: Path, line: bytes, least: int, max_bytes: int, reading: R
     n = V if reading.limit is None else min(V, reading.limit)
     size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
     # A word of a letter, its blank, the values; the last newline may be missing.
-    if n * (2 + least * D) - 1 > size and 4 * n * D > _SMALL:
+    if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
                         "bytes can hold; fetch it again, or read the first N rows with --limit N")
     check_memory(path, n, D, max_bytes)
@@ -181,8 +187,8 @@ def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
     try:
         text = word.decode(codec)
     except UnicodeDecodeError as error:
-        said, name = ("UTF-8", "latin-1, say") if codec == "utf-8" else (codec, "another one")
-        raise DataError(f"{where}: its word is not {said}: {word[:40]!r}; name the encoding it has: --encoding "
+        expected, name = ("UTF-8", "latin-1, say") if codec == "utf-8" else (codec, "another one")
+        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; name the encoding it has: --encoding "
                         f"({name})") from error
     if not text or len(word) > MAX_WORD:
         raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
@@ -193,19 +199,19 @@ def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
 
 
 def is_word(word: bytes, codec: str) -> bool:
-    return not _CONTROL.search(word) and is_text(word, codec, whole=True)
+    return not _CONTROL.search(word) and is_text(word, codec, is_complete=True)
 
 
-def is_text(text: bytes, codec: str, whole: bool = False) -> bool:
+def is_text(text: bytes, codec: str, is_complete: bool = False) -> bool:
     """Whether bytes can be decoded. whole: no character may be cut off at the end."""
     try:
-        codecs.getincrementaldecoder(codec)().decode(text, final=whole)
+        codecs.getincrementaldecoder(codec)().decode(text, final=is_complete)
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _take(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -> None:
+def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -> None:
     """Append the word and the values of a line."""
     where = f"{rows.path}:{line.number}"
     word, *values = line.text.rsplit(None, D)
@@ -213,14 +219,14 @@ def _take(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -
         word, values = b"", [word, *values]
     by_tab = bool(values) and b"\t" in line.text[len(word):].partition(values[0])[0] and b"\t" not in word
     parts = word.split()
-    is_number = len(parts) > 1 and _floats(parts[-1:]) is not None and not by_tab
+    is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
     n = len(rows.words)
     cut = f"; the file ends inside this line{limit_hint(n)}" if line.is_cut else ""
     if len(values) != D or is_number:
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
     try:
         text = decode_word(word.lstrip(b" "), where, codec)
-        _put(rows.add(text), values, where)
+        _fill_row(rows.add(text), values, where)
     except DataError as error:
         raise DataError(f"{error}{cut}") from error
     if line.ends_bare:
@@ -228,15 +234,15 @@ def _take(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -
                      "or add a line end if it is whole", where, values[-1].decode("ascii", "replace"))
 
 
-def _dims(line: bytes) -> list[int]:
+def _possible_dims(line: bytes) -> list[int]:
     """Return how many numbers a line may hold after its word, the likeliest first; empty if it holds none.
 
     All numbers at its end count, unless its first TAB comes later: the word may then end in a number (`route 66`).
     """
     fields = line.split()
-    n = next((i for i, field in enumerate(reversed(fields)) if _floats([field]) is None), len(fields))
+    n = next((i for i, field in enumerate(reversed(fields)) if _parse_floats([field]) is None), len(fields))
     after = line.strip().partition(b"\t")[2].split()
-    dims = [min(n, len(fields) - 1), *([len(after)] if after and _floats(after) is not None else [])]
+    dims = [min(n, len(fields) - 1), *([len(after)] if after and _parse_floats(after) is not None else [])]
     return [n for n in dict.fromkeys(dims) if n > 0]
 
 
@@ -257,7 +263,7 @@ def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
             yield VectorLine(number, text, not line.endswith(b"\n"), line.endswith(text))
 
 
-def _floats(values: list[bytes]) -> list[float] | None:
+def _parse_floats(values: list[bytes]) -> list[float] | None:
     """None where one is no number; Python's 1_000 is none."""
     try:
         return None if any(b"_" in v for v in values) else [float(v) for v in values]
@@ -265,10 +271,10 @@ def _floats(values: list[bytes]) -> list[float] | None:
         return None
 
 
-def _put(row: np.ndarray, values: list[bytes], where: str) -> None:
-    numbers = _floats(values)
+def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
+    numbers = _parse_floats(values)
     if numbers is None:
-        bad = next(v for v in values if _floats([v]) is None)
+        bad = next(v for v in values if _parse_floats([v]) is None)
         raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}")
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, refused in the next line
         row[:] = numbers

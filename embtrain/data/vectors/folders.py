@@ -29,7 +29,7 @@ from embtrain.data.storage import checksummed
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
-from embtrain.data.vectors.vectors import FLOATS, Vectors, read_float_tensor, default_max_bytes
+from embtrain.data.vectors.vectors import FLOATS, Vectors, default_max_bytes, read_float_tensor
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
@@ -40,11 +40,11 @@ TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
     """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
-    _lines(folder / VOCABULARY, vectors.words)
+    _write_lines(folder / VOCABULARY, vectors.words)
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     if relations is not None:
-        _lines(folder / RELATIONS, relations.words)
+        _write_lines(folder / RELATIONS, relations.words)
         arrays[RELATION_TABLE] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_whole(folder / MODEL) as file:
@@ -83,13 +83,17 @@ def read_huggingface(folder: Path) -> Vectors:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
                 raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
-            ours = checksummed.SEAL in (file.metadata() or {})
-            if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
+            is_sealed = checksummed.SEAL in (file.metadata() or {})
+            if len(shape) != 2 or kind not in (FLOATS[:1] if is_sealed else FLOATS):
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
                                 f"{shape}")
             check_memory(path, shape[0], shape[1], default_max_bytes())
             tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is no dict
-            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: read_float_tensor(path, TABLE)}
+            arrays = (
+                {name: file.get_tensor(name) for name in tensors}
+                if is_sealed
+                else {TABLE: read_float_tensor(path, TABLE)}
+            )
             checksummed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -101,7 +105,7 @@ def read_huggingface(folder: Path) -> Vectors:
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
                         f"all different, and every number be finite; it has {len(words):,} lines")
-    if not ours:
+    if not is_sealed:
         words = [decode_word(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
 
@@ -122,10 +126,12 @@ def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | 
         for row in vectors.table:
             file.write(line % tuple(row.tolist()))
     if counts is None:
-        _lines(folder / "metadata.tsv", vectors.words, tabs=False)
+        _write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
         return
-    _plain(folder / "metadata.tsv", vectors.words, tabs=False)
-    _lines(folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)])
+    _check_fields(folder / "metadata.tsv", vectors.words, tabs=False)
+    _write_lines(
+        folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)]
+    )
 
 
 def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
@@ -136,22 +142,24 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
         if word.startswith('"'):             # pandas, with which PyKEEN reads, takes it for a quoted field's beginning
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
                             "the beginning of a quoted field; this layout has no way to write it")
-    for name, of in (("entity", entities), ("relation", relations)):
-        _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
-        _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])
+    for name, vectors in (("entity", entities), ("relation", relations)):
+        _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
+        _write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
         with write_whole(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, of.table, allow_pickle=False)
-    names, called = entities.words, relations.words[:n_relations]
+            np.lib.format.write_array(file, vectors.table, allow_pickle=False)
+    names, relation_names = entities.words, relations.words[:n_relations]
     for part, ids in parts.items():
-        _lines(folder / f"{part}.tsv", [f"{names[h]}\t{called[r]}\t{names[t]}" for h, r, t in ids.tolist()])
+        _write_lines(
+            folder / f"{part}.tsv", [f"{names[h]}\t{relation_names[r]}\t{names[t]}" for h, r, t in ids.tolist()]
+        )
 
 
-def _lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
-    _plain(path, lines, tabs)
+def _write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+    _check_fields(path, lines, tabs)
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _plain(path: Path, names: Sequence[str], tabs: bool = True) -> None:
+def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
     """DataError for a name that would not be one field of one line."""
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
     for name in names:

@@ -128,9 +128,9 @@ def max_unpacked_bytes(path: Path) -> int:
 def refuse_other_formats(path: Path, head: bytes) -> None:
     """DataError that says what to do, if the first bytes of a file are those of another kind of file."""
     no = f"{path}: is no file of vectors, but"
-    for magic, what in _OTHERS:
+    for magic, reason in _OTHERS:
         if head.startswith(magic):
-            raise DataError(f"{no} {what}")
+            raise DataError(f"{no} {reason}")
     if _IS_PICKLE.match(head):
         raise DataError(f"{no} {_PICKLE}")
     if head[257:262] == b"ustar":
@@ -152,10 +152,10 @@ def _wide(head: bytes) -> str:
         return "UTF-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    for name, width, at in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
-        some = head[:4 * width]                              # four characters, as `3 3\n` has
-        text = some[at::width]                               # ASCII, and zeros in the other bytes of each character
-        if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and some.count(0) == 4 * (width - 1):
+    for name, width, offset in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
+        start = head[:4 * width]                              # four characters, as `3 3\n` has
+        text = start[offset::width]  # ASCII, and zeros in the other bytes of each character
+        if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and start.count(0) == 4 * (width - 1):
             return name
     return ""
 
@@ -179,9 +179,11 @@ def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
         if names and all(name.endswith(".npy") for name in names):
             raise DataError(f"{path}: is no file of vectors, but {_NUMPY}")
         if len(files) != 1:
-            some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-            raise DataError(f"{path}: a zip archive of {len(files):,} files{some and f': {some[:300]}'}; one is read: "
-                            "unpack the one that is meant: unzip FILE MEMBER")
+            listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+            raise DataError(
+                f"{path}: a zip archive of {len(files):,} files{listed and f': {listed[:300]}'}; one is read: "
+                "unpack the one that is meant: unzip FILE MEMBER"
+            )
         try:
             member = archive.open(files[0])
         except (RuntimeError, NotImplementedError) as error:  # it has a password, or an unknown way of packing
@@ -237,6 +239,6 @@ class _Recoded(io.RawIOBase):
                 raise DataError(f"{self._path}: is not written in {self._encoding}: {error}") from error
             if not data:
                 break
-        some, self._held = self._held[:len(buffer)], self._held[len(buffer):]
-        buffer[:len(some)] = some
-        return len(some)
+        data_out, self._held = self._held[:len(buffer)], self._held[len(buffer):]
+        buffer[:len(data_out)] = data_out
+        return len(data_out)

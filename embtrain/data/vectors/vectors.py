@@ -34,12 +34,12 @@ from embtrain.data.vectors.files import (
     MAX_WORD,
     Format,
     check_memory,
+    decode_word,
     detect_format,
     read_glove,
     read_text,
-    decode_word,
 )
-from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked, detect_packing
+from embtrain.data.vectors.open import PLAIN, ReadOptions, detect_packing, open_unpacked
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -90,10 +90,11 @@ class Vectors:
     def unit(self) -> np.ndarray:
         """The table with rows of length 1 (V, D); a row of zeros stays so."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
-        norms, of = np.where(norms > 0, norms, 1), np.finfo(np.float32)
-        unit: np.ndarray = self.table / norms.clip(max=of.max).astype(np.float32)[:, None]
-        beyond = (norms > of.max) | (norms < of.tiny)        # lengths that float32 does not hold, or of a digit or two
-        unit[beyond] = self.table[beyond] / norms[beyond, None]
+        norms, limits = np.where(norms > 0, norms, 1), np.finfo(np.float32)
+        unit: np.ndarray = self.table / norms.clip(max=limits.max).astype(np.float32)[:, None]
+        # lengths that float32 does not hold, or of a digit or two
+        is_extreme = (norms > limits.max) | (norms < limits.tiny)
+        unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]
         return unit
 
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
@@ -132,7 +133,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
-    return _first_of_each(path, *readers[format](path, limit, reading))
+    return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
@@ -140,7 +141,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
     if format not in FORMATS:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
     path = Path(path)
-    words = _checked(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    words = _check_words(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own: this format has no way to write it")
@@ -161,7 +162,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
             file.write(line % (word, *row.tolist()))
 
 
-def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
+def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
     """The words as bytes, each one a word that a reader would find again."""
     V, D = vectors.table.shape
     if V == 0 or not 1 <= D <= MAX_DIM:
@@ -204,26 +205,28 @@ def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes
 
 
 def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tuple[list[str], np.ndarray]:
-    wanted = ("should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
-              "writes them")
-    with open_unpacked(path), open(path, "rb") as whole:
-        if kind := detect_packing(whole):
+    expected = (
+        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
+        "writes them"
+    )
+    with open_unpacked(path), open(path, "rb") as raw_file:
+        if kind := detect_packing(raw_file):
             raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             if set(file.keys()) != {"vectors", "words"}:
-                raise DataError(f"{path}: {wanted}; got {', '.join(sorted(file.keys()))[:80]}")
+                raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
             vectors, text = file.get_slice("vectors"), file.get_slice("words")
             shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
             if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
-                raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
+                raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
             n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
             check_memory(path, n, shape[1], max_bytes)
-            ours, code = checksummed.SEAL in (file.metadata() or {}), file.get_tensor("words")
-            table = file.get_tensor("vectors") if ours else read_float_tensor(path, "vectors", n, max_bytes)
+            is_sealed, code = checksummed.SEAL in (file.metadata() or {}), file.get_tensor("words")
+            table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
             checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
             words = code.tobytes().decode(reading.codec).split("\n")
-            if not ours:                                     # no hash says that these words are what was written
+            if not is_sealed:                                     # no hash says that these words are what was written
                 words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -239,7 +242,7 @@ def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tupl
     return words, table
 
 
-def _first_of_each(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:
+def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:
     first: dict[str, int] = {}
     for i, word in enumerate(words):
         first.setdefault(word, i)

@@ -82,12 +82,14 @@ class Predictor:
     query_form: ClassVar[str]                # how a query is written, for errors
     can_hide_known: ClassVar[bool] = False      # whether --hide-known applies
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
+    def __init__(self, components: Parts, top: int, hide_known: bool):
         if hide_known and not self.can_hide_known:
-            raise UsageError(f"--hide-known: model.name: {made.task.settings.model.name} keeps no known positives; "
-                             "leave the option out, or use it with graphs and hierarchies")
-        self.components, self.top, self.hide_known = made, top, hide_known
-        self.names = made.task.candidate_names()
+            raise UsageError(
+                f"--hide-known: model.name: {components.task.settings.model.name} keeps no known positives; "
+                "leave the option out, or use it with graphs and hierarchies"
+            )
+        self.components, self.top, self.hide_known = components, top, hide_known
+        self.names = components.task.candidate_names()
         self.at_once = max(1, min(MAX_CHUNK, MAX_SCORES // max(1, len(self.names))))
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
@@ -103,12 +105,12 @@ class Predictor:
     def scores(self, batch: Batch, rows: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor | None]:
         """Of some rows (B,) of a batch: scores (B, V), logits (B, V), which evaluation ranks by, and log P (B, V) or
         None if the loss estimates no probability."""
-        made = self.components
-        query = made.model.encode(batch).detach().rows(rows)
-        everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
-        s = made.model.score(query, everyone).double()
-        z = scoring.logits(made, corrected=True)(query).double()
-        return s, z, z.log_softmax(1) if scoring.estimates_probabilities(made) else None
+        components = self.components
+        query = components.model.encode(batch).detach().rows(rows)
+        all_candidates = torch.arange(components.world.n_candidates).unsqueeze(0)
+        s = components.model.score(query, all_candidates).double()
+        z = scoring.logits(components, corrected=True)(query).double()
+        return s, z, z.log_softmax(1) if scoring.estimates_probabilities(components) else None
 
     def top_answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
                 without: Tensor | None = None) -> list[Answer]:
@@ -118,8 +120,8 @@ class Predictor:
         if without is not None:
             key = key.masked_fill(without, -math.inf)
         k = min(self.top, len(key))
-        least = key.topk(k).values[-1]
-        near = (key >= least).nonzero()[:, 0]
+        threshold = key.topk(k).values[-1]
+        near = (key >= threshold).nonzero()[:, 0]
         order = near[torch.argsort(key[near], descending=True, stable=True)][:k]
         if without is not None:
             order = order[~without[order]]
@@ -157,20 +159,20 @@ class LinePredictor(Predictor, Generic[Q]):
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
         lines = numbered(source)
-        while some := list(itertools.islice(lines, self.at_once)):
-            found: dict[int, Prediction] = {}
+        while chunk := list(itertools.islice(lines, self.at_once)):
+            predictions: dict[int, Prediction] = {}
             queries: list[tuple[int, Q]] = []
-            for i, (number, line) in enumerate(some):
+            for i, (number, line) in enumerate(chunk):
                 place, fields = f"{source.name}:{number}", self.fields(line)
                 try:
                     queries.append((i, self.parse(fields)))
                 except UnknownName as error:
-                    found[i] = Prediction(" ".join(fields), place=place, note=str(error), missing=error.kind)
+                    predictions[i] = Prediction(" ".join(fields), place=place, note=str(error), missing=error.kind)
                 except MalformedQuery as error:
                     raise DataError(f"{place}: {line[:80]!r}: {error}; write {self.query_form}") from error
-            for (i, _), one in zip(queries, self.predict([query for _, query in queries]), strict=True):
-                found[i] = replace(one, place=f"{source.name}:{some[i][0]}")
-            yield from (found[i] for i in range(len(some)))
+            for (i, _), prediction in zip(queries, self.predict([query for _, query in queries]), strict=True):
+                predictions[i] = replace(prediction, place=f"{source.name}:{chunk[i][0]}")
+            yield from (predictions[i] for i in range(len(chunk)))
 
 
 def find(task: str) -> type[Predictor]:

@@ -26,39 +26,47 @@ class LabelPredictor(Predictor):
     name = "labels"
     query_form = "a document as '3:0.5 17:1', or the path of a file"
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
-        super().__init__(made, top, hide_known)
-        self.task = cast(LabelsTask, made.task)
+    def __init__(self, components: Parts, top: int, hide_known: bool):
+        super().__init__(components, top, hide_known)
+        self.task = cast(LabelsTask, components.task)
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
-        found = []
+        predictions = []
         for text in words:
             try:
-                some = documents.parse_document(text, self.task.documents.n_features, self.names)
+                chunk = documents.parse_document(text, self.task.documents.n_features, self.names)
             except DataError as error:
                 raise UsageError(f"predict: {text[:60]!r} is neither a file nor a document: {error}; write "
                                  f"{self.query_form}") from error
-            found += self._of(some, [text])
-        return found
+            predictions += self._predict_chunk(chunk, [text])
+        return predictions
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
         n = 0
-        for some in documents.read_chunks(source, self.task.config.reader, self.task.documents.n_features, self.names,
+        for chunk in documents.read_chunks(source, self.task.config.reader, self.task.documents.n_features, self.names,
                                         self.at_once):
-            yield from self._of(some, [f"document {n + i}" for i in range(1, len(some) + 1)])
-            n += len(some)
+            yield from self._predict_chunk(chunk, [f"document {n + i}" for i in range(1, len(chunk) + 1)])
+            n += len(chunk)
 
-    def _of(self, some: DocumentChunk, said: Sequence[str]) -> list[Prediction]:
-        document = torch.arange(len(some))
-        features = some.features.unit() if self.task.config.unit else some.features
+    def _predict_chunk(self, chunk: DocumentChunk, texts: Sequence[str]) -> list[Prediction]:
+        document = torch.arange(len(chunk))
+        features = chunk.features.unit() if self.task.config.unit else chunk.features
         batch = LabelBatch(torch.zeros_like(document), torch.zeros_like(document), document, document, features)
         score, z, log_p = self.scores(batch)
-        found = []
-        for i, name in enumerate(said):
-            index = some.features.index[some.features.start[i]:some.features.start[i + 1]]
-            unseen = int(some.unknown_features[i] + (self.task.seen[index] == 0).sum())
-            total = int(some.unknown_features[i]) + len(np.unique(index))
+        predictions = []
+        for i, name in enumerate(texts):
+            index = chunk.features.index[chunk.features.start[i]:chunk.features.start[i + 1]]
+            unseen = int(chunk.unknown_features[i] + (self.task.seen[index] == 0).sum())
+            total = int(chunk.unknown_features[i]) + len(np.unique(index))
             note = f"{unseen} of {total} features are in no training document" if unseen else ""
-            found.append(Prediction(name, self.top_answers(z[i], score[i], None if log_p is None else log_p[i]),
-                                    {"features": total, "unseen_features": unseen}, some.locations[i], note, unseen > 0))
-        return found
+            predictions.append(
+                Prediction(
+                    name,
+                    self.top_answers(z[i], score[i], None if log_p is None else log_p[i]),
+                    {"features": total, "unseen_features": unseen},
+                    chunk.locations[i],
+                    note,
+                    unseen > 0,
+                )
+            )
+        return predictions

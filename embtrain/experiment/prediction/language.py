@@ -54,20 +54,24 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
         if lacking and UNKNOWN not in index:
             raise UnknownName("word", lacking[0], index)
         note = f"not in the vocabulary, read as {UNKNOWN}: {', '.join(dict.fromkeys(lacking))}" if lacking else ""
-        return ContextQuery(tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note)
+        return ContextQuery(
+            tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note
+        )
 
     def predict(self, queries: Sequence[ContextQuery]) -> list[Prediction]:
         """Contexts of one length are read side by side."""
         by_length: dict[int, list[int]] = {}
         for i, query in enumerate(queries):
             by_length.setdefault(len(query.ids), []).append(i)
-        found: dict[int, Prediction] = {}
+        predictions: dict[int, Prediction] = {}
         for rows in by_length.values():
-            for i, answers in zip(rows, self._of_one_length([queries[i].ids for i in rows]), strict=True):
-                found[i] = Prediction(queries[i].text, answers, note=queries[i].note, unseen=bool(queries[i].note))
-        return [found[i] for i in range(len(queries))]
+            for i, answers in zip(rows, self._predict_one_length([queries[i].ids for i in rows]), strict=True):
+                predictions[i] = Prediction(
+                    queries[i].text, answers, note=queries[i].note, unseen=bool(queries[i].note)
+                )
+        return [predictions[i] for i in range(len(queries))]
 
-    def _of_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
+    def _predict_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
         eos = cast(LanguageTask, self.components.task).eos
         word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)                 # (T S,) as training has it
         begins = torch.zeros(len(word), dtype=torch.bool)

@@ -21,7 +21,7 @@ import torch
 from embtrain.common import machine
 from embtrain.data.formats import delimited
 from embtrain.data.formats.delimited import Delimiter
-from embtrain.data.hierarchy import examples as data
+from embtrain.data.hierarchy import examples as hierarchy_examples
 from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
@@ -45,9 +45,9 @@ class PairPredictor(LinePredictor[PairQuery]):
     query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
     can_hide_known = True
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
-        super().__init__(made, top, hide_known)
-        self.task = cast(PairsTask, made.task)
+    def __init__(self, components: Parts, top: int, hide_known: bool):
+        super().__init__(components, top, hide_known)
+        self.task = cast(PairsTask, components.task)
         self.index = {name: i for i, name in enumerate(self.names)}
 
     @cached_property
@@ -66,8 +66,8 @@ class PairPredictor(LinePredictor[PairQuery]):
 
     def fields(self, line: str) -> list[str]:
         order: tuple[Delimiter, ...] = ("tab", "comma", "space")  # the first that gives two names
-        found = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
-        return next((fields for fields in found if len(fields) == 2), found[0])
+        splits = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
+        return next((fields for fields in splits if len(fields) == 2), splits[0])
 
     def parse(self, fields: Sequence[str]) -> PairQuery:
         if len(fields) != 2 or not all(fields):
@@ -75,41 +75,41 @@ class PairPredictor(LinePredictor[PairQuery]):
         if list(fields).count(OPEN) > 1:
             raise MalformedQuery("one part can be open, and both are")
         ids = [[] if name == OPEN else self._ids(name) for name in fields]
-        for name, found in zip(fields, ids, strict=True):
-            if OPEN in fields and len(found) > 1:
-                some = [self.names[i] for i in found[:MAX_NAMED]]
-                raise MalformedQuery(f"{name!r} means {len(found)} concepts; name one: {', '.join(some)}")
+        for name, meanings in zip(fields, ids, strict=True):
+            if OPEN in fields and len(meanings) > 1:
+                listed = [self.names[i] for i in meanings[:MAX_NAMED]]
+                raise MalformedQuery(f"{name!r} means {len(meanings)} concepts; name one: {', '.join(listed)}")
         return PairQuery(*ids)
 
     def _ids(self, name: str) -> list[int]:
-        found = [self.index[name]] if name in self.index else self.senses.concepts_of(name)
-        if not found:
+        concepts = [self.index[name]] if name in self.index else self.senses.concepts_of(name)
+        if not concepts:
             raise UnknownName("concept", name, self.index)
-        return found
+        return concepts
 
     def predict(self, queries: Sequence[PairQuery]) -> list[Prediction]:
-        found: dict[int, Prediction] = {}
-        open_ = [i for i, query in enumerate(queries) if not all(query)]
-        found |= zip(open_, self._ends([queries[i] for i in open_]), strict=True)
-        found |= {i: self._pair(query) for i, query in enumerate(queries) if all(query)}
-        return [found[i] for i in range(len(queries))]
+        predictions: dict[int, Prediction] = {}
+        open_queries = [i for i, query in enumerate(queries) if not all(query)]
+        predictions |= zip(open_queries, self._ends([queries[i] for i in open_queries]), strict=True)
+        predictions |= {i: self._pair(query) for i, query in enumerate(queries) if all(query)}
+        return [predictions[i] for i in range(len(queries))]
 
     def _ends(self, queries: Sequence[PairQuery]) -> list[Prediction]:
         if not queries:
             return []
         pairs = torch.tensor([[u[0] if u else 0, v[0] if v else 0] for u, v in queries])
         slot = torch.tensor([HYPONYM if v else HYPERNYM for _, v in queries])
-        batch = data.make_batch(pairs, slot)
+        batch = hierarchy_examples.make_batch(pairs, slot)
         s = self.scores(batch)[0]                                                            # (n, V)
         row, target = self.known.of(torch.stack([batch.concept, slot], 1))
         known = torch.zeros(s.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
-        found = []
-        for i, given in enumerate(batch.concept.tolist()):
+        predictions = []
+        for i, concept in enumerate(batch.concept.tolist()):
             without = known[i].clone() if self.hide_known else torch.zeros_like(known[i])
-            without[given] |= ~known[i, given]
-            said = f"{self.names[given]} is a ?" if slot[i] == HYPERNYM else f"? is a {self.names[given]}"
-            found.append(Prediction(said, self.top_answers(s[i], s[i], known=known[i], without=without)))
-        return found
+            without[concept] |= ~known[i, concept]
+            text = f"{self.names[concept]} is a ?" if slot[i] == HYPERNYM else f"? is a {self.names[concept]}"
+            predictions.append(Prediction(text, self.top_answers(s[i], s[i], known=known[i], without=without)))
+        return predictions
 
     def _pair(self, query: PairQuery) -> Prediction:
         pairs = np.array([(u, v) for u in query.hyponym for v in query.hypernym], np.int64)

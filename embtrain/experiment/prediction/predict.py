@@ -34,18 +34,18 @@ class Predictions:
         """queries: each in words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run whose folder
         lacks what is needed of its corpus. UsageError, DataError or ResourceError if the run cannot predict or a query
         in words is wrong."""
-        made = stored.opened(folder, sets)
-        self.predictor: Predictor = base.find(made.task.name)(made, top, hide_known)
+        components = stored.opened(folder, sets)
+        self.predictor: Predictor = base.find(components.task.name)(components, top, hide_known)
         self.file = file
-        self._given = [one for words in queries for one in self.predictor.predict_words(words)]
+        self._predictions = [prediction for words in queries for prediction in self.predictor.predict_words(words)]
         self.n, self.missing, self.unseen = 0, Counter[str](), 0
 
     def __iter__(self) -> Iterator[Prediction]:
-        for one in self._given if self.file is None else self._read(self.file):
+        for prediction in self._predictions if self.file is None else self._read(self.file):
             self.n += 1
-            self.missing[one.missing] += bool(one.missing)
-            self.unseen += one.unseen
-            yield one
+            self.missing[prediction.missing] += bool(prediction.missing)
+            self.unseen += prediction.unseen
+            yield prediction
         if self.n == 0:
             raise DataError(f"{self.file}: holds no query")
 
@@ -65,10 +65,10 @@ class Predictions:
             return ""
         passed = [f"{n:,} with a name that no {kind} of the run has" for kind, n in self.missing.items() if n]
         total = f"{self.missing.total():,} of {self.n:,} queries were passed over"
-        said = [f"{total}: {', '.join(passed)}"] if passed else []
+        notes = [f"{total}: {', '.join(passed)}"] if passed else []
         if self.unseen:
-            said.append(f"{self.unseen:,} of {self.n:,} queries have names, words or features of no training example")
-        return "; ".join(said)
+            notes.append(f"{self.unseen:,} of {self.n:,} queries have names, words or features of no training example")
+        return "; ".join(notes)
 
     def counts(self) -> dict[str, Any]:
         """For JSON: queries, those passed over by the kind of the unknown name, those with unseen names or features."""
@@ -77,9 +77,9 @@ class Predictions:
 
     def _read(self, path: str) -> Iterator[Prediction]:
         with Progress("predicting", unit="queries") as progress:
-            for source in _opened(path):
-                for one in self.predictor.predict_file(source):
-                    yield one
+            for source in _open_queries(path):
+                for prediction in self.predictor.predict_file(source):
+                    yield prediction
                     progress.add(1)
 
 
@@ -111,8 +111,10 @@ def of_run(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Pat
     sets = [] if corpus is None else [f"corpus={corpus}"]
     if file is not None:
         return list(Predictions(folder, (), str(file), top, hide_known, sets))
-    some = [queries] if isinstance(queries[0], str) else queries
-    return list(Predictions(folder, [[str(word) for word in query] for query in some], None, top, hide_known, sets))
+    words_of_queries = [queries] if isinstance(queries[0], str) else queries
+    return list(
+        Predictions(folder, [[str(word) for word in query] for query in words_of_queries], None, top, hide_known, sets)
+    )
 
 
 def is_query_file(query: str) -> bool:
@@ -125,16 +127,16 @@ def is_query_file(query: str) -> bool:
         return False
 
 
-def _opened(path: str) -> Iterator[Source]:
+def _open_queries(path: str) -> Iterator[Source]:
     """The streams of a file, packed or not; of a pipe or standard input that stream."""
     if path == STDIN:
         if sys.stdin is None:
             raise UsageError("predict: standard input is closed; name a file of queries")
         return iter([Source("standard input", cast("BufferedReader[Any]", sys.stdin.buffer), 0)])
-    return sources([Path(path)], lambda name: True) if Path(path).is_file() else _of_pipe(path)
+    return sources([Path(path)], lambda name: True) if Path(path).is_file() else _open_pipe(path)
 
 
-def _of_pipe(path: str) -> Iterator[Source]:
+def _open_pipe(path: str) -> Iterator[Source]:
     try:
         with open(path, "rb") as stream:
             yield Source(path, stream, 0)
@@ -142,13 +144,13 @@ def _of_pipe(path: str) -> Iterator[Source]:
         raise ResourceError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def format_text(one: Prediction) -> str:
+def format_text(prediction: Prediction) -> str:
     """A prediction as lines for a terminal."""
-    head = plain(one.query) + (f"  ({plain(one.place)})" if one.place else "")
-    if one.facts and not one.answers:
-        head += f": {_facts(one)}"
-    note = [f"     {plain(one.note)}"] if one.note else []
-    return "\n".join([head, *note, *_columns(one.answers)])
+    head = plain(prediction.query) + (f"  ({plain(prediction.place)})" if prediction.place else "")
+    if prediction.facts and not prediction.answers:
+        head += f": {_facts(prediction)}"
+    note = [f"     {plain(prediction.note)}"] if prediction.note else []
+    return "\n".join([head, *note, *_columns(prediction.answers)])
 
 
 def _columns(answers: Sequence[Answer]) -> Iterator[str]:
@@ -161,8 +163,8 @@ def _columns(answers: Sequence[Answer]) -> Iterator[str]:
         yield (line + ("  in training" if answer.known else "")).rstrip()
 
 
-def _facts(one: Prediction) -> str:
-    facts, known = one.facts, ", in training" if one.facts.get("known") else ""
+def _facts(prediction: Prediction) -> str:
+    facts, known = prediction.facts, ", in training" if prediction.facts.get("known") else ""
     if "holds" in facts:
         return (f"{'yes' if facts['holds'] else 'no'}, score {number(facts['score'])}, threshold "
                 f"{number(facts['threshold'])} (right for {facts['valid_accuracy']:.1%} of validation pairs){known}")

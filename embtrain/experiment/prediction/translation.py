@@ -19,15 +19,17 @@ class TranslationPredictor(Predictor):
     query_form = "a line of the source language"
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
-        return list(self._of([" ".join(words).encode()], "the line", ""))
+        return list(self._predict_lines([" ".join(words).encode()], "the line", ""))
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
-        return self._of(translation.bounded(source.stream), source.name, source.name)
+        return self._predict_lines(translation.bounded(source.stream), source.name, source.name)
 
-    def _of(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
+    def _predict_lines(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
         """One prediction for each line; `name` is that of the stream in errors."""
-        lines, again = itertools.tee(stream)
-        found = translation.lines(self.components, cast(TranslationTask, self.components.task), again, MAX_CHUNK, name)
-        for number, (text, line) in enumerate(zip(found, lines, strict=False), 1):
+        lines, lines_to_read = itertools.tee(stream)
+        translations = translation.lines(
+            self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name
+        )
+        for number, (text, line) in enumerate(zip(translations, lines, strict=False), 1):
             yield Prediction(line.decode("utf-8-sig").rstrip("\r\n"), [Answer(text)], place=place and
                              f"{place}:{number}")

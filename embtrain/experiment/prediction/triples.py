@@ -45,9 +45,9 @@ class TriplePredictor(LinePredictor[TripleQuery]):
     query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
     can_hide_known = True
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
-        super().__init__(made, top, hide_known)
-        self.task = cast(TriplesTask, made.task)
+    def __init__(self, components: Parts, top: int, hide_known: bool):
+        super().__init__(components, top, hide_known)
+        self.task = cast(TriplesTask, components.task)
 
     @cached_property
     def known(self) -> KnownTriples:
@@ -60,8 +60,8 @@ class TriplePredictor(LinePredictor[TripleQuery]):
     def fields(self, line: str) -> list[str]:
         config = self.task.config
         order: tuple[Delimiter, ...] = ("tab", config.delimiter, "comma", "space")  # the first that gives three names
-        found = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
-        fields = next((fields for fields in found if len(fields) == 3), found[1])
+        splits = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
+        fields = next((fields for fields in splits if len(fields) == 3), splits[1])
         if len(fields) != 3:
             return fields
         return [fields[config.columns.index(column)] for column in ("head", "relation", "tail")]
@@ -74,20 +74,20 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         graph = self.task.graph
         kinds = (("entity", graph.entities), ("relation", graph.relations), ("entity", graph.entities))
         ids = []
-        for name, (kind, of) in zip(fields, kinds, strict=True):
-            if name != OPEN and name not in of.index:
-                raise UnknownName(kind, name, of.index)
-            ids.append(-1 if name == OPEN else of.index[name])
+        for name, (kind, vocabulary) in zip(fields, kinds, strict=True):
+            if name != OPEN and name not in vocabulary.index:
+                raise UnknownName(kind, name, vocabulary.index)
+            ids.append(-1 if name == OPEN else vocabulary.index[name])
         return TripleQuery(*ids)
 
     def predict(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
-        found: dict[int, Prediction] = {}
+        predictions: dict[int, Prediction] = {}
         ends = [i for i, query in enumerate(queries) if query.relation >= 0 and -1 in query]
-        whole = [i for i, query in enumerate(queries) if -1 not in query]
-        found |= zip(ends, self._ends([queries[i] for i in ends]), strict=True)
-        found |= zip(whole, self._whole([queries[i] for i in whole]), strict=True)
-        found |= {i: self._relations(query) for i, query in enumerate(queries) if query.relation < 0}
-        return [found[i] for i in range(len(queries))]
+        complete = [i for i, query in enumerate(queries) if -1 not in query]
+        predictions |= zip(ends, self._ends([queries[i] for i in ends]), strict=True)
+        predictions |= zip(complete, self._complete([queries[i] for i in complete]), strict=True)
+        predictions |= {i: self._relations(query) for i, query in enumerate(queries) if query.relation < 0}
+        return [predictions[i] for i in range(len(queries))]
 
     def _ends(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
         if not queries:
@@ -99,12 +99,12 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         context = batch.context(self.known_relations)
         row, target = self.known.of(context)
         known = torch.zeros(score.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
-        return [Prediction(self._said(query), self._best(score[i], known[i], int(batch.entity[i])),
+        return [Prediction(self._query_text(query), self._best(score[i], known[i], int(batch.entity[i])),
                            **self._untrained(query)) for i, query in enumerate(queries)]
 
-    def _best(self, score: Tensor, known: Tensor, given: int) -> list[Answer]:
+    def _best(self, score: Tensor, known: Tensor, entity: int) -> list[Answer]:
         without = known.clone() if self.hide_known else torch.zeros_like(known)
-        without[given] |= ~known[given]
+        without[entity] |= ~known[entity]
         return self.top_answers(score, score, known=known, without=without)
 
     @property
@@ -121,35 +121,35 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         order = torch.argsort(score.nan_to_num(nan=-torch.inf), descending=True, stable=True)
         order = order[~known[order]] if self.hide_known else order
         answers = [Answer(names[r], float(score[r]), None, bool(known[r])) for r in order[:self.top].tolist()]
-        return Prediction(self._said(query), answers, **self._untrained(query))
+        return Prediction(self._query_text(query), answers, **self._untrained(query))
 
     @torch.no_grad()
-    def _whole(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
+    def _complete(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
         if not queries:
             return []
         batch, model = self.task.triples.both(np.array(queries)), self.components.model
         score = model.score(model.encode(batch), batch.target.unsqueeze(1))[::2, 0].double()  # (n,), tails open
         ranks = link_prediction.ranks(model, batch, self.filtered, torch.get_num_threads())
         known = self.known.contains(batch.context(self.known_relations), batch.target.unsqueeze(1))[::2, 0]
-        found = []
+        predictions = []
         for i, query in enumerate(queries):
             tail, head = 2 * i, 2 * i + 1
             facts = {"score": float(score[i]), "tail_rank": float(ranks.realistic[tail]),
                      "tail_candidates": int(ranks.candidates[tail]), "head_rank": float(ranks.realistic[head]),
                      "head_candidates": int(ranks.candidates[head]), "known": bool(known[i])}
-            found.append(Prediction(self._said(query), facts=facts, **self._untrained(query)))
-        return found
+            predictions.append(Prediction(self._query_text(query), facts=facts, **self._untrained(query)))
+        return predictions
 
-    def _said(self, query: TripleQuery) -> str:
+    def _query_text(self, query: TripleQuery) -> str:
         graph = self.task.graph
-        of = (graph.entities.words, graph.relations.words, graph.entities.words)
-        return " ".join("?" if i < 0 else names[i] for i, names in zip(query, of, strict=True))
+        names_by_part = (graph.entities.words, graph.relations.words, graph.entities.words)
+        return " ".join("?" if i < 0 else names[i] for i, names in zip(query, names_by_part, strict=True))
 
     def _untrained(self, query: TripleQuery) -> UnseenNote:
         """A warning for names of held-out triples alone: their vectors were never trained."""
         graph = self.task.graph
-        of = (graph.entities, graph.relations, graph.entities)
-        names = [vocabulary.words[i] for i, vocabulary in zip(query, of, strict=True)
+        vocabularies = (graph.entities, graph.relations, graph.entities)
+        names = [vocabulary.words[i] for i, vocabulary in zip(query, vocabularies, strict=True)
                  if i >= 0 and vocabulary.counts[i] == 0]
         note = f"no training triple has {', '.join(map(repr, dict.fromkeys(names)))}" if names else ""
         return {"note": note, "unseen": bool(names)}

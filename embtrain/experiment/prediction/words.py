@@ -53,8 +53,14 @@ class WordPredictor(LinePredictor[WordQuery]):
         batch = SkipGramBatch(torch.zeros_like(centre), torch.zeros_like(centre), centre, torch.arange(len(centre)))
         score, z, log_p = self.scores(batch)
         key = z if self.components.loss.bent else score
-        return [Prediction(self.names[query.word], self.top_answers(key[i], score[i], None if log_p is None else log_p[i]),
-                           note=query.note) for i, query in enumerate(queries)]
+        return [
+            Prediction(
+                self.names[query.word],
+                self.top_answers(key[i], score[i], None if log_p is None else log_p[i]),
+                note=query.note,
+            )
+            for i, query in enumerate(queries)
+        ]
 
 
 class NodePredictor(WordPredictor):

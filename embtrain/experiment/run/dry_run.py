@@ -79,8 +79,17 @@ def plan(config: Settings) -> Plan:
     threads = components.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return Plan(config, made.task.summary(), made.task.describe_files(), str(made.train.engine), list(made.slow), taken, threads,
-                n, per_block)
+    return Plan(
+        config,
+        made.task.summary(),
+        made.task.describe_files(),
+        str(made.train.engine),
+        list(made.slow),
+        taken,
+        threads,
+        n,
+        per_block,
+    )
 
 
 def _loaded() -> None:

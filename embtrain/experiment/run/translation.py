@@ -68,7 +68,9 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 # --- lines ---------------------------------------------------------------------------------------------------------
 
-def load(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> tuple[Parts, TranslationTask]:
+def load(
+    folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None
+) -> tuple[Parts, TranslationTask]:
     """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
     errors call them."""
     from embtrain.experiment.tasks.translation import TranslationTask

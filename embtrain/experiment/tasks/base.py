@@ -43,9 +43,9 @@ class Task:
     recipe_readers: ClassVar[frozenset[str]]                           # of recipes that it can read
     corpus_kind: ClassVar[str]                                       # and what those give, in words
     Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
-    strategy_keys: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
+    strategy_keys: ClassVar[frozenset[str]] = frozenset()  # keys of `section` that strategies may differ in: what
                                                                 # is held out, and asked there, is the same
-    stopping_metric: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
+    stopping_metric: ClassVar[str] = "valid/log_likelihood"  # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"               # what decides a comparison, where nothing is declared
 
     settings: Settings
@@ -75,7 +75,7 @@ class Task:
         """One line on which file of the user's corpus is which part, and which are passed over; '' if there is only one
         file or the corpus is a recipe."""
         tree = self.identity.get("files") or {}
-        names = [name for part, found in tree.items() if part != "passed over" for name in found]
+        names = [name for part, files in tree.items() if part != "passed over" for name in files]
         is_own = self.settings.corpus not in shipped.names("corpora")
         return line_of(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
@@ -83,7 +83,7 @@ class Task:
         """What sources and losses may know of the data."""
         raise AbstractMethod(self, "world")
 
-    def known_positives(self, most: int) -> KnownPositives:
+    def known_positives(self, max_bytes: int) -> KnownPositives:
         """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
         raise AbstractMethod(self, "answers")
 
@@ -141,22 +141,22 @@ class Task:
         DataError if a file of the folder is missing or damaged."""
         raise AbstractMethod(cls, "stored")
 
-    def validate(self, made: Parts) -> list[Score]:
+    def validate(self, components: Parts) -> list[Score]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
 
-    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
 
-    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
         predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def evaluation_bytes(self, made: Parts) -> int:
+    def evaluation_bytes(self, components: Parts) -> int:
         """Bytes that `during` or `judge` take at the most beside what stays."""
         raise AbstractMethod(self, "judging")
 
@@ -213,12 +213,12 @@ def read_identity(folder: Path) -> dict[str, Any]:
     """The identity of the corpus as a run's folder has it; DataError if identity.json lacks it."""
     path = folder / "identity.json"
     try:
-        found = read_json(path)["corpus"]
+        identity = read_json(path)["corpus"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: has no description of the corpus; put back what training wrote") from error
-    if not isinstance(found, dict):
+    if not isinstance(identity, dict):
         raise DataError(f"{path}: corpus is not a mapping; put back what training wrote")
-    return found
+    return identity
 
 
 def find_corpus(settings: Settings) -> CorpusRecipe | Path:
@@ -228,12 +228,14 @@ def find_corpus(settings: Settings) -> CorpusRecipe | Path:
     if name in shipped.names("corpora"):
         recipe, task = load_recipe("corpora", name), find(settings)
         if recipe.reader not in task.recipe_readers:
-            raise UsageError(f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
-                             f"{settings.model.name} learns from {task.corpus_kind}; choose another corpus or another model")
+            raise UsageError(
+                f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
+                f"{settings.model.name} learns from {task.corpus_kind}; choose another corpus or another model"
+            )
         return recipe
     if (path := Path(name)).exists():
-        here = Path.cwd()
-        return path.relative_to(here) if path.is_relative_to(here) else path  # as errors shall name it
+        cwd = Path.cwd()
+        return path.relative_to(cwd) if path.is_relative_to(cwd) else path  # as errors shall name it
     if path.is_symlink():
         raise DataError(f"corpus: {name}: is a link that leads nowhere; name what it should lead to")
     folder = path.parent

@@ -17,17 +17,17 @@ from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.labels import documents as document_files, examples as labelled, sparse
-from embtrain.data.labels.examples import LabelExamples, LabelBatch
+from embtrain.data.labels import documents as document_files, examples as label_examples, sparse
+from embtrain.data.labels.examples import LabelBatch, LabelExamples
 from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
 from embtrain.data.text import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import label_precision
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, require_file, read_identity
+from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -55,31 +55,33 @@ class LabelsTask(Task):
         self.identity = {**identity, "settings": {**identity["settings"], **self.config.model_dump()},
                          "counts": {**identity["counts"], **{part: len(getattr(self.parts, part))
                                                              for part in ("train", "valid", "test")}}}
-        self.examples = LabelExamples(self.documents, self.parts.train, self.config.reduction == "one", settings.train.seed)
+        self.examples = LabelExamples(
+            self.documents, self.parts.train, self.config.reduction == "one", settings.train.seed
+        )
 
     @classmethod
     def read(cls, settings: Settings) -> LabelsTask:
-        config, found = cast(LabelsConfig, settings.data), find_corpus(settings)
+        config, source = cast(LabelsConfig, settings.data), find_corpus(settings)
         cache, name = fetch.cache_folder() / "labels", corpus_name(settings)
-        if isinstance(found, Path):
-            documents, identity = labelled.load([found], config.reader, config, cache, name)
-        elif found.planted is not None:
-            documents, identity = labelled.load_synthetic(found.planted, cache, name)
+        if isinstance(source, Path):
+            documents, identity = label_examples.load([source], config.reader, config, cache, name)
+        elif source.planted is not None:
+            documents, identity = label_examples.load_synthetic(source.planted, cache, name)
         else:
             if config.label_attributes is None:
-                config = config.model_copy(update={"label_attributes": found.label_attributes})
-            documents, identity = labelled.load(fetch.corpus_paths(found), found.reader, config, cache, name)
+                config = config.model_copy(update={"label_attributes": source.label_attributes})
+            documents, identity = label_examples.load(fetch.corpus_paths(source), source.reader, config, cache, name)
         _check_size(documents, settings)
-        made = cls(settings, documents, identity)
-        if len(made.parts.train) == 0:
+        task = cls(settings, documents, identity)
+        if len(task.parts.train) == 0:
             raise DataError(f"corpus: {settings.corpus}: no training document has a label; give more documents, or "
                             "lower labels.valid and labels.test")
-        if again := labelled.count_repeated(documents, made.parts):
-            _log.warning("%s: %s held-out documents have the features of a training document", name, f"{again:,}")
+        if n_repeated := label_examples.count_repeated(documents, task.parts):
+            _log.warning("%s: %s held-out documents have the features of a training document", name, f"{n_repeated:,}")
         for part in ("valid", "test"):
-            if not cls.missing_split_reason(settings, part) and len(getattr(made.parts, part)) == 0:
+            if not cls.missing_split_reason(settings, part) and len(getattr(task.parts, part)) == 0:
                 _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)
-        return made
+        return task
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
         """label_counts (V,) float64 and n_train (1,): training documents; seen (v,) uint8: features they have."""
@@ -96,10 +98,13 @@ class LabelsTask(Task):
         if counts.shape != (len(names),) or n.shape != (1,) or seen.ndim != 1 or len(seen) == 0:
             raise DataError(f"{folder / stored_corpus.FILE}: does not fit labels.txt; put back the files that training "
                             "wrote")
-        nothing = np.zeros(0, np.int32)
-        none = Csr(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32))
-        task = cls(settings, Documents(none, Csr(none.start, nothing), len(seen), len(names), np.zeros(0, np.int64),
-                                       names), {**read_identity(folder)})
+        no_ids = np.zeros(0, np.int32)
+        no_features = Csr(np.zeros(1, np.int64), no_ids, np.zeros(0, np.float32))
+        task = cls(
+            settings,
+            Documents(no_features, Csr(no_features.start, no_ids), len(seen), len(names), np.zeros(0, np.int64), names),
+            {**read_identity(folder)},
+        )
         task.counts, task.n_train, task.seen = counts, int(n[0]), seen
         return task
 
@@ -141,18 +146,20 @@ class LabelsTask(Task):
     def describe_queries(self, query: Query) -> list[str]:
         return [f"document {i}" for i in query.context.tolist()]
 
-    def known_positives(self, most: int) -> KnownPairs:
-        train = labelled.make_batch(self.documents, self.parts.train)
-        if 3 * 8 * len(train) > most:                        # keys, and what sorting them takes
-            raise ResourceError(f"the set of {len(train):,} (document, label) pairs takes more than {most:,} bytes; "
-                                "do without it (negatives.mask: target)")
+    def known_positives(self, max_bytes: int) -> KnownPairs:
+        train = label_examples.make_batch(self.documents, self.parts.train)
+        if 3 * 8 * len(train) > max_bytes:  # keys, and what sorting them takes
+            raise ResourceError(
+                f"the set of {len(train):,} (document, label) pairs takes more than {max_bytes:,} bytes; "
+                "do without it (negatives.mask: target)"
+            )
         return KnownPairs(train.document, train.target, self.documents.n_labels)
 
     def _heldout(self, part: str) -> LabelBatch:
-        ids, most = getattr(self.parts, part), self.evaluate.heldout_documents
-        if len(ids) > most:
-            ids = np.sort(np.random.default_rng(self.config.split_seed).permutation(ids)[:most])
-        return labelled.make_batch(self.documents, ids)
+        ids, max_documents = getattr(self.parts, part), self.evaluate.heldout_documents
+        if len(ids) > max_documents:
+            ids = np.sort(np.random.default_rng(self.config.split_seed).permutation(ids)[:max_documents])
+        return label_examples.make_batch(self.documents, ids)
 
     def summary(self) -> str:
         n = len(self.parts.train)
@@ -168,40 +175,45 @@ class LabelsTask(Task):
         if Vocabulary.read(folder / "labels.txt").words != self.documents.label_names():
             raise self.ids_changed(folder, "labels.txt")
 
-    def validate(self, made: Parts) -> list[Score]:
-        return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
+    def validate(self, components: Parts) -> list[Score]:
+        return self._score_part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
 
-    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = made.model.vectors().detach().cpu().float().numpy()
-        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.documents.label_names(), table), "safetensors")
-        return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = components.model.vectors().detach().cpu().float().numpy()
+        vector_files.write(folder / "vectors.safetensors", Vectors(self.documents.label_names(), table), "safetensors")
+        return [row for part in ("valid", "test") for row in self._score_part(components, part, self.evaluate, items)]
 
-    def evaluation_bytes(self, made: Parts) -> int:
-        held = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return judge.asking(made, held.rows(slice(0, N_PROBE)), len(held))
+    def evaluation_bytes(self, components: Parts) -> int:
+        heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
+        return scoring.asking(components, heldout.rows(slice(0, N_PROBE)), len(heldout))
 
-    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """The measures of held-out documents, of those of a file in a format of training. The first
         evaluate.heldout_documents that have a label of the run are judged."""
-        found = document_files.read(require_file(where), self.config.reader, self.documents.n_features, self.candidate_names(),
-                                    self.evaluate.heldout_documents)
-        features = found.features.unit() if self.config.unit else found.features
-        documents = replace(self.documents, features=features, labels=found.labels)
-        batch = labelled.make_batch(documents, np.arange(len(found.labels)))
-        unseen = document_files.has_unseen_feature(found.features, self.seen) | (found.unknown_features > 0)
-        note = found.note()
+        own = document_files.read(
+            require_file(where),
+            self.config.reader,
+            self.documents.n_features,
+            self.candidate_names(),
+            self.evaluate.heldout_documents,
+        )
+        features = own.features.unit() if self.config.unit else own.features
+        documents = replace(self.documents, features=features, labels=own.labels)
+        batch = label_examples.make_batch(documents, np.arange(len(own.labels)))
+        unseen = document_files.has_unseen_feature(own.features, self.seen) | (own.unknown_features > 0)
+        note = own.note()
         note += f"; {unseen.sum():,} of them with features of no training document" if unseen.any() else ""
         return [row._replace(note=f"{row.note}; {note}")
-                for row in self._rows(made, batch, where.name, self.evaluate, None)]
+                for row in self._rows(components, batch, where.name, self.evaluate, None)]
 
-    def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Score]:
-        return self._rows(made, cast(LabelBatch, self.heldout(part)), part, config, items)
+    def _score_part(self, components: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Score]:
+        return self._rows(components, cast(LabelBatch, self.heldout(part)), part, config, items)
 
-    def _rows(self, made: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
+    def _rows(self, components: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
               ) -> list[Score]:
         p = label_precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
-        return [*judge.labels(made, batch, part, p, config, items),
-                *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]
+        return [*scoring.labels(components, batch, part, p, config, items),
+                *scoring.likelihood(components, batch, part, config, items, batch.document.numpy())]
 
 
 def _check_size(documents: Documents, settings: Settings) -> None:

@@ -12,16 +12,16 @@ import torch
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.text import corpus as text, streams as language
+from embtrain.data.text import corpus as text_corpus, streams as streams_of_text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import EOS, LanguageBatch, LanguageConfig, Streams
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
-from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, read_identity
+from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class LanguageTask(Task):
     metric = "test/perplexity"
     examples: Streams
 
-    def __init__(self, settings: Settings, whole: Corpus, trains: bool = True):
+    def __init__(self, settings: Settings, corpus: Corpus, has_examples: bool = True):
         """trains: false for a run that was rebuilt without its corpus, which has no examples."""
-        self.settings, self.corpus = settings, whole
+        self.settings, self.corpus = settings, corpus
         self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
-        self.train, self.valid, self.test = text.split(whole, self.config)
-        self.identity = whole.identity
-        self.eos, streams = whole.vocabulary.index[EOS], self.config.streams
-        if not trains:
+        self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
+        self.identity = corpus.identity
+        self.eos, streams = corpus.vocabulary.index[EOS], self.config.streams
+        if not has_examples:
             return
         if len(self.train) < streams:
             raise DataError(f"corpus: {settings.corpus}: {len(self.train):,} training words are too few for "
@@ -75,17 +75,27 @@ class LanguageTask(Task):
 
     @classmethod
     def read(cls, settings: Settings) -> LanguageTask:
-        config, found, own = cast(LanguageConfig, settings.data), find_corpus(settings), None
-        if isinstance(found, Path):
-            where, reader = [found], "auto"
+        config, source, parts = cast(LanguageConfig, settings.data), find_corpus(settings), None
+        if isinstance(source, Path):
+            where, reader = [source], "auto"
         else:
-            where, reader, own = fetch.corpus_paths(found), found.reader, found.parts
+            where, reader, parts = fetch.corpus_paths(source), source.reader, source.parts
             if config.tokenizer == "auto":
-                config = config.model_copy(update={"tokenizer": found.tokenizer})
-            if config.min_count is None and found.chosen:
+                config = config.model_copy(update={"tokenizer": source.tokenizer})
+            if config.min_count is None and source.chosen:
                 config = config.model_copy(update={"min_count": 1})
-        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", corpus_name(settings),
-                                           own, guess=isinstance(found, Path)))
+        return cls(
+            settings,
+            streams_of_text.load(
+                where,
+                reader,
+                config,
+                fetch.cache_folder() / "text",
+                corpus_name(settings),
+                parts,
+                guess=isinstance(source, Path),
+            ),
+        )
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> LanguageTask:
@@ -93,13 +103,13 @@ class LanguageTask(Task):
         if EOS not in vocabulary.index:
             raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; put back the file that training wrote")
         return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, read_identity(folder), (0, 0)),
-                   trains=False)
+                   has_examples=False)
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = find_corpus(settings)
-        own = not isinstance(found, Path) and found.parts is not None
-        if cast(PerplexityConfig, settings.evaluate).words and (own or getattr(settings.data, part)):
+        source = find_corpus(settings)
+        has_parts = not isinstance(source, Path) and source.parts is not None
+        if cast(PerplexityConfig, settings.evaluate).words and (has_parts or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.words and language.{part} above 0"
 
@@ -119,12 +129,12 @@ class LanguageTask(Task):
     def candidate_names(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def known_positives(self, most: int) -> KnownPositives:
+    def known_positives(self, max_bytes: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> LanguageBatch:
-        of = self.valid if part == "valid" else self.test
-        return language.heldout(of.ids, self.eos, self.evaluate.words)
+        text_part = self.valid if part == "valid" else self.test
+        return streams_of_text.heldout(text_part.ids, self.eos, self.evaluate.words)
 
     def summary(self) -> str:
         return (f"{len(self.train):,} training words in {self.examples.streams:,} streams, {len(self.valid):,} and "
@@ -137,22 +147,22 @@ class LanguageTask(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.ids_changed(folder, "vocabulary.txt")
 
-    def validate(self, made: Parts) -> list[Score]:
-        return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
+    def validate(self, components: Parts) -> list[Score]:
+        return self._part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = made.model.vectors().detach().cpu().float().numpy()
-        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = components.model.vectors().detach().cpu().float().numpy()
+        vector_files.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
-        return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
+        return [row for part in ("valid", "test") for row in self._part(components, part, self.evaluate, items)]
 
-    def evaluation_bytes(self, made: Parts) -> int:
+    def evaluation_bytes(self, components: Parts) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
-        of = self.valid if len(self.valid) else self.test
-        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, N_PROBE)), n)
+        text_part = self.valid if len(self.valid) else self.test
+        return scoring.asking(components, streams_of_text.heldout(text_part.ids, self.eos, min(n, N_PROBE)), n)
 
-    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
+    def _part(self, components: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)
-        rows = judge.likelihood(made, batch, part, config, items, pieces(len(batch), config.piece))
-        note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
+        rows = scoring.likelihood(components, batch, part, config, items, pieces(len(batch), config.piece))
+        note = f"{len(batch):,} words, {components.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
         return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

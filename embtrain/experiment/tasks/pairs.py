@@ -15,21 +15,21 @@ from embtrain.common.errors import DataError
 from embtrain.common.files import write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.hierarchy import examples as data, own_pairs as data_of_others, senses, splits, store
+from embtrain.data.hierarchy import examples as hierarchy_examples, own_pairs as own_pair_files, senses, splits, store
 from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import stored_corpus
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import PairsEvaluate, of_words
 from embtrain.evaluate.pairs import hypernymy, own_pairs
 from embtrain.evaluate.pairs.hypernymy import Judged
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name, require_file, read_identity
+from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -48,39 +48,49 @@ class PairsTask(Task):
     stopping_metric = "valid/accuracy"
     metric = "test/accuracy"
 
-    def __init__(self, settings: Settings, whole: Hierarchy):
-        self.settings, self.hierarchy, self.identity = settings, whole, whole.identity
+    def __init__(self, settings: Settings, hierarchy: Hierarchy):
+        self.settings, self.hierarchy, self.identity = settings, hierarchy, hierarchy.identity
         self.config, self.evaluate = cast(PairsConfig, settings.data), cast(PairsEvaluate, settings.evaluate)
-        self.train, self.held = whole.split.train, whole.split.held
-        self.rows = data.PairExamples(self.train, self.config.slot, settings.train.seed)
+        self.train, self.held = hierarchy.split.train, hierarchy.split.held
+        self.rows = hierarchy_examples.PairExamples(self.train, self.config.slot, settings.train.seed)
 
     @classmethod
     def check(cls, settings: Settings) -> None:
-        judge.check_names(cls.benchmarks(settings), "entailment")
+        scoring.check_names(cls.benchmarks(settings), "entailment")
 
     @classmethod
     def read(cls, settings: Settings) -> PairsTask:
-        found, root = find_corpus(settings), None
-        if isinstance(found, Path):
-            where = [found]
+        source, root = find_corpus(settings), None
+        if isinstance(source, Path):
+            where = [source]
         else:
-            where, root = fetch.corpus_paths(found), found.root
-        return cls(settings, data.load(where, cast(PairsConfig, settings.data), corpus_name(settings), root,
-                                       fetch.cache_folder() / "hierarchies"))
+            where, root = fetch.corpus_paths(source), source.root
+        return cls(
+            settings,
+            hierarchy_examples.load(
+                where,
+                cast(PairsConfig, settings.data),
+                corpus_name(settings),
+                root,
+                fetch.cache_folder() / "hierarchies",
+            ),
+        )
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
-        whole = self.hierarchy
-        return store.to_arrays(StoredHierarchy(whole.concepts, whole.words, whole.split, len(whole.split.train)))
+        hierarchy = self.hierarchy
+        return store.to_arrays(
+            StoredHierarchy(hierarchy.concepts, hierarchy.words, hierarchy.split, len(hierarchy.split.train))
+        )
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> PairsTask:
         arrays, identity = stored_corpus.read(folder) or {}, read_identity(folder)
         try:
-            found = store.from_arrays(arrays)
+            stored = store.from_arrays(arrays)
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(f"{folder / stored_corpus.FILE}: does not hold a hierarchy ({error}); put back the file "
                             "that training wrote") from error
-        task = cls(settings, Hierarchy(found.concepts, found.split, identity, found.words))
+        task = cls(settings, Hierarchy(stored.concepts, stored.split, identity, stored.words))
         task.check_ids(folder)
         return task
 
@@ -89,7 +99,7 @@ class PairsTask(Task):
         return cast(PairsEvaluate, settings.evaluate).on
 
     @property
-    def examples(self) -> data.PairExamples:  # type: ignore[override]
+    def examples(self) -> hierarchy_examples.PairExamples:  # type: ignore[override]
         return self.rows
 
     def problem_spec(self, device: str) -> ProblemSpec:
@@ -105,17 +115,17 @@ class PairsTask(Task):
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
 
-    def known_positives(self, most: int) -> KnownPairs:
-        return data.known_pairs(self.train, len(self.hierarchy.concepts), most)
+    def known_positives(self, max_bytes: int) -> KnownPairs:
+        return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)
 
     def _heldout(self, part: str) -> PairBatch:
         """Each held-out pair asks for one of its ends, by turns."""
         pairs = torch.from_numpy(self.held[part].pairs)
-        return data.make_batch(pairs, torch.arange(len(pairs)) % 2)
+        return hierarchy_examples.make_batch(pairs, torch.arange(len(pairs)) % 2)
 
     def summary(self) -> str:
-        held = ", ".join(f"{len(of):,} {part}" for part, of in self.held.items())
-        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held}; "
+        held_out = ", ".join(f"{len(pairs):,} {part}" for part, pairs in self.held.items())
+        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held_out}; "
                 f"{self.rows.n:,} rows an epoch")
 
     def describe(self, folder: Path) -> None:
@@ -126,74 +136,79 @@ class PairsTask(Task):
     def check_ids(self, folder: Path) -> None:
         path = folder / "concepts.txt"
         try:
-            was = path.read_bytes().decode("utf-8").split("\n")[:-1]   # a name may hold what else ends a line
+            written = path.read_bytes().decode("utf-8").split("\n")[:-1]   # a name may hold what else ends a line
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
-        if was != self.hierarchy.concepts:
+        if written != self.hierarchy.concepts:
             raise self.ids_changed(folder, "concepts.txt")
 
-    def validate(self, made: Parts) -> list[Score]:
-        valid = self.score_held_out(made, "valid")
+    def validate(self, components: Parts) -> list[Score]:
+        valid = self.score_held_out(components, "valid")
         return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
-        files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
-        scorer = Scorer(table, type(made.model), self.hierarchy.words)
-        rows = judge.benchmarks(table, self.evaluate.on, of_words(self.evaluate), items, scorer)
-        valid = self.score_held_out(made, "valid")
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
+        vector_files.write(folder / "vectors.safetensors", table, "safetensors")
+        scorer = Scorer(table, type(components.model), self.hierarchy.words)
+        rows = scoring.benchmarks(table, self.evaluate.on, of_words(self.evaluate), items, scorer)
+        valid = self.score_held_out(components, "valid")
         for part in ("valid", "test"):
-            of, held = self.score_held_out(made, part), self.held[part]
-            note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "
-                    f"{100 * held.false_negatives:.1f} % of the wrong ones are right")
-            rows += hypernymy.rows(part, of, valid, self.evaluate, note)
-            items |= {f"{part}/correct": hypernymy.correct(of, valid),
-                      f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
+            scores, held_out = self.score_held_out(components, part), self.held[part]
+            note = (
+                f"{100 * held_out.leak:.1f} % of the pairs stand in train, {100 * held_out.implied:.1f} % "
+                f"follow from it, {100 * held_out.false_negatives:.1f} % of the wrong ones are right"
+            )
+            rows += hypernymy.rows(part, scores, valid, self.evaluate, note)
+            items |= {f"{part}/correct": hypernymy.correct(scores, valid),
+                      f"{part}/cluster": np.arange(len(held_out), dtype=np.int64)}
         return rows
 
-    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
         neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
         concepts, split = self.hierarchy.concepts, self.hierarchy.split
-        other = data_of_others.read(require_file(where), {name: i for i, name in enumerate(concepts)},
+        own = own_pair_files.read(require_file(where), {name: i for i, name in enumerate(concepts)},
                                     Senses(concepts, self.hierarchy.words))
-        valid = self.score_held_out(made, "valid")
+        valid = self.score_held_out(components, "valid")
         best, s = [], []
-        for u, v in other.pairs:
-            every = np.array([(a, b) for a in u for b in v], np.int64)
-            of = score_pairs(made, every)
-            best.append(every[int(of.argmax())])
-            s.append(float(of.max()))
+        for u, v in own.pairs:
+            readings = np.array([(a, b) for a in u for b in v], np.int64)
+            reading_scores = score_pairs(components, readings)
+            best.append(readings[int(reading_scores.argmax())])
+            s.append(float(reading_scores.max()))
         pairs, scores = np.array(best), np.array(s)
         train = int(PairSet(split.train, len(concepts)).contains(pairs).sum())
-        note = other.note() + (f"; {train:,} of them in train" if train else "")
-        if other.kind == "scores":
-            return own_pairs.graded(where.name, scores, other.gold, self.evaluate, note)
-        if other.kind == "labels":
-            return own_pairs.labelled(where.name, scores, other.gold == 1, valid.one(), self.evaluate, note)
-        everything = np.concatenate([split.train, *(held.pairs for held in self.held.values()), pairs])
-        wrong = splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
-        of_file = Judged(scores, score_pairs(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
+        note = own.note() + (f"; {train:,} of them in train" if train else "")
+        if own.kind == "scores":
+            return own_pairs.graded(where.name, scores, own.gold, self.evaluate, note)
+        if own.kind == "labels":
+            return own_pairs.labelled(where.name, scores, own.gold == 1, valid.one(), self.evaluate, note)
+        true_pairs = np.concatenate([split.train, *(held_out.pairs for held_out in self.held.values()), pairs])
+        negatives = splits.negatives(pairs, true_pairs, concepts, self.config.split_seed, str(where))
+        file_scores = Judged(scores, score_pairs(components, negatives.reshape(-1, 2)).reshape(negatives.shape[:2]))
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
-        return hypernymy.rows(where.name, of_file, valid, self.evaluate, drawn)
+        return hypernymy.rows(where.name, file_scores, valid, self.evaluate, drawn)
 
-    def evaluation_bytes(self, made: Parts) -> int:
+    def evaluation_bytes(self, components: Parts) -> int:
         """As many pairs as are scored at once."""
-        pairs = max((of.negatives.reshape(-1, 2) for of in self.held.values()), key=len)
-        return machine.most_of(lambda: score_pairs(made, pairs[:MAX_PAIRS]))[1]
+        pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
+        return machine.most_of(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
 
-    def score_held_out(self, made: Parts, part: str) -> Judged:
+    def score_held_out(self, components: Parts, part: str) -> Judged:
         """Scores of the pairs of `valid` or `test`, and of their negatives."""
-        of = self.held[part]
-        return Judged(score_pairs(made, of.pairs), score_pairs(made, of.negatives.reshape(-1, 2)).reshape(of.negatives.shape[:2]))
+        held_out = self.held[part]
+        return Judged(
+            score_pairs(components, held_out.pairs),
+            score_pairs(components, held_out.negatives.reshape(-1, 2)).reshape(held_out.negatives.shape[:2]),
+        )
 
 
 @torch.no_grad()
-def score_pairs(made: Parts, pairs: np.ndarray) -> np.ndarray:
+def score_pairs(components: Parts, pairs: np.ndarray) -> np.ndarray:
     """The model's score of each pair (n, 2): (n,) float64."""
-    found = []
-    for some in torch.from_numpy(pairs).to(made.world.device).split(MAX_PAIRS):
-        batch = data.make_batch(some, torch.full_like(some[:, 0], HYPERNYM))
-        query = made.model.encode(batch)
-        found.append(made.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
-    return torch.cat(found).numpy()
+    scores = []
+    for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):
+        batch = hierarchy_examples.make_batch(chunk, torch.full_like(chunk[:, 0], HYPERNYM))
+        query = components.model.encode(batch)
+        scores.append(components.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
+    return torch.cat(scores).numpy()

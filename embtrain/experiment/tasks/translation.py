@@ -16,20 +16,20 @@ from embtrain.common.files import read_json, write_json, write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
-from embtrain.data.parallel import corpus as parallel, own_test_set
+from embtrain.data.parallel import corpus as parallel_corpus, own_test_set
 from embtrain.data.parallel.batches import SentencePairs, TranslationBatch, make_batch
-from embtrain.data.parallel.corpus import EOS, UNKNOWN, ParallelCorpus, ParallelConfig
+from embtrain.data.parallel.corpus import EOS, UNKNOWN, ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.parallel.pieces import Pieces
-from embtrain.data.parallel.tokenize import Tokenizer, tokenize_source, detokenize
+from embtrain.data.parallel.tokenize import Tokenizer, detokenize, tokenize_source
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
-from embtrain.evaluate.translation import scores as translation
+from embtrain.evaluate.translation import scores as translation_scores
 from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate
-from embtrain.experiment.run import scoring as judge, translation as translate
-from embtrain.experiment.tasks.base import Task, find_corpus, corpus_name
+from embtrain.experiment.run import scoring as scoring, translation as translators
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
 
@@ -91,24 +91,28 @@ class TranslationTask(Task):
 
     @classmethod
     def read(cls, settings: Settings) -> TranslationTask:
-        config, found, cache = cast(ParallelConfig, settings.data), find_corpus(settings), fetch.cache_folder()
+        config, source, cache = cast(ParallelConfig, settings.data), find_corpus(settings), fetch.cache_folder()
         folder, name = cache / "parallel", corpus_name(settings)
         tokenizer = config.tokenizer
-        if not isinstance(found, Path):
-            tokenizer = cast(Tokenizer, found.tokenizer) if tokenizer == "auto" else tokenizer
+        if not isinstance(source, Path):
+            tokenizer = cast(Tokenizer, source.tokenizer) if tokenizer == "auto" else tokenizer
         tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
-        if not isinstance(found, Path) and found.grammar is not None:
-            return cls.from_corpus(settings, parallel.load_synthetic(found.grammar, config, folder, name), tokenizer)
-        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
-        layout = _layout(config, None if isinstance(found, Path) else found)
-        return cls.from_corpus(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
+        if not isinstance(source, Path) and source.grammar is not None:
+            return cls.from_corpus(
+                settings, parallel_corpus.load_synthetic(source.grammar, config, folder, name), tokenizer
+            )
+        where = [source] if isinstance(source, Path) else fetch.corpus_paths(source)
+        layout = _layout(config, None if isinstance(source, Path) else source)
+        return cls.from_corpus(
+            settings, parallel_corpus.load(where, layout, config, tokenizer, folder, name), tokenizer
+        )
 
     @classmethod
     def from_corpus(cls, settings: Settings, text: ParallelCorpus, tokenizer: Tokenizer) -> TranslationTask:
-        made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
-        made.text, made.examples = text, SentencePairs(text, settings.train.seed)
-        made.identity = {**text.identity, "tokenizer": tokenizer}
-        return made
+        task = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
+        task.text, task.examples = text, SentencePairs(text, settings.train.seed)
+        task.identity = {**text.identity, "tokenizer": tokenizer}
+        return task
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
@@ -129,9 +133,9 @@ class TranslationTask(Task):
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = find_corpus(settings)
-        own = not isinstance(found, Path) and (found.parts is not None or found.grammar is not None)
-        if cast(TranslationEvaluate, settings.evaluate).sentences and (own or getattr(settings.data, part)):
+        source = find_corpus(settings)
+        has_parts = not isinstance(source, Path) and (source.parts is not None or source.grammar is not None)
+        if cast(TranslationEvaluate, settings.evaluate).sentences and (has_parts or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
 
@@ -150,7 +154,7 @@ class TranslationTask(Task):
         words = self.target.words
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
-    def known_positives(self, most: int) -> KnownPositives:
+    def known_positives(self, max_bytes: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
@@ -170,25 +174,29 @@ class TranslationTask(Task):
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
                 raise self.ids_changed(folder, f"{side}.vocabulary.txt")
 
-    def validate(self, made: Parts) -> list[Score]:
+    def validate(self, components: Parts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
-        rows = self._vectors(made, "valid", config, None)
+        rows = self._vectors(components, "valid", config, None)
         if config.during:
-            rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
+            rows += self._translations(
+                components, "valid", config.model_copy(update={"sentences": config.during}), None
+            )[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def score_run(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = made.model.vectors().detach().cpu().float().numpy()
-        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = components.model.vectors().detach().cpu().float().numpy()
+        vector_files.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
         for part in ("valid", "test"):
-            bleu, lines = self._translations(made, part, self.evaluate, items)
-            rows += [row._replace(benchmark=part) for row in (*bleu, *self._vectors(made, part, self.evaluate, items))]
+            bleu, lines = self._translations(components, part, self.evaluate, items)
+            rows += [
+                row._replace(benchmark=part) for row in (*bleu, *self._vectors(components, part, self.evaluate, items))
+            ]
             write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
-        write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
+        write_json(folder / "examples.json", translators.examples(components, self, self.evaluate.examples))
         return rows
 
-    def score_file(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
 
         made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
@@ -197,17 +205,19 @@ class TranslationTask(Task):
         """
         name = self.settings.corpus
         recipe = load_recipe("corpora", name) if name in shipped.names("corpora") else None
-        other = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
-        other.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
+        own_task = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
+        own_task.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
                                          self.target)
-        if (n := len(other.text.part("test"))) > self.evaluate.sentences:
+        if (n := len(own_task.text.part("test"))) > self.evaluate.sentences:
             _log.warning("%s: the first %s of %s pairs are judged; to judge more, set evaluate.sentences", where,
                          f"{self.evaluate.sentences:,}", f"{n:,}")
-        bleu, lines = other._translations(made, "test", self.evaluate, None)
+        bleu, lines = own_task._translations(components, "test", self.evaluate, None)
         if folder is not None:
             write_text(folder / f"{where.name}.translations.txt", "".join(f"{line}\n" for line in lines))
-        return [row._replace(benchmark=where.name) for row in (*bleu, *other._vectors(made, "test", self.evaluate,
-                                                                                      None))]
+        return [
+            row._replace(benchmark=where.name)
+            for row in (*bleu, *own_task._vectors(components, "test", self.evaluate, None))
+        ]
 
     def source_tokens(self, i: int) -> list[str]:
         """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
@@ -217,39 +227,46 @@ class TranslationTask(Task):
         """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
         return detokenize(words, self.config.lower, self.tokenizer)
 
-    def evaluation_bytes(self, made: Parts) -> int:
+    def evaluation_bytes(self, components: Parts) -> int:
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
-        held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
-        chosen = self.text.part(held)[:self.evaluate.sentences]
-        asked = judge.asking(made, make_batch(self.text, np.array(chosen[:N_PROBE], dtype=np.int64)), len(self.heldout(held)))
+        part = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
+        chosen = self.text.part(part)[:self.evaluate.sentences]
+        query_bytes = scoring.asking(
+            components, make_batch(self.text, np.array(chosen[:N_PROBE], dtype=np.int64)), len(self.heldout(part))
+        )
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
-        _, written = machine.most_of(lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate))
-        return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
+        _, translation_bytes = machine.most_of(
+            lambda: translators.written(components, self, longest, [()] * len(longest), self.evaluate)
+        )
+        return max(translation_bytes, query_bytes + 4 * components.world.n_candidates * components.world.dim)
 
-    def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
+    def _translations(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
-        found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
+        translations = translators.written(components, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.source_tokens(i) for i in chosen], config)
-        lines = [self.detokenize(words) for words in found]
-        rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
+        lines = [self.detokenize(words) for words in translations]
+        rows, statistics = translation_scores.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
             columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
             items |= {f"{part}/bleu_{name}": column for name, column in zip(NUMBERS, columns, strict=True)}
-        steps = _steps(config)
+        steps = _search_note(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
-    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
-        query = judge.ask(made, self.heldout(part))
+    def _vectors(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
+        query = scoring.ask(components, self.heldout(part))
         if len(query) == 0:
-            return [Score("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
-        found, clusters = heldout.ranks(judge.logits(made, corrected=True), query), query.windows().cpu().numpy()
+            return [Score("heldout", name, None, note="no held-out sentences") for name in translation_scores.ACCURACY]
+        ranks, clusters = (
+            heldout.ranks(scoring.logits(components, corrected=True), query),
+            query.windows().cpu().numpy(),
+        )
         if items is not None:
-            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters,
-                      f"{part}/correct": (found.rank <= 1).astype(np.float64)}
-        seen = translation.near(query.vector, query.target, made.model.table().detach())
-        return translation.vector_rows(found, seen, clusters, config)
+            items |= {f"{part}/log_p": ranks.log_p, f"{part}/rank": ranks.rank, f"{part}/cluster": clusters,
+                      f"{part}/correct": (ranks.rank <= 1).astype(np.float64)}
+        seen = translation_scores.near(query.vector, query.target, components.model.table().detach())
+        return translation_scores.vector_rows(ranks, seen, clusters, config)
 
 
 def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayout:
@@ -261,18 +278,18 @@ def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayo
                   recipe.parts if recipe is not None else None, config.pieces)
 
 
-def _steps(config: TranslationEvaluate) -> str:
+def _search_note(config: TranslationEvaluate) -> str:
     """How translations were found, in words: figures with another way cannot be compared."""
-    way = "greedy" if config.beam == 1 else f"beam {config.beam}"
+    search = "greedy" if config.beam == 1 else f"beam {config.beam}"
     table = "" if config.table == "float32" else f", table: {config.table}"
-    return f"{way}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
+    return f"{search}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
 
 
 def _vocabulary(path: Path) -> Vocabulary:
     """DataError where the first two rows are not those that ids of this task begin with."""
-    found = Vocabulary.read(path)
-    if found.words[:2] != [EOS, UNKNOWN]:
+    vocabulary = Vocabulary.read(path)
+    if vocabulary.words[:2] != [EOS, UNKNOWN]:
         raise DataError(f"{path}: should begin with the rows {EOS} and {UNKNOWN}; begins with "
-                        f"{', '.join(found.words[:2]) or 'nothing'}")
-    return found
+                        f"{', '.join(vocabulary.words[:2]) or 'nothing'}")
+    return vocabulary
 

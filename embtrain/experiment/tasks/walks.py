@@ -9,7 +9,7 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import WindowsConfig
 from embtrain.data.walks import walks
 from embtrain.data.walks.walks import WalksConfig
-from embtrain.experiment.tasks.base import find_corpus, corpus_name
+from embtrain.experiment.tasks.base import corpus_name, find_corpus
 from embtrain.experiment.tasks.windows import WindowsTask
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class WalksTask(WindowsTask):
 
     @classmethod
     def read(cls, settings: Settings) -> WalksTask:
-        found = find_corpus(settings)
-        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
+        source = find_corpus(settings)
+        where = [source] if isinstance(source, Path) else fetch.corpus_paths(source)
         return cls(settings, walks.load(where, cast(WalksConfig, settings.data), fetch.cache_folder() / "walks",
                                         corpus_name(settings)))
 
