@@ -269,11 +269,11 @@ def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: 
 
 def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
     files = inventory.take([put(tmp_path, PARTS | {"train.txt~": "", "train.txt.bak": ""})],
-                           graph.triple_files.READS, FilesConfig())
+                           graph.triple_files.FILE_RULES, FilesConfig())
     assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; passed over: train.txt.bak, "
                             f"train.txt~ ({BACKUP})")
     many = inventory.take([put(tmp_path / "many", {f"{i:03}.txt": "a" for i in range(250)})],
                           text.readers.reads("auto", "text", True), FilesConfig())
     assert many.line() == "files: train: 250 files (000.txt, ...)" and len(many.tree()["train"]) == 101
-    assert inventory.take([tmp_path / "train.txt"], graph.triple_files.READS, FilesConfig()).line() == ""
+    assert inventory.take([tmp_path / "train.txt"], graph.triple_files.FILE_RULES, FilesConfig()).line() == ""
     assert json.loads(json.dumps(files.tree())) == files.tree()

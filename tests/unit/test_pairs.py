@@ -106,7 +106,7 @@ def test_rows_of_an_epoch(slot: str) -> None:
     blocks = list(of.blocks(2, 50))
     assert len(blocks) == of.n_blocks(2, 50)
     slots = torch.cat([b.slot for b in blocks]).numpy()
-    given, target = (torch.cat([getattr(b, name) for b in blocks]).numpy() for name in ("given", "target"))
+    given, target = (torch.cat([getattr(b, name) for b in blocks]).numpy() for name in ("concept", "target"))
     pairs = np.where((slots == HYPERNYM)[:, None], np.stack([given, target], 1), np.stack([target, given], 1))
     assert rows(pairs) == rows(np.repeat(TREE, 2 if slot == "both" else 1, 0))
     share = {"random": (0.3, 0.7), "both": (0.5, 0.5), "hypernym": (0, 0), "hyponym": (1, 1)}[slot]
@@ -169,7 +169,7 @@ def accuracy(config: experiment.Settings) -> float:
         of.source.refresh(step.view)
         for block in task.examples.blocks(epoch, 512):
             assert np.isfinite(float(step(block).loss))
-    return float(hypernymy.correct(task.judged(of, "test"), task.judged(of, "valid")).mean())
+    return float(hypernymy.correct(task.score_held_out(of, "test"), task.score_held_out(of, "valid")).mean())
 
 
 @pytest.mark.parametrize("engine", [*(["fused"] if NATIVE else []), "step"])

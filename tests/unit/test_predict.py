@@ -485,6 +485,6 @@ def test_predictions_are_lines_in_columns() -> None:
 
 
 def test_json_has_null_for_what_is_not_finite() -> None:
-    tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).tree()
+    tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).to_json()
     assert tree == {"query": "q", "score": None, "answers": [{"name": "a", "score": None},
                                                              {"name": "b", "score": 1.0, "probability": 0.5}]}

@@ -407,14 +407,14 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     task = tasks.read(config)
     made = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
-    assert rare and all(len(task.written(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
+    assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translation.written)
     monkeypatch.setattr(translation, "written", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
         assert "<unk>" not in words and words == tokenize_source(line, task.tokenizer, task.config.lower)
-    assert {word for i in rare for word in task.written(i)} - set(task.text.source.vocabulary.words)
+    assert {word for i in rare for word in task.source_tokens(i)} - set(task.text.source.vocabulary.words)
 
 
 def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does_not(corpus: Path) -> None:

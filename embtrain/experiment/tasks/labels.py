@@ -42,7 +42,7 @@ _log = logging.getLogger("embtrain")
 class LabelsTask(Task):
     name = "labels"
     section = "labels"
-    readers, learns = frozenset({"xc", "arff", "dense", "planted"}), "documents with labels"
+    recipe_readers, corpus_kind = frozenset({"xc", "arff", "dense", "planted"}), "documents with labels"
     Config = LabelsConfig
     Evaluate: ClassVar[type[LabelsEvaluate]] = LabelsEvaluate
     metric = "test/precision@1"

@@ -36,7 +36,7 @@ N_PROBE = 4096  # held-out words that stand for all where memory is told
 class LanguageTask(Task):
     name = "language"
     section = "language"
-    readers, learns = frozenset(get_args(Reader)), "text"
+    recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
     Config = LanguageConfig
     Evaluate: ClassVar[type[PerplexityConfig]] = PerplexityConfig
     metric = "test/perplexity"

@@ -42,7 +42,7 @@ MAX_PAIRS = 1 << 16  # pairs scored at once
 class PairsTask(Task):
     name = "pairs"
     section = "pairs"
-    readers, learns = frozenset({"hierarchy"}), "a hierarchy"
+    recipe_readers, corpus_kind = frozenset({"hierarchy"}), "a hierarchy"
     Config = PairsConfig
     Evaluate: ClassVar[type[PairsEvaluate]] = PairsEvaluate
     stopping_metric = "valid/accuracy"

@@ -48,7 +48,7 @@ N_PROBE = 128                     # held-out sentences that stand for all where 
 class TranslationTask(Task):
     name = "translation"
     section = "translation"
-    readers, learns = frozenset({"parallel", "grammar"}), "pairs of sentences"
+    recipe_readers, corpus_kind = frozenset({"parallel", "grammar"}), "pairs of sentences"
     Config = ParallelConfig
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
     stopping_metric = "valid/accuracy@1"

@@ -45,7 +45,7 @@ FILTER_PARTS = {"valid": ("train", "valid"), "test": PARTS}
 class TriplesTask(Task):
     name = "triples"
     section = "triples"
-    readers, learns = frozenset(graph.READERS), "triples"
+    recipe_readers, corpus_kind = frozenset(graph.READERS), "triples"
     strategy_keys = frozenset({"triples.slot"})
     Config = TriplesConfig
     Evaluate: ClassVar[type[RankingConfig]] = RankingConfig

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class WalksTask(WindowsTask):
     name = "walks"
     section = "walks"
-    readers, learns = frozenset[str](), "walks, or the edges of a graph, in files of yours"
+    recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in files of yours"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
 
     @classmethod

@@ -39,7 +39,7 @@ N_PROBE = 4096  # held-out examples that stand for all where memory is told
 class WindowsTask(Task):
     name = "windows"
     section = "text"
-    readers, learns = frozenset(get_args(Reader)), "text"
+    recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
     Config: ClassVar[type[WindowsConfig]] = TextConfig
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
 
