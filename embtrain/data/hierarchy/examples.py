@@ -1,7 +1,7 @@
-"""Pairs of concepts: which of them is a hyponym of which. Read, split, and handed out to train on.
+"""Pairs (hyponym, hypernym) of a hierarchy: configuration, loading and training batches.
 
-A row asks for one end of a pair: its hypernym (slot 0: the hyponym is given) or its hyponym (slot 1). `slot` says which
-rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
+An example predicts one end of a pair: the hypernym (slot 0) or the hyponym (slot 1). `pairs.slot` chooses the examples
+of an epoch. The content of a block depends only on (seed, epoch, block).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cached_arrays, place
 from embtrain.data.storage.containers import fingerprint
 
-HYPERNYM, HYPONYM = 0, 1  # Batch.slot: which end is open
+HYPERNYM, HYPONYM = 0, 1  # Batch.slot: the open end
 _ORDER, _SLOT = range(2)
 
 
@@ -54,25 +54,28 @@ class PairsConfig(Section):
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """Which concept (target) fills the open slot beside the given one?"""
+    """A batch of examples: target is the concept at the open end (`slot`), `concept` the known one."""
 
     concept: Tensor  # (B,) int64
 
 
 @dataclass(frozen=True)
 class Hierarchy:
+    """Concepts, split and identity of a loaded hierarchy."""
+
     concepts: list[str]
     split: HierarchySplit
-    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
-    words: ConceptsByWord               # those that stand in concepts which they may not name
+    identity: dict[str, Any]  # name, sha256 of the content, settings, counts
+    words: ConceptsByWord     # words listed in a concept, including those that do not name it
 
 
 def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
          ) -> Hierarchy:
-    """The pairs of a file, of a folder with WordNet's database, of Open English WordNet's source, or of a published
-    split: its folder, or its files. Read and split once, they lie in the cache under content and settings.
+    """Load and split a hierarchy; the result is cached by content and settings.
 
-    DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
+    where: a file of pairs, a folder or archive with WordNet's database, the source of Open English WordNet, or a
+    published split (its folder or its files). DataError if a file is missing or damaged or the hierarchy has a cycle;
+    UsageError if the data do not support the protocol.
     """
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
@@ -107,8 +110,8 @@ def _split(raw: RawHierarchy, config: PairsConfig, root: str | None, name: str) 
 
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
-    """The sha256 of what `where` holds, and what reads it."""
-    if wordnet_yaml.is_source(where):  # first, for of a packed archive this one stops at the first of many files
+    """Return the sha256 of the content of `where`, and a function that reads it."""
+    if wordnet_yaml.is_source(where):  # first, because it reads only the first file of a packed archive
         return fingerprint(where, wordnet_yaml.is_source_file), lambda: wordnet_yaml.read(where)
     if wordnet.is_database(where):
         return wordnet.content(where[0]), lambda: wordnet.read(where[0])
@@ -128,7 +131,7 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
 
 
 class PairExamples:
-    """The rows of training, in a new order each epoch."""
+    """Training examples, in a new order each epoch."""
 
     def __init__(self, train: np.ndarray, slot: str, seed: int):
         self._train, self._slot, self._seed = torch.from_numpy(train), slot, seed
@@ -136,8 +139,8 @@ class PairExamples:
         self.n = len(train) * (2 if slot == "both" else 1)
 
     def counts(self, v: int) -> Tensor:
-        """(V,) float64  how often each concept is expected to be a target in an epoch."""
-        by_slot = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
+        """Return the expected number of times each concept is a target in an epoch, (V,) float64."""
+        by_slot = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # indexed by slot
         share = {"both": (1.0, 1.0), "random": (0.5, 0.5), "hypernym": (1.0, 0.0), "hyponym": (0.0, 1.0)}[self._slot]
         return share[HYPERNYM] * by_slot[HYPERNYM] + share[HYPONYM] * by_slot[HYPONYM]
 
@@ -149,13 +152,13 @@ class PairExamples:
         for begin in range(start * block, self.n, block):
             position = rows[
                 begin : begin + block
-            ]  # the place of the end at hand: 2 · pair + slot; the other is beside it
+            ]  # index of the known end, 2 * pair + slot; ^ 1 gives the other
             yield PairBatch(
                 target=ends.index_select(0, position ^ 1), slot=position & 1, concept=ends.index_select(0, position)
             )
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
-        """2 · pair + slot of each row of the epoch, (n,)."""
+        """Return 2 * pair + slot of each example of the epoch, (n,)."""
         if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
             n = len(self._train)
             if self._slot == "both":
@@ -174,15 +177,15 @@ class PairExamples:
 
 
 def make_batch(pairs: Tensor, slot: Tensor) -> PairBatch:
-    """The rows of pairs (n, 2) that ask for the end that `slot` (n,) says."""
+    """Make examples from pairs (n, 2) whose open end is `slot` (n,)."""
     hyponym, hypernym = pairs.unbind(1)
     return PairBatch(target=torch.where(slot == HYPERNYM, hypernym, hyponym), slot=slot,
                      concept=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
 def known_pairs(train: np.ndarray, v: int, max_bytes: int) -> KnownPairs:
-    """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
-    was seen. ResourceError where they take more than `most` bytes."""
+    """Return the training pairs as known positives for both open ends; a context is (concept, slot). ResourceError if
+    they take more than `max_bytes`."""
     if 16 * len(train) > max_bytes:
         raise ResourceError(
             f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} there "

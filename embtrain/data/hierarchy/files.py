@@ -1,12 +1,13 @@
-"""Files of pairs: hyponym, TAB, hypernym; and a hierarchy with its own split, as Ganea et al. (2018) publish theirs.
+"""Reads files of pairs (hyponym, TAB, hypernym), and hierarchies with their own split as published by Ganea et al.
+(2018).
 
     NAME.vocab                            id, TAB, concept; ids 0, 1, ...
-    NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of those that follow
-    NAME.valid, NAME.test                 held-out pairs, all of which follow from the direct ones
-    NAME.valid_neg, NAME.test_neg         as many wrong ones for each, in the same order
+    NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of the implied ones
+    NAME.valid, NAME.test                 held-out pairs, all of them implied by the direct ones
+    NAME.valid_neg, NAME.test_neg         the same number of negatives for each of them, in the same order
 
-Any may be packed (.gz, .bz2, .xz). A line that is not as it should be is an error with its number; a blank one says
-nothing. The same pair twice is kept twice: what that means is the protocol's to say.
+Files may be packed (.gz, .bz2, .xz). A malformed line raises an error with its number; blank lines are ignored.
+Repeated pairs are kept: the protocol decides how to treat them.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import numbered
 
-ConceptsByWord = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
+ConceptsByWord = Mapping[str, Sequence[int]]  # word -> ids of the concepts that list it
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """A split that came with the data: pairs (n, 2) as everywhere, hyponym first."""
+    """A split that is part of the data. Pairs are (n, 2), hyponym first."""
 
-    train: dict[int, np.ndarray]                 # by the percentage of pairs that follow
-    held: dict[str, np.ndarray]                  # valid, test: (n, 2)
-    negatives: dict[str, np.ndarray]                 # valid, test: (n, m, 2)
+    train: dict[int, np.ndarray]      # percentage of implied pairs -> (n, 2)
+    held: dict[str, np.ndarray]       # valid, test: (n, 2)
+    negatives: dict[str, np.ndarray]  # valid, test: (n, m, 2)
 
 
 @dataclass(frozen=True)
 class RawHierarchy:
-    """What was read: ids are positions in `concepts`."""
+    """Content of the files; ids are positions in `concepts`."""
 
     concepts: list[str]
-    pairs: np.ndarray                            # (n, 2) int64: hyponym, hypernym, as they stand in the file
-    direct: bool = True                          # they are the direct ones, as whoever made the hierarchy drew them
+    pairs: np.ndarray    # (n, 2) int64: hyponym, hypernym, in file order
+    direct: bool = True  # the pairs are the direct ones, chosen by the hierarchy's authors
     published: PublishedSplit | None = None
-    words: ConceptsByWord = field(default_factory=dict)   # those that stand in concepts which they may not name
+    words: ConceptsByWord = field(default_factory=dict)   # words listed in a concept, also if it is not named after them
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, line) of a text file, packed or not; DataError where it is no text or a line is endless."""
+    """Yield (number, line) of a text file, packed or not. DataError if it is not text or a line is too long."""
     for source in sources([path], lambda name: True):
         yield from numbered(source)
 
 
 def read_table(path: Path) -> RawHierarchy:
-    """Pairs of names, one a line; concepts in the order in which they first stand there."""
+    """Read pairs of names, one a line. Concepts are numbered by first appearance."""
     ids, pairs = dict[str, int](), list[tuple[int, int]]()
     for number, line in lines(path):
         fields = [name.strip() for name in line.split("\t")]
@@ -70,7 +71,7 @@ def read_table(path: Path) -> RawHierarchy:
 
 
 def find_split_files(where: list[Path]) -> dict[str, Path]:
-    """The files of a published split by their part: vocab, valid, train_0percent and so on; empty where it is none."""
+    """Return the files of a published split by part (vocab, valid, train_0percent ...); empty if there are none."""
     by_part: dict[str, Path] = {}
     for path in where:
         name = path.name
@@ -84,7 +85,7 @@ def find_split_files(where: list[Path]) -> dict[str, Path]:
 
 
 def read_split(parts: dict[str, Path]) -> RawHierarchy:
-    """A published split; DataError where a file is missing or an id is of no concept."""
+    """Read a published split. DataError if a file is missing or an id is out of range."""
     needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
     if lacking := [part for part in needed if part not in parts]:
         example = next(iter(parts.values()))
@@ -119,7 +120,7 @@ def _concepts(path: Path) -> list[str]:
 
 
 def _ids(path: Path, n: int) -> np.ndarray:
-    """Pairs of ids, hypernym first in the file and second here."""
+    """Read pairs of ids. The file has the hypernym first, the result has it second."""
     pairs: list[tuple[int, int]] = []
     for number, line in lines(path):
         fields = line.split("\t")

@@ -1,11 +1,11 @@
-"""Pairs of the user's file, in the concepts of a trained hierarchy: to judge the model on them.
+"""Reads a user's file of pairs in the concepts of a trained hierarchy, to evaluate the model on it.
 
     hyponym hypernym           positives
     hyponym hypernym label     1 or True, 0 or False
-    hyponym hypernym score     a grade: the more it holds, the higher
+    hyponym hypernym score     a grade: higher means more certain
 
-The delimiter and a header are detected (own_benchmarks.py). A word that names no concept stands for the concepts that
-it is in. Pairs with a word that the run lacks are left out and counted.
+The delimiter and a header are detected (own_benchmarks.py). A word that does not name a concept means all concepts that
+list it. Pairs with an unknown word are dropped and counted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ GoldKind = Literal["positives", "labels", "scores"]
 
 @dataclass(frozen=True)
 class OwnPairs:
-    """Pairs whose words the hierarchy has, and what was left out."""
+    """Pairs with known words, and counts of the dropped ones."""
 
     kind: GoldKind
-    pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym stand for
+    pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym can mean
     gold: np.ndarray                          # (n,) float64  label or score; 1 for positives
-    lines: int                                # pairs of the file
-    unknown: int                              # of these, with a word that the hierarchy lacks
-    repeated: int                             # of the others, that are in the file before
+    lines: int                                # pairs in the file
+    unknown: int                              # pairs with an unknown word
+    repeated: int                             # repetitions among the other pairs
 
     def note(self) -> str:
-        """What was judged and what was passed over."""
+        """Return the number of pairs used and of those dropped, as text."""
         passed = [f"{n:,} {reason}" for n, reason in ((self.unknown, "with a concept that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
         more = f"; passed over: {', '.join(passed)}" if passed else ""
@@ -46,7 +46,7 @@ class OwnPairs:
 
 
 def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
-    """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
+    """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
     form = own_benchmarks.layout(own_benchmarks.sample_of(path), path)
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
@@ -82,7 +82,8 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
 
 
 def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
-    """Whether the first line of a file of positives names its columns: both words are column names and no concepts."""
+    """Return whether the first line of a file of positives names its columns: both words are column names, not
+    concepts."""
     named = {"hyponym", "hypernym", "word1", "word2", "child", "parent", "source", "target", "concept", "kind"}
     return all(name.lower() in named and name not in index and not senses.concepts_of(name) for name in fields[:2])
 

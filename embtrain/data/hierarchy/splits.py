@@ -1,13 +1,13 @@
-"""Which pairs are trained on, which are held out, and which wrong pairs stand beside those: the protocols.
+"""Splits of a hierarchy: training pairs, held-out pairs and their negatives, by protocol.
 
-clean    the closure, each pair once. By edge: pairs drawn at random are held out. By node: of concepts drawn at random
-         all pairs are, but the direct ones, without which nothing would say where the concept belongs. Wrong pairs have
-         another hypernym or another hyponym, and none of them is in the closure.
-legacy   Vendrov et al. (2016): the closure by a search without a memory, so that a pair stands there once for each of
-         its paths; 4,000 of these lines are test, 4,000 valid. So some test pairs are trained on (`leak`). One wrong
-         pair for each, one end replaced by any concept: some are right.
-given    the split that came with the data (Ganea et al. 2018): the direct pairs and `percent` of the others are trained
-         on, held-out pairs follow from the direct ones; ten wrong pairs for each.
+clean    The closure, each pair once. By edge: random pairs are held out. By node: all pairs of random concepts are held
+         out except the direct ones, without which nothing would place the concept. A negative replaces the hypernym
+         or the hyponym, and is never in the closure.
+legacy   Vendrov et al. (2016): the closure by a search that does not mark visited nodes, so a pair appears once for
+         each of its paths. 4,000 of these lines are test, 4,000 valid, so some test pairs are also in train (`leak`).
+         One negative a pair, one end replaced by any concept: some are false negatives.
+given    The split that is part of the data (Ganea et al. 2018): train is the direct pairs and `percent` of the
+         implied ones, held-out pairs are implied by the direct ones; ten negatives for each.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from embtrain.data.hierarchy import closure
 from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.files import RawHierarchy
 
-N_NEGATIVES = 10      # wrong pairs for each held-out one
-MAX_TRIES = 100     # draws of a wrong pair before the other end is replaced
+N_NEGATIVES = 10  # negatives for each held-out pair
+MAX_TRIES = 100   # draws of a negative before the other end is replaced
 _ORDER, _WRONG = range(2)
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out pairs and wrong ones beside them."""
+    """Held-out pairs and their negatives."""
 
-    pairs: np.ndarray   # (n, 2) int64
-    negatives: np.ndarray   # (n, m, 2) int64: m wrong ones for each
-    leak: float         # share of `pairs` that stand in train
-    implied: float      # share of `pairs` that follow from train
-    false_negatives: float        # share of `wrong` that are right after all
+    pairs: np.ndarray       # (n, 2) int64
+    negatives: np.ndarray   # (n, m, 2) int64: m negatives a pair
+    leak: float             # share of `pairs` that are in train
+    implied: float          # share of `pairs` that train implies
+    false_negatives: float  # share of `negatives` that are true pairs
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -43,13 +43,18 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class HierarchySplit:
-    train: np.ndarray        # (n, 2) int64: lines to train on; under `legacy` some stand there several times
-    held: dict[str, HeldOut]    # valid, test
+    """Training pairs and held-out pairs."""
+
+    train: np.ndarray         # (n, 2) int64; under `legacy` with repetitions
+    held: dict[str, HeldOut]  # valid, test
 
 
 def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: int, n_held: tuple[int, int], seed: int,
           where: str) -> HierarchySplit:
-    """n_held: pairs of valid and of test, at most a tenth of all each. root: a concept to be put above the others."""
+    """Split a hierarchy by `protocol`. UsageError or DataError if it does not support the protocol.
+
+    n_held: pairs of valid and of test, each at most a tenth of all. root: id of a concept to put above all others.
+    """
     n, pairs = len(raw.concepts), raw.pairs
     if protocol == "given":
         return _published_split(raw, percent, where)
@@ -88,8 +93,11 @@ def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: 
 
 
 def negatives(pairs: np.ndarray, true_pairs: np.ndarray, concepts: Sequence[str], seed: int, where: str) -> np.ndarray:
-    """WRONG negatives for each of the user's pairs (n, 2), as under `clean`: (n, WRONG, 2). holds: pairs that hold;
-    pairs that follow from them are not negatives. DataError if the pairs have a cycle, or nearly every pair holds."""
+    """Draw N_NEGATIVES negatives for each of the user's pairs (n, 2) as under `clean`: (n, N_NEGATIVES, 2).
+
+    true_pairs: pairs that hold; neither they nor the pairs that they imply are drawn. DataError if they have a cycle or
+    if nearly every pair holds.
+    """
     n = len(concepts)
     closed = closure.closure(closure.unique_pairs(true_pairs, n), n, concepts, where)
     return _draw_negatives(
@@ -113,7 +121,7 @@ def _published_split(raw: RawHierarchy, percent: int, where: str) -> HierarchySp
 def _describe_held_out(
     pairs: dict[str, np.ndarray], negatives: dict[str, np.ndarray], train: np.ndarray, true_pairs: PairSet
 ) -> dict[str, HeldOut]:
-    """By part, with what is known of them."""
+    """Return the held-out pairs of each part with their leak, implied and false negative shares."""
     known, n = PairSet(train, true_pairs.n), len(pairs["valid"])
     implied = closure.is_implied(train, np.concatenate([pairs["valid"], pairs["test"]]), true_pairs.n)
     parts = {}
@@ -130,14 +138,14 @@ def _describe_held_out(
 
 
 def _draw_pairs(order: np.ndarray, n_held: tuple[int, int]) -> list[np.ndarray]:
-    """Positions of valid and of test, each in the order drawn."""
+    """Return the positions of valid and of test, each in the order drawn."""
     valid, test = (min(k, len(order) // 10) for k in n_held)
     return [order[test:test + valid], order[:test]]
 
 
 def _draw_concepts(closed: np.ndarray, direct: np.ndarray, n: int, n_held: tuple[int, int], rng: np.random.Generator
            ) -> list[np.ndarray]:
-    """Positions in `whole` of the indirect pairs of hyponyms drawn at random, until there are enough."""
+    """Return positions in `closed` of the indirect pairs of randomly drawn hyponyms, until there are enough."""
     is_indirect = ~PairSet(direct, n).contains(closed)
     parts: dict[str, list[np.ndarray]] = {"test": [], "valid": []}
     targets = dict(zip(("valid", "test"), (min(k, len(closed) // 10) for k in n_held), strict=True))
@@ -155,15 +163,18 @@ def _draw_concepts(closed: np.ndarray, direct: np.ndarray, n: int, n_held: tuple
 
 
 def _draw_any_negatives(pairs: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """One for each pair, one end of which is any concept: (n, 1, 2)."""
+    """Draw one negative a pair by replacing one end with any concept, (n, 1, 2)."""
     negatives = pairs[:, None].copy()
     negatives[np.arange(len(pairs)), 0, rng.integers(0, 2, len(pairs))] = rng.integers(0, n, len(pairs))
     return negatives
 
 
 def _draw_negatives(pairs: np.ndarray, true_pairs: PairSet, n: int, rng: np.random.Generator, where: str) -> np.ndarray:
-    """WRONG for each pair, none of which holds: first half with another hypernym, second with another hyponym, or the
-    other way where nothing else is wrong (every concept lies below the root): (n, WRONG, 2)."""
+    """Draw N_NEGATIVES true negatives a pair, (n, N_NEGATIVES, 2).
+
+    The first half replaces the hypernym, the second half the hyponym, or the other end if no negative is found: every
+    concept is below the root, for example.
+    """
     negatives = np.repeat(pairs[:, None], N_NEGATIVES, 1).reshape(-1, 2)
     end = np.tile(np.where(np.arange(N_NEGATIVES) < N_NEGATIVES // 2, 1, 0), len(pairs))
     pending = np.arange(len(negatives))

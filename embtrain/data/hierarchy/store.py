@@ -1,8 +1,8 @@
-"""A hierarchy and its split as arrays by name, as they lie in the cache.
+"""A hierarchy and its split as named arrays, for the cache and the run folder.
 
     concepts, words        names, in UTF-8, a line each          ids, end    concepts of word i: ids[end[i-1]:end[i]]
     train                  (n, 2)                                read        (1,) pairs that were read
-    PART.pairs, PART.wrong (n, 2) and (n, m, 2)                  PART.share  (3,) leak, implied, right
+    PART.pairs, PART.wrong (n, 2) and (n, m, 2)                  PART.share  (3,) leak, implied, false negatives
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ PARTS = ("valid", "test")
 
 
 class StoredHierarchy(NamedTuple):
+    """Concepts, words and split of a hierarchy, and the number of pairs that were read."""
+
     concepts: list[str]
     words: ConceptsByWord
     split: HierarchySplit
@@ -26,6 +28,7 @@ class StoredHierarchy(NamedTuple):
 
 
 def to_arrays(stored: StoredHierarchy) -> dict[str, np.ndarray]:
+    """Return a hierarchy as named arrays."""
     ids = [np.array(senses, np.int64) for senses in stored.words.values()]
     arrays = {"concepts": packed(stored.concepts), "words": packed(stored.words), "train": stored.split.train,
              "ids": np.concatenate([np.zeros(0, np.int64), *ids]),
@@ -38,6 +41,7 @@ def to_arrays(stored: StoredHierarchy) -> dict[str, np.ndarray]:
 
 
 def from_arrays(arrays: dict[str, np.ndarray]) -> StoredHierarchy:
+    """Rebuild a hierarchy from the arrays of `to_arrays`. KeyError, ValueError or TypeError if one is wrong."""
     ids = arrays["ids"].tolist()
     end: list[int] = arrays["end"].tolist()
     words = {word: ids[i:j] for word, i, j in zip(unpacked(arrays["words"]), [0, *end], end, strict=False)}

@@ -1,12 +1,11 @@
-"""WordNet's nouns from its database files, as Princeton and Debian's wordnet-base install them, and as NLTK keeps them:
-in a folder, or in an archive.
+"""Reads WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base, NLTK).
 
     data.noun    offset lex_file n w_cnt word lex_id ... p_cnt symbol offset pos source/target ... | gloss
     index.noun   lemma n synset_cnt p_cnt symbol ... sense_cnt tagsense_cnt offset ...
 
-The pointers `@` (hypernym) and `@i` (instance of) make the pairs. A synset is named as in NLTK: first word in lower
-case, part of speech, number of the sense (the place of its offset in the word's line of index.noun): dog.n.01.
-wndb(5WN) describes both files; their licence stands in lines that begin with two blanks.
+The pointers `@` (hypernym) and `@i` (instance of) are the pairs. Synsets are named as in NLTK: first word in lower
+case, part of speech, sense number (the position of its offset in the word's line of index.noun): dog.n.01. wndb(5WN)
+describes both files; lines that begin with two blanks contain their licence.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ UP = ("@", "@i")
 
 
 def is_database(where: list[Path]) -> bool:
-    """Whether it is a folder with the file of nouns, or an archive that holds one, as NLTK's wordnet.zip."""
+    """Return whether `where` is one folder with data.noun, or one archive with it, e.g. NLTK's wordnet.zip."""
     if len(where) != 1:
         return False
     if where[0].is_dir():
@@ -35,16 +34,16 @@ def is_database(where: list[Path]) -> bool:
 
 
 def content(where: Path) -> str:
-    """The sha256 of the two files, or of their archive."""
+    """Return the sha256 of the two files, or of their archive."""
     return fingerprint([where / DATA, where / INDEX] if where.is_dir() else [where], lambda name: True)
 
 
 def read(where: Path) -> RawHierarchy:
-    """Every noun synset in the order of the file, its direct hypernyms, and the synsets of every word. DataError names
-    file and line."""
+    """Read every noun synset in file order, its direct hypernyms, and the synsets of each word. DataError names file
+    and line."""
     senses = _senses(where)
-    names, id_of = list[str](), dict[str, int]()                          # by offset
-    above: list[tuple[int, str, str]] = []                             # hyponym, offset of the hypernym, file and line
+    names, id_of = list[str](), dict[str, int]()                          # id by offset
+    above: list[tuple[int, str, str]] = []                             # hyponym, offset of the hypernym, file:line
     for place, line in _lines(where, DATA):
         if line.startswith("  "):
             continue
@@ -76,7 +75,7 @@ def _words(senses: dict[str, list[str]], id_of: dict[str, int], where: Path) -> 
 
 
 def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
-    """Offset, first word, and the offsets of the hypernyms."""
+    """Return offset, first word, and the offsets of the hypernyms."""
     fields = line.partition(" | ")[0].split()
     try:
         offset, kind, n_words = fields[0], fields[2], int(fields[3], 16)
@@ -92,7 +91,7 @@ def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
 
 
 def _senses(where: Path) -> dict[str, list[str]]:
-    """The offsets of each lemma's senses, in their order."""
+    """Return the sense offsets of each lemma, in order."""
     senses: dict[str, list[str]] = {}
     for place, line in _lines(where, INDEX):
         if line.startswith("  "):
@@ -111,7 +110,7 @@ def _senses(where: Path) -> dict[str, list[str]]:
 
 
 def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
-    """(file:line, line) of the database's file of that name."""
+    """Yield (file:line, line) of the database file `name`."""
     first_name = ""
     for source in sources([where / name if where.is_dir() else where], lambda path: base(path) == name):
         if base(source.name) != name:

@@ -1,17 +1,17 @@
-"""Open English WordNet's nouns from its source: YAML files of lexicographers and of words, in a folder or an archive.
+"""Reads Open English WordNet's nouns from its YAML source, from a folder or an archive.
 
     noun.*.yaml      00001740-n:              a synset; below it `members`, its words, and `hypernym` or
                        hypernym:              `instance_hypernym`, each a list
                        - 00001930-n
     entries-*.yaml   dog:                     a word; below it its parts of speech (n, or n-1, n-2 of homographs),
-                       n:                     and of each its senses in their order
+                       n:                     and for each its senses in order
                          sense:
                          - id: ...
                            synset: 02086723-n
 
-A synset is named as in NLTK: its first word in lower case, part of speech, number of the sense, dog.n.01. Words that
-differ in case alone count as one. The files are written by a program, and only the lines above are looked at, one by
-one: there is nothing in them that could be expanded or nested. globalwordnet/english-wordnet describes the format.
+Synsets are named as in NLTK: first word in lower case, part of speech, sense number: dog.n.01. Words that differ only
+in case are merged. The files are machine-written, so only the lines above are parsed, one at a time; nothing in them
+can be expanded or nested. globalwordnet/english-wordnet describes the format.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _KIND = re.compile(r"([a-z])(-[0-9]+)?")
 
 
 def is_source_file(name: str) -> bool:
+    """Return whether a file name is one of the two kinds of source files."""
     return bool(_NOUNS.fullmatch(name) or _ENTRIES.fullmatch(name))
 
 
 def is_source(where: list[Path]) -> bool:
-    """Whether it is a folder with files of nouns, or one archive that holds some."""
+    """Return whether `where` is one folder with noun files, or one archive that contains some."""
     if len(where) != 1:
         return False
     if where[0].is_dir():
@@ -47,8 +48,7 @@ def is_source(where: list[Path]) -> bool:
 
 
 def read(where: list[Path]) -> RawHierarchy:
-    """Every noun synset in the order of the files, its hypernyms, and the synsets of every word. DataError names file
-    and line."""
+    """Read every noun synset in file order, its hypernyms, and each word's synsets. DataError names file and line."""
     first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
     for source in sources(where, is_source_file):
         lines = numbered(source)
@@ -84,7 +84,7 @@ def read(where: list[Path]) -> RawHierarchy:
 
 def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
              above: list[tuple[str, str, str]]) -> None:
-    """The first word of each synset, and (synset, hypernym, where it says so)."""
+    """Add the first word of each synset to `first`, and (synset, hypernym, file:line) to `above`."""
     synset, key = "", ""
     for number, line in lines:
         if line[0] != " ":
@@ -106,7 +106,7 @@ def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
 
 
 def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[str]]) -> None:
-    """The noun synsets of each word, in the order of its senses."""
+    """Add the noun synsets of each word to `senses`, in the order of its senses."""
     word, noun = "", False
     for number, line in lines:
         if line[0] != " ":
@@ -121,7 +121,7 @@ def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[
             if not _SYNSET.fullmatch(synset):
                 raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
             synsets = senses.setdefault(word, [])
-            if synset not in synsets:                             # Dog and dog may stand in one synset
+            if synset not in synsets:                             # Dog and dog can be in the same synset
                 synsets.append(synset)
 
 
@@ -132,7 +132,7 @@ def _key(line: str, place: str) -> str:
 
 
 def _scalar(text: str, place: str) -> str:
-    """A word as it stands, or between single quotes, doubled inside; what else YAML knows, these files do not have."""
+    """Return a plain or single-quoted scalar ('' is an escaped quote). The files use no other YAML scalars."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == "'" and "'" not in text[1:-1].replace("''", ""):
         text = text[1:-1].replace("''", "'")

@@ -1,17 +1,20 @@
-"""Triples (h, r, t) as questions: which entity fills the open slot?
+"""Link prediction examples from triples (h, r, t): predict the entity in the open slot.
 
-    slot 0   (h, r, ?)   the tail is open, the head is given        context (h, r)
-    slot 1   (?, r, t)   the head is open, the tail is given        context (t, r + R)
+    slot 0   (h, r, ?)   predict the tail from the head        context (h, r)
+    slot 1   (?, r, t)   predict the head from the tail        context (t, r + R)
 
-With R relations there are 2R directed ones. Which side an example leaves open (triples.slot):
+R relations give 2R directed relations. `triples.slot` chooses the open side of an example:
+
     both        each triple is two examples of an epoch
-    random      one, by a fair coin
-    bernoulli   one; the head is open with probability tph / (tph + hpt), for tph tails of a head and hpt heads of a
-                tail of the relation, on average: where fewer answers are right, a drawn one is more often wrong
+    random      one side, by a fair coin
+    bernoulli   one side: the head with probability tph / (tph + hpt), where tph is the mean number of tails per head
+                of the relation, hpt the mean number of heads per tail. The side with fewer positives is open more
+                often, so a drawn candidate is more often a true negative
                 (Wang et al., Knowledge Graph Embedding by Translating on Hyperplanes, AAAI 2014)
-With triples.reciprocal half of the R relations are inverses: (?, r, t) is asked as (t, r + R/2, ?), of slot 0.
 
-Order and coins follow from (seed, epoch) and a position, so (epoch, block) finds its place again.
+With `triples.reciprocal` half of the R relations are inverses: (?, r, t) becomes (t, r + R/2, ?) with slot 0.
+
+Order and coins depend only on (seed, epoch) and the position, so training resumes at any (epoch, block).
 """
 
 from __future__ import annotations
@@ -29,25 +32,25 @@ from embtrain.data.known_pairs import KnownPairs, distinct
 from embtrain.data.triples.graph import TriplesConfig
 from embtrain.kernels.reference import splitmix64
 
-TAIL, HEAD = 0, 1       # slot: the side that is open
-CHUNK = 1 << 16         # triples whose keys are made at once
+TAIL, HEAD = 0, 1       # Batch.slot: the open side
+CHUNK = 1 << 16         # triples whose keys are computed at once
 _ORDER, _SLOT = range(2)
 
 
 @dataclass(frozen=True)
 class TripleBatch(Batch):
-    """Which entity (target) stands on the open side (slot) beside the given entity."""
+    """A batch of link prediction examples: target is the entity on the open side (`slot`)."""
 
-    entity: Tensor    # (B,) int64  on the other side
+    entity: Tensor    # (B,) int64  the known entity
     relation: Tensor  # (B,) int64
 
     def context(self, n_relations: int) -> Tensor:
-        """(B, 2) int64  the given entity, and the directed relation."""
+        """Return contexts (B, 2) int64: the known entity and the directed relation."""
         return torch.stack([self.entity, self.relation + n_relations * self.slot], 1)
 
 
 class TripleExamples:
-    """The training examples of triples (n, 3)."""
+    """Training examples from triples (n, 3) int64."""
 
     def __init__(self, triples: np.ndarray, n_entities: int, n_relations: int, config: TriplesConfig, seed: int):
         self._triples, self._config, self._seed = triples, config, seed
@@ -64,7 +67,7 @@ class TripleExamples:
 
     @property
     def target_counts(self) -> np.ndarray:
-        """(E,) float64  how often each entity is expected to be a target in an epoch."""
+        """Expected number of times each entity is a target in an epoch, (E,) float64."""
         head, relation, tail = self._triples.T
         p = np.ones(len(relation)) if self._config.slot == "both" else self.p_head[relation]
         q = p if self._config.slot == "both" else 1 - p
@@ -75,7 +78,7 @@ class TripleExamples:
         return -(-self.examples_per_epoch // block)
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[TripleBatch]:
-        """`block` examples at a time, from block `start` on."""
+        """Yield blocks of `block` examples, from block number `start` on."""
         n = self.examples_per_epoch
         for begin in range(start * block, n, block):
             rows = self._epoch(epoch)[begin:begin + block] if shuffle else np.arange(begin, min(begin + block, n))
@@ -87,7 +90,7 @@ class TripleExamples:
             yield self.batch(self._triples[rows], slot)
 
     def batch(self, triples: np.ndarray, slot: np.ndarray) -> TripleBatch:
-        """Triples (n, 3) with the side that each leaves open (n,)."""
+        """Make a batch from triples (n, 3) and the open side of each, slot (n,)."""
         head, relation, tail = triples.T
         if self._config.reciprocal:
             relation, open_slot = relation + self.n_relations // 2 * slot, np.zeros_like(slot)
@@ -97,11 +100,11 @@ class TripleExamples:
         return TripleBatch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in columns))
 
     def both(self, triples: np.ndarray) -> TripleBatch:
-        """Two examples of each triple, one after the other: its tail, its head."""
+        """Make two examples of each triple (n, 3), in turn: tail open, then head open."""
         return self.batch(np.repeat(triples, 2, axis=0), np.tile([TAIL, HEAD], len(triples)))
 
     def _epoch(self, epoch: int) -> np.ndarray:
-        """The order of the examples in an epoch."""
+        """Return the order of the examples in an epoch."""
         if self._order is None or self._order[0] != epoch:
             order = np.random.default_rng(self._seed_of(epoch, _ORDER)).permutation(self.examples_per_epoch)
             self._order = epoch, order
@@ -112,12 +115,15 @@ class TripleExamples:
 
 
 class KnownTriples(KnownPairs):
-    """The right answers of some triples, for both sides of each: contexts are (entity, directed relation)."""
+    """Known positives of both sides of triples; a context is (entity, directed relation)."""
 
     @classmethod
     def from_triples(cls, examples: TripleExamples, parts: Iterable[np.ndarray]) -> Self:
-        """Of triples (n, 3) as `of` asks them. Keys are made of some at a time and sorted where they lie: what is made
-        of all at once on the way to them is ten times as large."""
+        """Collect the known positives of triples (n, 3), with the contexts that `examples` uses.
+
+        Keys are computed in chunks and sorted in place: the intermediate arrays of all triples at once would take ten
+        times the memory of the keys.
+        """
         chunks = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
         empty = torch.zeros(0, 2, dtype=torch.int64)
         known = cls(empty, empty[:, 0], examples.n_entities, (examples.n_entities, 2 * examples.n_relations))
@@ -129,7 +135,8 @@ class KnownTriples(KnownPairs):
 
 
 def tails_and_heads_per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
-    """tph and hpt, (R,) each: triples of a relation ÷ its distinct heads, and ÷ its distinct tails; 1 of none."""
+    """Return tph and hpt, (R,) each: triples of a relation / its distinct heads, and / its distinct tails. 1 for a
+    relation without triples."""
     n = np.bincount(triples[:, 1], minlength=n_relations)
     heads, tails = (np.bincount(np.unique(triples[:, [1, side]], axis=0)[:, 0], minlength=n_relations)
                     for side in (0, 2))

@@ -1,10 +1,11 @@
-"""Files of triples -> names and rows, nothing skipped unsaid.
+"""Reads files of triples into names and rows of ids; every skipped line is reported.
 
-names      three names a line, in the order and with the delimiter that the settings name (data/formats/delimited.py)
-openke     a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
-ntriples   the lines of N-Triples (data/triples/ntriples.py)
+    names      three names a line, in the configured order and with the configured delimiter (formats/delimited.py)
+    openke     a count, then lines `head tail relation` of ids; entity2id and relation2id: a count, then `name id`
+    ntriples   N-Triples (data/triples/ntriples.py)
 
-Which part a file is, `inventory.py` decides; entity2id and relation2id are named so. Blank lines are passed over.
+`inventory.py` decides the part (train, valid, test) of a file; entity2id and relation2id are recognized by name. Blank
+lines are ignored.
 """
 
 from __future__ import annotations
@@ -42,25 +43,25 @@ COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
 
 @dataclass(frozen=True)
 class TripleLayout:
-    """How a file of names is laid out."""
+    """Layout of a file of names."""
 
     delimiter: Delimiter = "tab"
     columns: tuple[Column, ...] = COLUMNS
     header: bool = False
-    literals: Literal["keep", "drop"] = "drop"  # of N-Triples
+    literals: Literal["keep", "drop"] = "drop"  # N-Triples only
 
 
 @dataclass
 class RawTriples:
-    """What stood in the files: ids are places in the two lists of names, in the order in which they were met."""
+    """Content of the files. Ids are positions in the two lists of names, in order of first appearance."""
 
     entities: list[str] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
-    parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
-    warnings: tuple[str, ...] = ()                                  # warnings of what was left out or changed
+    parts: dict[str, array[int]] = field(default_factory=dict)  # part -> head, relation, tail, head, ...
+    warnings: tuple[str, ...] = ()                              # of dropped or changed triples
 
     def rows(self, part: str) -> np.ndarray:
-        """(n, 3) int64  head, relation, tail."""
+        """Return the triples of a part, (n, 3) int64: head, relation, tail."""
         return np.array(self.parts.get(part, ()), dtype=np.int64).reshape(-1, 3)
 
 
@@ -74,8 +75,11 @@ FILE_RULES = Reads("triples", EXPECTED_FILES, lambda name: data_verdict(name, ("
 
 
 def detect_format(files: Inventory) -> Format:
-    """The format of some files, by their content: `openke` where a training file begins with a number and both tables
-    of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
+    """Detect the format of the files by their content.
+
+    `openke` if a training file begins with a number and both id tables exist, `ntriples` if the first file of a part is
+    N-Triples, else `names`.
+    """
     present: set[str] = set()
     for source, part in files.sources():
         present.add(part)
@@ -88,7 +92,7 @@ def detect_format(files: Inventory) -> Format:
 
 
 def read(where: list[Path], files: Inventory, format: Format, layout: TripleLayout) -> RawTriples:
-    """Every triple of the files; DataError names the file and the line where something is wrong."""
+    """Read every triple of the files. DataError names the file and line of a fault."""
     raw = (_read_openke(where, files) if format == "openke" else _read_ntriples(files, layout) if format == "ntriples"
              else _read_names(files, layout))
     if not raw.parts.get("train"):
@@ -103,7 +107,7 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
-    first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
+    first: dict[str, tuple[int, int, int]] = {}              # file:line -> ids of the first triple of a file
     passed, tables = Passed(), list[str]()
     for source, part in files.sources():
         if part not in PARTS:
@@ -157,7 +161,7 @@ def _read_ntriples(files: Inventory, layout: TripleLayout) -> RawTriples:
 
 
 def _warn_of_headers(raw: RawTriples, first_rows: dict[str, tuple[int, int, int]]) -> None:
-    """A warning of each line that begins a file and holds no name that stands anywhere else but in such lines."""
+    """Warn of each first line of a file whose names occur only in first lines."""
     rows, begins = np.concatenate([raw.rows(part) for part in PARTS]), np.array(list(first_rows.values()), np.int64)
     begins = begins.reshape(-1, 3)
     for columns in ([0, 2], [1]):
@@ -170,7 +174,7 @@ def _warn_of_headers(raw: RawTriples, first_rows: dict[str, tuple[int, int, int]
 
 
 def _format_hint(line: str) -> str:
-    """What else a line may be: that of another delimiter, or of OpenKE."""
+    """Return a hint if the line has another delimiter or is an OpenKE line."""
     if _is_id(line.strip()):
         return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
     found = [name for name in SEPARATORS if len(split(line, name)) == len(COLUMNS)]
@@ -179,7 +183,7 @@ def _format_hint(line: str) -> str:
 
 def _read_openke(where: list[Path], files: Inventory) -> RawTriples:
     raw, tables = RawTriples(), dict[str, list[str]]()
-    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
+    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # largest id and its file:line
     for source, part in files.sources():
         rows = array("q")
         lines = _lines_after_count(source)
@@ -208,7 +212,7 @@ def _read_openke(where: list[Path], files: Inventory) -> RawTriples:
 
 
 def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
-    """Names in the order of their ids, which are 0 to n - 1."""
+    """Return names by id; the ids must be 0 to n - 1."""
     names: dict[int, str] = {}
     for number, line in lines:
         name, _, id = line.replace("\t", " ").strip().rpartition(" ")
@@ -230,7 +234,7 @@ def _is_id(text: str) -> bool:
 
 
 def _lines_after_count(source: Source) -> Iterator[tuple[int, str]]:
-    """The lines after the first, which says how many they are."""
+    """Yield the lines after the first, which must state their number."""
     lines = _lines(source)
     number, head = next(lines, (1, ""))
     if not _is_id(head.strip()):

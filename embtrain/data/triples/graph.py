@@ -1,8 +1,8 @@
-"""A graph of triples: which entities and relations there are, and which triples are held out.
+"""Loads a graph of triples: assigns ids, holds out triples, and caches the result.
 
-Ids: the entity (relation) that stands most often in training triples is 0; those that stand equally often go by name.
-A part without a file of its own is drawn from the training triples. A triple that a part holds twice counts once.
-Cached in a folder named after the sha256 of the content and of the settings that matter.
+Entities and relations are numbered by their frequency in training triples, most frequent first, ties by name. A part
+without a file of its own is drawn from the training triples. Duplicates within a part count once. The cache folder is
+named after the sha256 of the content and of the settings that affect it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
 from embtrain.data.triples.files import COLUMNS, Column, Format, TripleLayout
 
-# The formats of recipes' readers. Files of the user's own have the reader `triples`, and auto looks at their content.
+# Recipe reader -> format. A user's files have the reader `triples`; auto detects their format by content.
 READERS: dict[str, Format] = {"triples": "names", "openke": "openke", "ntriples": "ntriples"}
 _log = logging.getLogger("embtrain")
 
@@ -61,25 +61,26 @@ class Graph:
     """Triples in the order train, valid, test."""
 
     triples: np.ndarray        # (N, 3) int32  head, relation, tail; may be memory-mapped, read only
-    first: tuple[int, int]     # where valid and test begin
-    entities: Vocabulary       # with how often each stands in training triples
+    first: tuple[int, int]     # first rows of valid and test
+    entities: Vocabulary       # counts are occurrences in training triples
     relations: Vocabulary
     identity: dict[str, Any]   # name, sha256 of the content, settings, counts
 
     def part(self, name: str) -> np.ndarray:
-        """(n, 3) int64  of train, valid or test."""
+        """Return the triples of train, valid or test, (n, 3) int64."""
         bounds = (0, *self.first, len(self.triples))
         i = PARTS.index(name)
         return np.asarray(self.triples[bounds[i]:bounds[i + 1]], dtype=np.int64)
 
 
 def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
-    """Whether a part has a file of its own; its content is not read."""
+    """Return whether a part has a file of its own, without reading its content."""
     return inventory.take(where, triple_files.FILE_RULES, config.files).has(part)
 
 
 def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
-    """The graph at `where`. DataError where a file is missing, damaged or holds something else than triples."""
+    """Load the graph from files. DataError if a file is missing, damaged or does not contain triples; UsageError if the
+    recipe's reader gives no triples."""
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
@@ -92,7 +93,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     settings = {"content": content, "format": format,
                 **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
                                              "unseen"})}
-    # Keys of later versions are part of it only where they matter, so that other graphs keep their identity.
+    # Keys added in later versions enter only if they matter, so that older graphs keep their identity.
     split_off = [part for part in PARTS[1:] if getattr(config, part) and not files.has(part)]
     if format == "names" and config.delimiter == "comma":
         settings["quotes"] = "csv"
@@ -155,10 +156,10 @@ def _encode(raw: triple_files.RawTriples, config: TriplesConfig, out: Appendable
 
 
 def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:
-    """Move triples from train to the parts that have no file. A positive share holds out at least one triple.
+    """Move triples from train to the parts that have no file. Returns warnings.
 
-    Triples are taken in a random order. A transductive split passes those by that are the last of an entity or a
-    relation in train. Where it passes none by, both splits are equal. Returns warnings.
+    A positive share holds out at least one triple. Triples are taken in random order. A transductive split skips a
+    triple that is the last one of an entity or a relation in train. If it skips none, both splits are equal.
     """
     train = parts["train"]
     order = np.random.default_rng(config.split_seed).permutation(len(train))
@@ -187,7 +188,7 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
 
 
 def _order_spare_first(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
-    """The order (n,) with those triples first, n' of them, that leave every entity and relation in the rest; and n'."""
+    """Return (order (n,), n'): first the n' triples whose removal leaves every entity and relation in train."""
     of_entity, of_relation = np.bincount(train[:, [0, 2]].ravel()).tolist(), np.bincount(train[:, 1]).tolist()
     free, last = list[int](), list[int]()
     for i, (head, relation, tail) in zip(order.tolist(), train[order].tolist(), strict=True):
@@ -205,12 +206,12 @@ def _order_spare_first(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray
 
 
 def _unique_rows(rows: np.ndarray) -> np.ndarray:
-    """The rows (n, 3) without repetitions, in their order."""
+    """Return the rows (n, 3) without duplicates, in their order."""
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
 def _assign_ids(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
-    """The vocabulary of the used ids, and the new id of each old one."""
+    """Return the vocabulary of the used ids, and the new id of each old one (-1: unused)."""
     order = sorted(used.tolist(), key=lambda i: (-counts[i], names[i]))
     number = np.full(len(names), -1, dtype=np.int64)
     number[order] = np.arange(len(order))

@@ -1,8 +1,8 @@
-"""Triples of the user's file, in the names of a trained graph: to judge the model on them.
+"""Reads a user's file of triples in the names of a trained graph, to evaluate the model on it.
 
-A line has three names in the order of the run's training files. The delimiter is the run's, or, if that does not give
-three names in the first line, the one that does. N-Triples are detected. Triples with a name that the graph lacks, and
-repetitions, are left out and counted.
+A line has three names in the column order of the run. The delimiter is the run's, or, if that does not split the first
+line into three names, the first one that does. N-Triples are detected. Triples with unknown names and duplicates are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _WHAT = "is it a file of triples?"
 
 @dataclass(frozen=True)
 class OwnTriples:
-    """Distinct triples whose names the graph has, and what was left out."""
+    """Distinct triples with known names, and counts of the dropped ones."""
 
     triples: np.ndarray    # (n, 3) int64
-    lines: int             # triples of the file
-    entity: int            # of these, with an entity that the graph lacks
-    relation: int          # of the others, with a relation that it lacks
+    lines: int             # triples in the file
+    entity: int            # triples with an unknown entity
+    relation: int          # further triples with an unknown relation
     repeated: int
 
     def note(self) -> str:
-        """What was passed over, as text; empty if nothing was."""
+        """Return the number of triples used and of those dropped, as text."""
         passed = [f"{n:,} {reason}" for n, reason in ((self.entity, "with an entity that the run lacks"),
                                                   (self.relation, "with a relation that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
@@ -43,7 +43,7 @@ class OwnTriples:
 
 
 def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
-    """The triples of a file. DataError names a malformed line, or the file if no triple can be judged."""
+    """Read the triples of a file. DataError names a malformed line, or the file if no triple is usable."""
     entities, relations = graph.entities.index, graph.relations.index
     rows: list[tuple[int, int, int]] = []
     lines = entity = relation = 0
