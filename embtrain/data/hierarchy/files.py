@@ -44,7 +44,7 @@ class RawHierarchy:
     pairs: np.ndarray    # (n, 2) int64: hyponym, hypernym, in file order
     direct: bool = True  # the pairs are the direct ones, chosen by the hierarchy's authors
     published: PublishedSplit | None = None
-    words: ConceptsByWord = field(default_factory=dict)   # words listed in a concept, also if it is not named after them
+    words: ConceptsByWord = field(default_factory=dict)  # words listed in a concept, also if it is not named after them
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:

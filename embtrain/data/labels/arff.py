@@ -1,15 +1,15 @@
-"""ARFF with several labels, as Mulan and MEKA write it: `@attribute NAME TYPE` lines, `@data`, then rows.
+"""Multi-label ARFF as written by Mulan and MEKA: `@attribute NAME TYPE` lines, `@data`, then rows.
 
-    {3 1,17 0.5}      sparse: number of the attribute from 0 on, value; what is left out is 0
+    {3 1,17 0.5}      sparse: attribute number from 0 on, value; missing attributes are 0
     1,0,0.5           dense
-A value is a number. Labels are attributes of the values 0 and 1. An XML file names them, or the setting gives the
-number of the last ones (below 0: of the first), or MEKA's options in the relation do:
+
+Values are numbers. Labels are attributes with the values 0 and 1. They are named by an XML file, or counted by the
+setting (the last attributes; below 0: the first), or by MEKA's options in the relation:
 
     @relation 'NAME: -C n -split-number m'
 
-makes the first n attributes labels (below 0: the last), and the documents after the first m the test part.
-Of Python's readers, SciPy's takes no sparse rows and liac-arff makes an object of
-each number.
+makes the first n attributes labels (below 0: the last), and the documents after the first m the test part. SciPy's
+reader does not support sparse rows, and liac-arff creates an object for each number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _NUMERIC = ("numeric", "real", "integer")
 
 @dataclass(frozen=True)
 class _Attributes:
-    """Of each attribute: is it a label, its id among labels or among features, is what a sparse row leaves out 0."""
+    """For each attribute: whether it is a label, its id among labels or features, whether a sparse row may omit it as
+    0."""
 
     is_label: np.ndarray  # (A,) bool
     id: np.ndarray        # (A,) int64
@@ -46,9 +47,10 @@ class _Attributes:
 
 
 def read(source: Source, into: DocumentsBuilder, named: list[str] | None, last: int | None) -> int | None:
-    """Append a file's documents. `named`: the labels, as an XML file has them; else the `last` attributes are.
+    """Append the documents of a file to `into`.
 
-    Returns the document of `into` with which the file's own test part begins; None where the file names none.
+    named: label names from an XML file; without them the `last` attributes are labels. Returns the index in `into` of
+    the first document of the file's own test part, None if it has none. DataError names a malformed line.
     """
     rows, begin = lines(source), len(into)
     names, zero, relation = _header(source, rows)
@@ -67,9 +69,11 @@ def read(source: Source, into: DocumentsBuilder, named: list[str] | None, last: 
 
 
 def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[DocumentRow]:
-    """The documents of a file one by one, for a model with the labels `known`, as `label` spells them, and n_features
-    features. Attributes that are called like a label are labels; none has to be there. DataError if the other
-    attributes are not as many as the features."""
+    """Yield the documents of a file for a trained model.
+
+    known: its labels, as `label_as_word` spells them. Attributes with these names are labels, and none is required. The
+    number of other attributes must be n_features, otherwise DataError.
+    """
     rows, label_ids = lines(source), {name: i for i, name in enumerate(known)}
     names, zero, _ = _header(source, rows)
     is_label = np.array([label_as_word(name) in label_ids for name in names], bool)
@@ -95,7 +99,7 @@ def _documents(rows: Iterator[tuple[str, bytes]], attributes: _Attributes) -> It
 
 
 def _words_of_labels(source: Source, names: list[str]) -> list[str]:
-    """The labels' names as one word each. DataError where two become the same."""
+    """Return the label names as single words. DataError if two names become equal."""
     by_word: dict[str, str] = {}
     for name in names:
         if (earlier := by_word.setdefault(label_as_word(name), name)) != name:
@@ -107,7 +111,7 @@ def _words_of_labels(source: Source, names: list[str]) -> list[str]:
 
 
 def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str], np.ndarray, str]:
-    """Names of the attributes, of which 0 is what a sparse row leaves out, and the relation; reads up to @data."""
+    """Read up to @data; return attribute names, which of them a sparse row may omit as 0, and the relation."""
     relation = ""
     names: list[str] = []
     zero: list[bool] = []
@@ -115,7 +119,7 @@ def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str
         try:
             text = line.decode("utf-8-sig").strip()
         except UnicodeDecodeError:
-            text = line.decode("latin-1").strip()            # Mulan's older files
+            text = line.decode("latin-1").strip()            # older Mulan files
         word = text.lower()
         if word.startswith("@relation"):
             relation = text.rstrip("'\"")
@@ -135,7 +139,7 @@ def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str
 
 
 def _leaves_out_zero(where: str, kind: str) -> bool:
-    """Whether the value that a sparse row leaves out is 0: numbers have it, of {a, b} it is a."""
+    """Return whether an omitted value of a sparse row is 0: true of numbers; of a nominal {a, b} it is a."""
     if kind.lower() in _NUMERIC:
         return True
     values = [value.strip().strip("'\"") for value in kind[1:-1].split(",")] if kind.startswith("{") else [""]
@@ -147,7 +151,7 @@ def _leaves_out_zero(where: str, kind: str) -> bool:
 
 
 def _label_flags(where: str, names: list[str], named: list[str] | None, last: int | None) -> np.ndarray:
-    """(A,) bool"""
+    """Return which attributes are labels, (A,) bool."""
     if named is not None:
         if missing := set(named) - set(names):
             raise DataError(f"{where}: has no attribute {min(missing)!r}, which the XML file names as a label")
@@ -167,7 +171,7 @@ def _label_flags(where: str, names: list[str], named: list[str] | None, last: in
 
 
 def _parse_row(where: str, line: bytes, attributes: _Attributes) -> tuple[np.ndarray, np.ndarray]:
-    """Attributes that have a value, and the values."""
+    """Return the attributes of a row that have a value, and the values."""
     n = len(attributes.id)
     if (sparse := _SPARSE.fullmatch(line)) is not None:
         inside = sparse[1].replace(b",", b" ")
@@ -190,7 +194,7 @@ def _parse_row(where: str, line: bytes, attributes: _Attributes) -> tuple[np.nda
 
 
 def read_names(source: Source) -> list[str]:
-    """The names of labels in an XML file of Mulan: <label name="..."/>, however deep."""
+    """Return the label names of Mulan's XML file: <label name="..."/> at any depth."""
     names: list[str] = []
     parser = xml.parser_of(source)
 

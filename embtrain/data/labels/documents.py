@@ -1,10 +1,10 @@
-"""Documents for a trained model of labels, one by one: the formats of training, with or without labels.
+"""Reads a user's documents for a trained model, in the training formats, with or without labels.
 
-    xc       with the first line `documents features labels`, or without it: `l1,l2 f:x f:x`, a blank first for no label
-    arff     attributes that are called like a label of the run are labels; the others are its features, in order
-    dense    a class and the features of each line
+    xc       with or without the header `documents features labels`; lines `l1,l2 f:x f:x`, a leading blank: no label
+    arff     attributes named like a label of the run are labels; the others are its features, in order
+    dense    a class and the features on each line
 
-Features and labels that the model lacks are left out and counted.
+Features and labels that the model does not have are dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ARFF, _FEATURE = re.compile(rb"(?:\xef\xbb\xbf)?\s*[@%]"), re.compile(rb"(?:\xe
 
 @dataclass(frozen=True)
 class DocumentChunk:
-    """Some documents that follow each other in a file."""
+    """Consecutive documents of a file."""
 
-    locations: list[str]      # FILE:LINE of each
-    features: Csr          # (n, ·) with values
-    labels: Csr            # (n, ·)
-    unknown_features: np.ndarray     # (n,) int64  features of each that the model lacks
-    unknown_labels: np.ndarray    # (n,) int64  labels of each that the model lacks
+    locations: list[str]          # FILE:LINE of each document
+    features: Csr                 # (n, ·) with values
+    labels: Csr                   # (n, ·)
+    unknown_features: np.ndarray  # (n,) int64  features that the model does not have
+    unknown_labels: np.ndarray    # (n,) int64  labels that the model does not have
 
     def __len__(self) -> int:
         return len(self.locations)
@@ -42,15 +42,17 @@ class DocumentChunk:
 def read_chunks(
     source: Source, reader: str, n_features: int, labels: Sequence[str], at_once: int
 ) -> Iterator[DocumentChunk]:
-    """The documents of a file, `at_once` at a time, for a model of n_features features and `labels`. reader: `auto` or
-    a format. DataError names the line if the file is malformed or belongs to other features."""
+    """Yield the documents of a file in chunks of `at_once`, for a model with n_features features and `labels`.
+
+    reader: `auto` or a format. DataError names the line if the file is malformed or has other features.
+    """
     rows = _rows(source, reader, n_features, labels)
     while first := list(itertools.islice(rows, at_once)):
         yield _chunk(first, n_features, labels)
 
 
 def parse_document(text: str, n_features: int, labels: Sequence[str]) -> DocumentChunk:
-    """One document as `f:x f:x`, with or without labels before it; DataError if the text is malformed."""
+    """Parse one document `f:x f:x`, with or without labels before it. DataError if it is malformed."""
     row = ("the document", *xc_repository.document("the document", _with_blank(text.encode())))
     if len(row[2]) == 0:
         raise DataError("the document has no feature; write features as 3:0.5 17:1")
@@ -88,24 +90,24 @@ def _without_header(source: Source) -> Iterator[DocumentRow]:
 
 
 def _with_blank(line: bytes) -> bytes:
-    """A line that begins with a feature has no labels, and the format wants a blank there."""
+    """Prepend the blank that the format requires if a line has no labels."""
     return b" " + line if re.match(rb"\d+:", line) else line
 
 
 @dataclass(frozen=True)
 class OwnDocuments:
-    """The documents of a file that have a label of the run, and how many were passed over."""
+    """The documents of a file that have a label of the run, and counts of the dropped ones."""
 
-    features: Csr         # (n, ·)
-    labels: Csr           # (n, ·)
-    unknown_features: np.ndarray    # (n,) int64  features of each that the model lacks
-    documents: int        # of the file
-    unlabelled: int       # without a label of the run
-    unknown_labels: int          # labels that the run lacks, over all documents
-    above_limit: int             # labelled documents behind the first `most`
+    features: Csr                 # (n, ·)
+    labels: Csr                   # (n, ·)
+    unknown_features: np.ndarray  # (n,) int64  features that the model does not have
+    documents: int                # documents in the file
+    unlabelled: int               # documents without a label of the run
+    unknown_labels: int           # labels that the run does not have, over all documents
+    above_limit: int              # labelled documents after the first `max_documents`
 
     def note(self) -> str:
-        """What was judged and what was passed over."""
+        """Return the number of documents used and of those dropped, as text."""
         passed = [
             f"{n:,} {reason}"
             for n, reason in (
@@ -120,7 +122,8 @@ class OwnDocuments:
 
 
 def read(path: Path, reader: str, n_features: int, labels: Sequence[str], max_documents: int) -> OwnDocuments:
-    """The documents of a file to judge a model on, at most `most`. DataError if none has a label of the run."""
+    """Read at most `max_documents` labelled documents to evaluate a model on. DataError if none has a label of the run.
+    """
     features, known, unknown_features = Rows(True), Rows(False), list[int]()
     documents = unlabelled = unknown_labels = above_limit = 0
     for source in sources([path], lambda name: True):
@@ -146,6 +149,6 @@ def read(path: Path, reader: str, n_features: int, labels: Sequence[str], max_do
 
 
 def has_unseen_feature(features: Csr, seen: np.ndarray) -> np.ndarray:
-    """(n,) bool  whether a document has a feature that is 0 in `seen` (v,)."""
+    """Return whether each document has a feature f with seen[f] = 0, (n,) bool. seen: (v,)."""
     row = np.repeat(np.arange(len(features)), features.size())
     return np.bincount(row, seen[features.index] == 0, minlength=len(features)) > 0

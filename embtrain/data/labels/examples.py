@@ -1,8 +1,8 @@
-"""Files -> documents with labels, through the cache; and the examples that a model of labels trains on.
+"""Loads documents with labels through the cache, and makes training batches of them.
 
-An example is a pair (document, one of its labels). A block is so many documents: which follows from (seed, epoch), and
-the rows of a document stand together, so that what is asked once is asked once. Under `reduction: all` every label of a
-document is an example, as often as there are labels; under `one` each document has one, drawn anew in every epoch.
+An example is a pair (document, one of its labels). A block is a number of documents, chosen by (seed, epoch). The rows
+of a document are adjacent, so that its query is encoded once. Under `reduction: all` every label of a document is an
+example; under `one` each document has one example, with a label drawn again in every epoch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from embtrain.data.storage.cache import cached_arrays, key_of, place
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.text.windows import WindowBatch
 
-_ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
+_ORDER, _CHOICE = range(2)  # one random stream per use
 NAMES, SPLIT = "label names", "split"
 _EXPECTED_FILES = "documents with labels (.txt, .arff, .svm, .data; packed or not)"
 _log = logging.getLogger("embtrain")
@@ -38,15 +38,15 @@ _log = logging.getLogger("embtrain")
 
 @dataclass(frozen=True)
 class LabelBatch(Batch):
-    """Which label (target) a document has. Rows of one document stand together."""
+    """A batch of examples: target is a label of the document. Rows of one document are adjacent."""
 
     document: Tensor  # (B,) int64
-    window: Tensor    # (B,) int64  0, 1, ...: the document's place in the batch, ascending
-    features: Csr     # of all documents, not of these rows alone
+    window: Tensor    # (B,) int64  0, 1, ...: position of the document in the batch, ascending
+    features: Csr     # of all documents of the corpus, not only of the batch
 
 
 class LabelExamples:
-    """The (document, label) pairs of some documents, in an order that is drawn anew each epoch."""
+    """The (document, label) examples of the documents `ids`, in a new order each epoch."""
 
     def __init__(self, documents: Documents, ids: np.ndarray, one_label: bool, seed: int):
         self._documents, self._ids, self._one, self._seed = documents, ids, one_label, seed
@@ -56,7 +56,7 @@ class LabelExamples:
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[LabelBatch]:
         order = self._draw(epoch, _ORDER).permutation(len(self._ids)) if shuffle else np.arange(len(self._ids))
-        chance = self._draw(epoch, _CHOICE).random(len(self._ids)) if self._one else None      # by place, not by order
+        chance = self._draw(epoch, _CHOICE).random(len(self._ids)) if self._one else None  # by position in ids
         for begin in range(start * block, len(order), block):
             rows = order[begin:begin + block]
             yield make_batch(self._documents, self._ids[rows], None if chance is None else chance[rows])
@@ -69,7 +69,10 @@ class LabelExamples:
 
 
 def make_batch(documents: Documents, ids: np.ndarray, chance: np.ndarray | None = None) -> LabelBatch:
-    """All labels of some documents (n,), or of each the one that a number of [0, 1) points at."""
+    """Make a batch of all labels of the documents `ids` (n,), or of one label each.
+
+    chance (n,): number in [0, 1) that selects the label; None: all labels.
+    """
     labels = documents.labels.rows(ids)
     if chance is not None:
         chosen = labels.start[:-1] + (chance * labels.size()).astype(np.int64)
@@ -82,7 +85,8 @@ def make_batch(documents: Documents, ids: np.ndarray, chance: np.ndarray | None 
 
 def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | None, name: str
          ) -> tuple[Documents, dict[str, Any]]:
-    """The documents of some files, and what identifies them."""
+    """Load the documents of files, and their identity: name, sha256, settings, counts. DataError if a file is damaged.
+    """
     if not where:
         raise DataError(f"corpus: {name}: no file or folder is named")
     files = inventory.take(where, FILE_RULES, config.files)
@@ -95,14 +99,14 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
 
 
 def load_synthetic(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
-    """The documents of a recipe that are made and not read."""
+    """Generate the documents of a synthetic recipe, and their identity."""
     key = {"planted": synthetic.VERSION, **config.model_dump()}
     return _load_cached(cache, name, {"content": key_of(key), **key}, lambda: synthetic.generate(config))
 
 
 def _load_cached(cache: Path | None, name: str, key: dict[str, Any], build: Any,
              names: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
-    """of: the name and part of each file."""
+    """Return documents and identity from the cache, or build them. names: name and part of each file."""
     digest, folder = place(cache, name, "labels", {**key, "names": names})
     documents = Documents.from_arrays(cached_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(documents.labels), "labels": documents.n_labels, "features": documents.n_features,
@@ -111,7 +115,7 @@ def _load_cached(cache: Path | None, name: str, key: dict[str, Any], build: Any,
 
 
 def _role(name: str) -> str:
-    """The role of a file that names labels or says which documents are test documents."""
+    """Return the role of a file that names labels or lists the test documents; '' for others."""
     stem = without_packing(name).lower()
     return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
@@ -121,7 +125,7 @@ FILE_RULES = Reads("labels", _EXPECTED_FILES, lambda name: data_verdict(name, ("
 
 
 def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig) -> Documents:
-    """Twice through the files, because a file that says how others are read may follow them."""
+    """Read the files in two passes, because a file with label names or a split may come after the data."""
     label_names: list[str] | None = None
     split: dict[str, np.ndarray] = {}
     for source, role in files.sources(NAMES, SPLIT):
@@ -155,7 +159,7 @@ def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig
 
 
 def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
-    """How many held-out documents have the features of a training document, value by value."""
+    """Count the held-out documents whose features equal those of a training document, value by value."""
     features = documents.features
     assert features.value is not None
 
@@ -167,7 +171,7 @@ def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
 
 
 def _test_documents(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str) -> np.ndarray:
-    """The test part: that of the split files where there are any."""
+    """Return the test documents: those of the split files if there are any, else `test`."""
     if not split:
         return test
     if len(split) == 1:

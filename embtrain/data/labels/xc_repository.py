@@ -1,10 +1,10 @@
-"""The format of the Extreme Classification repository: `documents features labels`, then a line for each document.
+"""Extreme Classification repository format: `documents features labels`, then a line for each document.
 
     l1,l2,... f:x f:x ...        ids from 0; a document without labels begins with a blank
 
-A file without that first line is multi-label svmlight. Its numbers of features and labels are the largest ids + 1 of
-all such files, and `#` begins a comment.
-Split files hold numbers of documents from 1 on, one document of each of several splits on a line.
+A file without the first line is multi-label svmlight: the numbers of features and labels are the largest ids + 1 over
+all these files, and `#` begins a comment. Split files contain document numbers from 1 on: each line has one document
+for each of several splits.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from embtrain.data.storage.lines import raw
 
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,12})[ \t]+(\d{1,12})\s*")
 _PAIR = rb"\d{1,10}:" + NUMBER
-# Possessive (*+, ++): a line that does not fit is refused in one pass, however it was made.
+# Possessive quantifiers (*+, ++): a malformed line is rejected in one pass, however adversarial.
 _DOCUMENT = re.compile(rb"((?:\d{1,10}(?:,\d{1,10})*+)?+)((?:[ \t]++" + _PAIR + rb")*+)\s*+")
 _BARE = re.compile(rb"(?:[ \t]*+(?:#[^\n]*+)?+\r?+\n)*+(?:\d{1,10}(?:,\d{1,10})*+)?+[ \t]++" + _PAIR)
 _log = logging.getLogger("embtrain")
 
 
 def lines(source: Source) -> Iterator[tuple[str, bytes]]:
-    """(place, line) of a stream; DataError for a line that is too long."""
+    """Yield (FILE:LINE, line) of a stream. DataError for a line that is too long."""
     return ((f"{source.name}:{number}", line) for number, line in raw(source, MAX_LINE))
 
 
 def is_header(head: bytes) -> bool:
+    """Return whether the first line is a header `documents features labels`."""
     return _HEADER.fullmatch(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]) is not None
 
 
 def is_bare(head: bytes) -> bool:
-    """Whether a file begins with a document: there is no first line with the numbers of features and labels."""
+    """Return whether a file begins with a document, without a header line."""
     return _BARE.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
 
 
 def read(source: Source, into: DocumentsBuilder) -> None:
-    """Append a file's documents."""
+    """Append the documents of a file to `into`."""
     if is_bare(source.stream.peek(4096)[:4096]):
         _read_bare(source, into)
         return
@@ -52,7 +53,7 @@ def read(source: Source, into: DocumentsBuilder) -> None:
 
 
 def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
-    """The documents of a file one by one; `into` receives the shape of the file and no document."""
+    """Yield the documents of a file with a header. `into` receives the shape of the file, but no document."""
     rows = lines(source)
     where, line = next(rows, (f"{source.name}:1", b""))
     match = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
@@ -98,7 +99,7 @@ def _read_bare(source: Source, into: DocumentsBuilder) -> None:
 
 
 def document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, features and values of a line; DataError if the line is malformed."""
+    """Return labels, features and values of a line. DataError if it is malformed."""
     match = _DOCUMENT.fullmatch(line)
     if match is None:
         raise DataError(f"{where}: {_syntax_error(line)}")
@@ -108,7 +109,7 @@ def document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _syntax_error(line: bytes) -> str:
-    """The first word of a line that is not what it should be."""
+    """Describe the first malformed word of a line."""
     first, *rest = line.split(b" ")
     if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
         return f"expected labels such as 3,14 before the first blank, found {quoted_start(first)}"
@@ -119,7 +120,7 @@ def _syntax_error(line: bytes) -> str:
 
 
 def read_split(source: Source, column: int) -> np.ndarray:
-    """(n,) int64  the documents of one split, from 0 on."""
+    """Return the documents of split number `column`, (n,) int64 from 0 on."""
     ids = []
     for where, line in lines(source):
         words = line.split()

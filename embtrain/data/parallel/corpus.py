@@ -1,12 +1,12 @@
-"""Parallel text -> ids: sentences of two languages, each the other's translation, in the parts train, valid and test.
+"""Parallel text as ids: sentence pairs in the parts train, valid and test.
 
-Ids of both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by frequency in
-training. There is no padding and no beginning among them: what is beyond a sentence's end is told by its length.
-Held-out lines are kept as they were written, for that is what a translation is compared with.
+Ids on both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by training
+frequency. There is no padding id and no beginning id: lengths mark the end of a sentence. Held-out lines are kept as
+written, because translations are compared with them.
 
-A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, either
-way: pairs that share a sentence of any side, or are joined so through others, go to one part, and nothing that is asked
-was read in training. Reading is cached; ids, which hang on min_count, are made anew.
+A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, in both
+directions: pairs that share a sentence on either side, directly or through other pairs, go to the same part, so no
+held-out sentence was seen in training. Reading is cached; ids, which depend on min_count, are rebuilt at each load.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from embtrain.data.storage.cache import cached_arrays, key_of, packed, place, un
 from embtrain.data.text.vocabulary import Vocabulary, choose
 
 EOS, UNKNOWN = "<eos>", "<unk>"
-END, RARE = 0, 1                                              # their ids
-SPLIT_VERSION = 3                                                     # raised when other pairs are held out
+END, RARE = 0, 1   # ids of the two
+SPLIT_VERSION = 3  # incremented when other pairs are held out
 _log = logging.getLogger("embtrain")
 
 
@@ -63,14 +63,14 @@ class Side:
     """All sentences of one language, in the order train, valid, test."""
 
     ids: np.ndarray           # (N,) int32  without <eos>
-    start: np.ndarray         # (S+1,) int64  where each sentence begins
-    vocabulary: Vocabulary    # with how often each is a right answer in training; <eos> once a sentence
+    start: np.ndarray         # (S+1,) int64  sentence boundaries in ids
+    vocabulary: Vocabulary    # counts are occurrences as training target; <eos> once a sentence
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
     def size(self) -> np.ndarray:
-        """(S,) words of each sentence, without <eos>."""
+        """Return the number of words of each sentence, (S,), without <eos>."""
         return np.diff(self.start)
 
     def sentence(self, i: int) -> np.ndarray:
@@ -82,27 +82,29 @@ class Side:
 
 @dataclass(frozen=True)
 class ParallelCorpus:
+    """Both sides of a parallel corpus and its held-out lines."""
+
     source: Side
     target: Side
-    first: tuple[int, int]     # where valid and test begin
-    lines: list[Pair]          # of valid and test, as they were written
+    first: tuple[int, int]     # first sentences of valid and test
+    lines: list[Pair]          # of valid and test, as written
     left_out: int              # training pairs that are empty or too long
     identity: dict[str, Any]   # name, sha256, settings, counts
 
     def part(self, name: str) -> range:
-        """Which sentences train, valid or test are."""
+        """Return the indices of the sentences of train, valid or test."""
         bounds = (0, *self.first, len(self.source))
         i = PARTS.index(name)
         return range(bounds[i], bounds[i + 1])
 
     def pair(self, i: int) -> Pair:
-        """A held-out pair as it was written."""
+        """Return held-out pair i as written."""
         return self.lines[i - self.first[0]]
 
 
 def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None,
          name: str) -> ParallelCorpus:
-    """The sentences of some files. DataError where they do not fit together or hold too little."""
+    """Load the sentences of files. DataError if they do not fit together or contain too little."""
     files = parallel_files.inventory_files(where, layout, config.files)
     files.require_training(where)
     key = {"content": files.content(where), "languages": [layout.source, layout.target],
@@ -114,14 +116,14 @@ def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, toke
 
 
 def load_synthetic(grammar: GrammarConfig, config: ParallelConfig, cache: Path | None, name: str) -> ParallelCorpus:
-    """The sentences of a recipe that are made and not read."""
+    """Generate the sentences of a synthetic recipe."""
     key = {"content": key_of({"grammar": synthetic.VERSION, **grammar.model_dump()})}
     return _load_cached(key, config, "auto", cache, name, lambda: ParallelLines(synthetic.sentences(grammar)))
 
 
 def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
              pairs: Callable[[], ParallelLines], names: Sequence[Sequence[str]] = ()) -> ParallelCorpus:
-    """names: the name and part of each file."""
+    """Load a corpus from the cache, or build it from `pairs`. names: name and part of each file."""
     relevant = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT_VERSION, **relevant}
     digest, folder = place(cache, name, "parallel", {**key, "names": names})
@@ -143,7 +145,7 @@ def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokeniz
 
 
 def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
-    """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
+    """Return the pairs of train, valid and test. A positive share of the target sentences holds out at least one."""
     train = parts.get("train", [])
     lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
                if part not in parts and share > 0]
@@ -157,7 +159,7 @@ def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Toke
         target_size = max(1, round(share * n))
         free = order[
             (part_of[order] == "train") & (size[order] <= target_size)
-        ]  # what is larger stays with the training pairs
+        ]  # larger groups stay in train
         part_of[free[size[free].cumsum() - size[free] < target_size]] = part
         if not (part_of == part).any() or not (part_of == "train").any():
             raise DataError(f"translation.{part}: {n:,} target sentences, in {len(size):,} groups that share none, are "
@@ -168,7 +170,7 @@ def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Toke
 
 
 def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
-    """One line on held-out pairs that are training pairs as well."""
+    """Return a one-line warning about held-out pairs that are also training pairs, if there are any."""
     train = set(parts["train"])
     repeated = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
     counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in repeated.items() if n]
@@ -176,8 +178,10 @@ def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
 
 
 def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
-    reads it, whatever the line looks like."""
+    """Return the group of each pair (n,), and the number of target sentences in each group.
+
+    Pairs of different groups share no sentence, compared by the tokens that the model reads, not by the raw line.
+    """
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
     a, b = (
         np.array(
@@ -193,7 +197,7 @@ def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[
 
 
 def _encode(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
-    """Every word as a number of its own, by first appearance; and the held-out lines."""
+    """Number the words by first appearance, and collect the held-out lines."""
     out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
     for side, split in enumerate((tokenize_source, tokenize_line)):
         index: dict[str, int] = {}
@@ -211,7 +215,7 @@ def _build_corpus(arrays: dict[str, np.ndarray], config: ParallelConfig, identit
     size = [np.diff(arrays[f"start{side}"]) for side in range(2)]
     n = len(size[0])
     fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.longest)
-    kept = fits | (np.arange(n) >= first[0])                  # of what is held out nothing leaves
+    kept = fits | (np.arange(n) >= first[0])                  # held-out pairs are never dropped
     if not fits[:first[0]].any():
         raise DataError(f"corpus: {name}: no training pair has 1 to {config.longest} words (translation.longest) on "
                         "each side")
@@ -243,14 +247,14 @@ def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_tr
     ids, start, words = arrays[f"ids{side}"], arrays[f"start{side}"], unpacked(arrays[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
-    read = np.minimum(size, config.longest)                   # what is held out may be longer
+    read = np.minimum(size, config.longest)                   # held-out sentences may be longer
     ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
     begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
     counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
     if side and signs:
         words, ids = _strip_rare_marks(words, ids, counts, config.min_count)
         counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
-    special = np.isin(words, [EOS, UNKNOWN])                  # a text that writes them means an unknown word
+    special = np.isin(words, [EOS, UNKNOWN])                  # in the text itself they are unknown words
     eligible = np.where(special, 0, counts)
     max_words = None if config.max_size is None else config.max_size - 2
     if not (eligible >= config.min_count).any():
@@ -258,7 +262,7 @@ def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_tr
                         f"{config.min_count} times in training; lower it")
     chosen, renumber = choose(words, eligible, config.min_count, max_words)
     number = np.where(renumber < 0, RARE, renumber + 2).astype(np.int32)
-    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may hold what training has not
+    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may have unknown words
     vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
                             int(counts.sum()) + n_train)
     return Side(number[ids], begin, vocabulary)
@@ -267,7 +271,7 @@ def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_tr
 def _strip_rare_marks(
     words: list[str], ids: np.ndarray, counts: np.ndarray, min_count: int
 ) -> tuple[list[str], np.ndarray]:
-    """A sign whose marks of spacing are too rare for an id is read without them: better a comma than <unk>."""
+    """Drop the spacing marks of signs that are too rare with them: a plain comma is better than <unk>."""
     words, index = list(words), {word: i for i, word in enumerate(words)}
     replacement = np.arange(len(words))
     for i in np.flatnonzero(counts < min_count).tolist():
@@ -278,7 +282,8 @@ def _strip_rare_marks(
 
 
 def encode_words(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
-    """Ids (n,) int32 of tokens that training need not have; a sign without its marks, where those are unknown."""
+    """Return ids (n,) int32 of tokens, <unk> if unknown. A sign whose marked form is unknown is encoded without its
+    marks."""
     index = vocabulary.index
     ids = (index.get(word, index.get(strip_marks(word), RARE)) for word in words)
-    return np.fromiter((RARE if i == END else i for i in ids), np.int32)  # a text that writes <eos> ends nothing
+    return np.fromiter((RARE if i == END else i for i in ids), np.int32)  # a literal <eos> is an unknown word

@@ -1,11 +1,11 @@
-"""Files -> pairs of lines (source, target) of the parts train, valid and test.
+"""Reads files of parallel text into pairs of lines (source, target) for train, valid and test.
 
-    two files    NAME.de and NAME.en: line i of one translates line i of the other; .gz and the like may follow
-    mark-up      NAME.de.xml, NAME.de.sgm: the <seg>s count; of train.tags.*, the lines that do not begin with <
-    pieces       words that BPE, SentencePiece or WordPiece cut are joined again: embtrain/data/parallel/pieces.py
-    tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
+    two files    NAME.de and NAME.en: line i of one translates line i of the other; may be packed (.gz and others)
+    mark-up      NAME.de.xml, NAME.de.sgm: the <seg> elements; train.tags.*: the lines that do not begin with <
+    pieces       words cut by BPE, SentencePiece or WordPiece are joined again: embtrain/data/parallel/pieces.py
+    tables       .tsv .tab .txt: columns separated by TABs, in the order of `columns`; further columns are ignored
 
-Which part a file is, `inventory.py` decides. Only UTF-8 is text; a line feed alone ends a line.
+`inventory.py` decides the part of a file. Text must be UTF-8; only a line feed ends a line.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.encoding import mend
 
-MAX_LINE = 1_000_000                                         # characters of a line
+MAX_LINE = 1_000_000                                         # maximal characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
 EXPECTED_FILES = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
-# What a program has done to a text: two files that differ in these alone are one text in two forms.
+# Words in file names for processing steps; files that differ only in these are two forms of one text.
 _PROCESSING = re.compile(
     r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
     r"bpe|sp|spm|pieces|unk)$"
@@ -43,20 +43,20 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class ParallelLayout:
-    """How lines are found; source and target: languages, which are the ends of file names."""
+    """Layout of the files. source and target: languages, which are the suffixes of file names."""
 
     source: str | None
     target: str | None
-    columns: tuple[str, ...]          # of a table, by language, or ("source", "target")
-    parts: CorpusParts | None = None  # what the recipe says of held-out files
-    pieces: Pieces = "auto"           # how words are cut
+    columns: tuple[str, ...]          # columns of a table, by language, or ("source", "target")
+    parts: CorpusParts | None = None  # the recipe's rules for held-out files
+    pieces: Pieces = "auto"           # kind of word pieces
 
 
 @dataclass
 class ParallelLines:
-    """The pairs of each part; of a part without a file nothing.
+    """The pairs of each part that has a file.
 
-    pieces: of source and target, the kind of pieces of words that were joined. warnings: lines for the user.
+    pieces: kind of word pieces that were joined, of source and target. warnings: lines for the user.
     """
 
     parts: dict[str, list[Pair]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class ParallelLines:
     warnings: list[str] = field(default_factory=list)
 
     def join_pieces(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
-        """Lines of whole words."""
+        """Return the lines with word pieces joined, and record the kind of pieces and warnings."""
         lines, kind, warning = parallel_pieces.join_pieces(lines, pieces, name)
         self.pieces[side] = kind if kind != "none" else self.pieces[side]
         self.warnings += [warning] if warning else []
@@ -72,7 +72,7 @@ class ParallelLines:
 
 
 def file_rules(layout: ParallelLayout) -> Reads:
-    """Which files are parallel text: those that end in one of the languages, and tables."""
+    """Return the rules that select parallel text: names that end in one of the languages, and tables."""
     def verdict(name: str) -> str:
         _, language, suffix = _split_name(name, layout)
         if name.startswith("_"):
@@ -83,7 +83,7 @@ def file_rules(layout: ParallelLayout) -> Reads:
             return reason
         if "." not in name:
             return "no language at the end of its name"
-        if layout.source is None or layout.target is None:   # `read` says which keys are missing
+        if layout.source is None or layout.target is None:   # `read` reports the missing keys
             return ""
         return f"ends in neither .{layout.source} nor .{layout.target}"
 
@@ -98,16 +98,16 @@ def file_rules(layout: ParallelLayout) -> Reads:
 
 
 def inventory_files(where: list[Path], layout: ParallelLayout, config: FilesConfig) -> Inventory:
-    """What each file is: by the patterns of the recipe, else by its name."""
+    """Assign a part to each file, by the patterns of the recipe, else by its name."""
     return inventory.take(where, file_rules(layout), config, None if layout.parts is None else layout.parts.patterns())
 
 
 def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> ParallelLines:
-    """DataError where files do not fit together, or hold no text."""
+    """Read the pairs of all files. DataError if files do not fit together or contain no text."""
     inside = files.inside()
     sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
     parts: dict[str, str] = {}                               # folder/stem -> part
-    first: dict[tuple[str, str], str] = {}                   # whose lines those are
+    first: dict[tuple[str, str], str] = {}                   # (folder/stem, language) -> file name
     out = ParallelLines()
     for source, part in files.sources():
         folder, _, base = inside[source.name].rpartition("/")
@@ -137,7 +137,7 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
 
 
 def _split_name(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
-    """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
+    """Split a file name into stem, language and suffix: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
     name = without_packing(base)
     suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
     inner = name[:len(name) - len(suffix)] if suffix else name
@@ -148,7 +148,7 @@ def _split_name(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
 
 
 def _lines(source: Source) -> list[str]:
-    """The lines of a stream, without their ends; DataError where they are no text."""
+    """Return the lines of a stream, without line ends. DataError if it is not text."""
     data = source.stream.read().removeprefix(b"\xef\xbb\xbf")
     try:
         lines = data.decode("utf-8").split("\n")
@@ -167,7 +167,7 @@ def _lines(source: Source) -> list[str]:
 
 
 def _strip_markup(lines: list[str], base: str, suffix: str) -> list[str]:
-    """The sentences of mark-up; of plain text all lines."""
+    """Return the sentences of a marked-up file, or all lines of plain text."""
     if suffix in _MARKUP:
         return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall("\n".join(lines))]
     if base.startswith("train.tags."):
@@ -202,7 +202,7 @@ def _table(source: Source, layout: ParallelLayout, out: ParallelLines) -> list[P
 
 
 def _columns(layout: ParallelLayout) -> tuple[int, int]:
-    """Where source and target stand."""
+    """Return the column numbers of source and target."""
     columns = list(layout.columns)
     if "source" in columns:
         return columns.index("source"), columns.index("target")

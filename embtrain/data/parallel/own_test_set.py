@@ -1,4 +1,4 @@
-"""Another test set for a trained translator, as ids of the vocabularies of its run."""
+"""Reads a user's test set for a trained translator, as ids of the vocabularies of its run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _log = logging.getLogger("embtrain")
 
 def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, source: Vocabulary,
          target: Vocabulary) -> ParallelCorpus:
-    """All pairs as the part test; train and valid are empty. Sentences are read up to config.longest words.
+    """Load all pairs as the part test; train and valid are empty. Sentences are cut at config.longest words.
 
-    where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or an archive of either, whose test part
-    counts if it has several. DataError if they do not fit together or hold no pairs.
+    where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or archive of either. If it has several parts,
+    the test part is used. DataError if the files do not fit together or contain no pairs.
     """
     files, layout = _files(where, layout), dataclasses.replace(layout, parts=None)
     read = parallel_files.read(files, parallel_files.inventory_files(files, layout, FilesConfig()), layout)
@@ -44,7 +44,7 @@ def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer:
 
 
 def _files(where: Path, layout: ParallelLayout) -> list[Path]:
-    """The two files of a test set where `where` is one of them or their common name; else `where`."""
+    """Return the two files of a test set if `where` is one of them or their common name; else `where`."""
     languages = [language for language in (layout.source, layout.target) if language]
     packed = next((end for end in PACKED if where.name.endswith(end)), "")
     inner = where.name.removesuffix(packed)

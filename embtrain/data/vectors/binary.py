@@ -1,8 +1,8 @@
-"""Reads word2vec's binary format: "V D\\n", then V times: word, blank, D float32, perhaps a newline.
+"""Reads word2vec's binary format: "V D\\n", then V times: word, blank, D float32, optional newline.
 
-A word cannot hold a blank here. Some programs write one nevertheless; the bytes that follow are then read at the wrong
-place, and the end of one vector becomes the beginning of the next word. So each row is compared with the reading in
-which its word goes on to a further blank.
+A word cannot contain a blank in this format, but some programs write one. The following bytes are then read at the
+wrong position, and the end of one vector becomes the beginning of the next word. Each row is therefore compared with
+the reading in which its word continues to a further blank.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from embtrain.data.vectors.files import (
 from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
 
 _CHUNK = 1 << 20
-_USUAL = 2.0 ** -40, 2.0 ** 40  # sizes of numbers in a vector; bytes read at the wrong place rarely give these alone
+_USUAL = 2.0 ** -40, 2.0 ** 40  # range of absolute values in a vector; misaligned bytes rarely stay within it
 
 
 def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Return the words and the table (V, D) float32. DataError names a damaged row, ResourceError if it takes too much
+    memory."""
     with open_unpacked(path) as file:
         V, D = parse_header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
         rows, newline = VectorRows(path, V, D, max_bytes, reading), False
-        buffer, begin, need = b"", 0, 4 * (MAX_WORD + 4 * D)      # held[at:] is read next: a row, and what follows it
+        buffer, begin, need = b"", 0, 4 * (MAX_WORD + 4 * D)  # buffer[begin:]: the next row and bytes after it
         while True:
             if len(buffer) - begin < need:
                 buffer, begin = buffer[begin:] + _read(file, max(_CHUNK, need)), 0
@@ -75,7 +77,7 @@ def _read(file: IO[bytes], n: int) -> bytes:
 
 def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | None, last: bool, codec: str, where: str
                   ) -> None:
-    """DataError if the word at held[at:end] goes on after its first blank.
+    """Raise DataError if the word at buffer[begin:end] continues after its first blank.
 
     newline: whether one follows each row, None: not known yet. last: whether the header declares no further row.
     """
@@ -83,7 +85,7 @@ def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | N
     later = end
     while (later := buffer.find(b" ", later + 1, begin + MAX_WORD)) >= 0:
         if later == end + 1 or not is_word(buffer[end + 1:later].replace(b" ", b"_"), codec):
-            break                                            # a vector's bytes are no text for long
+            break                                            # the bytes of a vector soon fail to decode as text
         if len(buffer) < later + 1 + 4 * D or not _row_may_follow(buffer, later + 1 + 4 * D, newline, last, codec):
             continue
         if not fits or _is_usual(buffer, later + 1, D) > _is_usual(buffer, end + 1, D):
@@ -98,7 +100,7 @@ def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | N
 
 
 def _row_may_follow(buffer: bytes, after: int, newline: bool | None, last: bool, codec: str) -> bool:
-    """Whether what comes after a row may be the next one: its newline, and a word up to a blank."""
+    """Return whether the bytes after a row can be the next one: its newline, and a word up to a blank."""
     if last or after == len(buffer):
         return not buffer[after:].strip(b"\n")
     if newline is not False:
@@ -110,5 +112,6 @@ def _row_may_follow(buffer: bytes, after: int, newline: bool | None, last: bool,
 
 
 def _is_usual(buffer: bytes, begin: int, D: int) -> bool:
+    """Return whether the D floats at `begin` all have usual sizes."""
     size = np.abs(np.frombuffer(buffer, "<f4", D, begin))
     return bool(((size == 0) | ((size > _USUAL[0]) & (size < _USUAL[1]))).all())

@@ -1,13 +1,13 @@
-"""Files of word vectors as text, read within bounds: a header's claim is checked before memory is taken.
+"""Reads text files of word vectors within bounds: the header is checked before memory is allocated.
 
     word2vec text     "V D\n", then V lines "word x_1 ... x_D"        (values in decimal)
     word2vec binary   embtrain/data/vectors/binary.py
     GloVe             lines "word x_1 ... x_D" without a header
 
-Values are separated by blanks or TABs, in any number and mixture; lines end at a newline byte and nothing else. The
-text before the last D values is the word: it may hold blanks (GloVe's 840B has such words) and any other character but
-control characters. A byte order mark before the first line is not part of it. Each reader returns the words and a
-float32 table (V, D), in the order of the file.
+Values are separated by any mixture of blanks and TABs; only a newline byte ends a line. The text before the last D
+values is the word: it may contain blanks (as in GloVe's 840B) and any other character except control
+characters. A byte order mark before the first line is skipped. Each reader returns the words and a float32 table (V,
+D), in file order.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ MAX_WORD = 4096           # bytes
 MAX_LINE = 64 * MAX_DIM   # bytes
 _CHUNK = 1 << 20
 _LARGEST_SAFE_HEADER = 1 << 27
-_WORD_COST = 100          # bytes of memory that a word takes in addition to its vector
-_SMALL = 64 << 20         # bytes of a table that may be taken although the file looks too short for it
+_WORD_COST = 100          # bytes of memory of a word, in addition to its vector
+_SMALL = 64 << 20         # bytes of a table that are allocated even if the file looks too short for it
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
-_BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that no text holds
+_BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that do not occur in text
 _log = logging.getLogger("embtrain")
 
 
 class VectorLine(NamedTuple):
+    """A line of a file, with its number and the state of its end."""
+
     number: int
-    text: bytes    # without blanks at its end
-    is_cut: bool      # it is the last, and has no line end
-    ends_bare: bool     # nothing at all follows its last character, so that this may be the middle of a number
+    text: bytes      # without trailing blanks
+    is_cut: bool     # the last line, without a line end
+    ends_bare: bool  # no byte follows its last character, so its last number may be cut short
 
 
 class VectorRows:
-    """The rows that are read: as many as a header declares, or as `reading.limit` allows."""
+    """Rows read so far: up to the number that the header declares, or `reading.limit`."""
 
     def __init__(self, path: Path, V: int, D: int, max_bytes: int, reading: ReadOptions):
         self.path, self.declared, self.max_bytes = path, V, max_bytes
@@ -66,7 +68,7 @@ class VectorRows:
     def add(self, word: str) -> np.ndarray:
         """Append a word and return its row of the table, to be filled."""
         self.words.append(word)
-        if len(self.words) > len(self.table):                # a limit beyond the rows that the header declares
+        if len(self.words) > len(self.table):                # the limit exceeds the declared number of rows
             more = min(self.target, 2 * len(self.table)) - len(self.table)
             check_memory(self.path, len(self.table) + more, self.table.shape[1], self.max_bytes)
             self.table = np.concatenate([self.table, np.empty((more, self.table.shape[1]), np.float32)])
@@ -74,11 +76,12 @@ class VectorRows:
         return row
 
     def result(self) -> WordsAndTable:
+        """Return the words and the filled part of the table."""
         return self.words, self.table[:len(self.words)]
 
 
 def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
-    """Return the format of a file, by its content; DataError if it is none of the four."""
+    """Detect the format of a file by its content. DataError if it is none of the four."""
     path = Path(path)
     with open_unpacked(path, reading) as file:
         head = file.read(_CHUNK)
@@ -105,6 +108,7 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
 
 
 def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Read word2vec text. DataError names the file and line of a fault."""
     with open_unpacked(path, reading) as file:
         V, D = parse_header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
         rows = VectorRows(path, V, D, max_bytes, reading)
@@ -124,10 +128,11 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
 
 
 def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
-    with open_unpacked(path, reading) as file:  # once to count, so that the table is taken once and whole
+    """Read GloVe text. DataError names the file and line of a fault."""
+    with open_unpacked(path, reading) as file:  # first pass counts, so that the table is allocated once
         V, D, dims = 0, 0, list[int]()
         for line in _lines(path, file, 1):
-            if V < 2:                                        # line 2 decides where line 1 can be read in two ways
+            if V < 2:                                        # line 2 decides if line 1 is ambiguous
                 second = _possible_dims(line.text)
                 dims = [n for n in dims if n in second] or dims or second
             V, D = V + 1, dims[0] if dims else 0
@@ -150,6 +155,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
 
 
 def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
+    """Raise ResourceError if V vectors of D numbers and their words need more than `max_bytes`."""
     need = V * (4 * D + _WORD_COST)
     if need > max_bytes:
         raise ResourceError(f"{path}: {V:,} vectors of {D:,} numbers take {need:,} bytes of memory, "
@@ -157,14 +163,17 @@ def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
 
 
 def limit_hint(n: int) -> str:
-    """Return the end of an error line: how to read the rows that are in order."""
+    """Return the end of an error message: how to read the n valid rows."""
     return f"; fetch it again, or add --limit {n} to read the first {n:,}" if n else "; fetch it again"
 
 
 def parse_header(
     path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
 ) -> tuple[int, int]:
-    """Return V and D of a header, if the file can hold them. least: the fewest bytes of a value."""
+    """Return V and D of a header. DataError if the file is too small for them, ResourceError if the memory is.
+
+    min_value_bytes: the fewest bytes that a value takes in the file.
+    """
     sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
         raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
@@ -174,7 +183,7 @@ def parse_header(
                         f"of 1 to {MAX_DIM:,}")
     n = V if reading.limit is None else min(V, reading.limit)
     size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
-    # A word of a letter, its blank, the values; the last newline may be missing.
+    # One letter, a blank, the values; the last newline may be missing.
     if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
                         "bytes can hold; fetch it again, or read the first N rows with --limit N")
@@ -183,7 +192,7 @@ def parse_header(
 
 
 def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
-    """Return a word of a file as text; DataError if no reader of words could use it."""
+    """Decode a word. DataError if it is empty, too long, not in the encoding, or has control characters."""
     try:
         text = word.decode(codec)
     except UnicodeDecodeError as error:
@@ -199,11 +208,12 @@ def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
 
 
 def is_word(word: bytes, codec: str) -> bool:
+    """Return whether bytes are a whole word in the encoding, without control characters."""
     return not _CONTROL.search(word) and is_text(word, codec, is_complete=True)
 
 
 def is_text(text: bytes, codec: str, is_complete: bool = False) -> bool:
-    """Whether bytes can be decoded. whole: no character may be cut off at the end."""
+    """Return whether bytes decode in the encoding. is_complete: a character cut off at the end is an error."""
     try:
         codecs.getincrementaldecoder(codec)().decode(text, final=is_complete)
     except UnicodeDecodeError:
@@ -235,9 +245,9 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str
 
 
 def _possible_dims(line: bytes) -> list[int]:
-    """Return how many numbers a line may hold after its word, the likeliest first; empty if it holds none.
+    """Return how many numbers a line may have after its word, likeliest first; empty if none.
 
-    All numbers at its end count, unless its first TAB comes later: the word may then end in a number (`route 66`).
+    All trailing numbers count, unless the first TAB comes later: the word may then end in a number (`route 66`).
     """
     fields = line.split()
     n = next((i for i, field in enumerate(reversed(fields)) if _parse_floats([field]) is None), len(fields))
@@ -254,7 +264,7 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
 
 
 def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
-    """Lines that are not blank."""
+    """Yield the lines that are not blank."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
         if len(line) > MAX_LINE:
             raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes")
@@ -264,7 +274,7 @@ def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
 
 
 def _parse_floats(values: list[bytes]) -> list[float] | None:
-    """None where one is no number; Python's 1_000 is none."""
+    """Return the values as floats, None if one is not a number; Python's 1_000 is not accepted."""
     try:
         return None if any(b"_" in v for v in values) else [float(v) for v in values]
     except ValueError:
@@ -276,7 +286,7 @@ def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
     if numbers is None:
         bad = next(v for v in values if _parse_floats([v]) is None)
         raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}")
-    with np.errstate(over="ignore"):  # 1e39 becomes infinity, refused in the next line
+    with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():
         raise DataError(f"{where}: holds NaN or infinity, or a number too large for float32")

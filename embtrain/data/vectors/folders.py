@@ -1,13 +1,13 @@
-"""Vectors as folders of files that other programs read.
+"""Writes vectors as folders for other programs, and reads them back.
 
     huggingface   README.md (a model card: YAML between lines of ---, then Markdown), config.json, model.safetensors
-                  with `embedding.weight` (V, D) float32 and perhaps `relation.weight` (R, ·), vocab.txt and
-                  relations.txt: a name a line, line i belongs to row i. The Hub's layout; `read` takes it back.
-    projector     vectors.tsv, metadata.tsv: what the Embedding Projector loads. A line for each vector, numbers with
-                  TABs between; metadata of two columns begin with their names.
-    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail with TABs between, which TriplesFactory.from_path
-                  reads; entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i of
-                  id i, for PretrainedInitializer.
+                  with `embedding.weight` (V, D) float32 and optionally `relation.weight` (R, ·), vocab.txt and
+                  relations.txt: one name a line, line i for row i. The Hub's layout; `read_huggingface` reads it.
+    projector     vectors.tsv, metadata.tsv, for the Embedding Projector: a line for each vector, numbers separated by
+                  TABs; metadata with two columns begin with a header.
+    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail separated by TABs, for TriplesFactory.from_path;
+                  entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i for id i,
+                  for PretrainedInitializer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from embtrain.data.vectors.vectors import FLOATS, Vectors, default_max_bytes, re
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
-RUN_FILE = "vectors.safetensors"  # what a run's folder holds
+RUN_FILE = "vectors.safetensors"  # the vectors in a run folder
 TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 
 
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
-    """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
+    """Write a Hugging Face folder. front: YAML of the card; card: its Markdown. config.json also receives the sizes."""
     _write_lines(folder / VOCABULARY, vectors.words)
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
@@ -55,13 +55,14 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
 
 
 def is_huggingface(folder: Path) -> bool:
+    """Return whether a folder has the layout of `write_huggingface`."""
     return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
 
 
 def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vectors:
-    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError.
+    """Read the vectors of a file, of a run folder, or of a folder that `write_huggingface` wrote.
 
-    reading: how many rows, and the encoding of the words of a file.
+    reading: maximal rows, and the encoding of the words of a file. DataError or ResourceError if they cannot be read.
     """
     path = Path(path)
     check_there(path, "the folder of a run or a file of vectors")
@@ -76,7 +77,7 @@ def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vect
 
 
 def read_huggingface(folder: Path) -> Vectors:
-    """What `huggingface` wrote; DataError names the file that is wrong."""
+    """Read a folder that `write_huggingface` wrote. DataError names the faulty file."""
     path = folder / MODEL
     try:
         with open_unpacked(path), safetensors.safe_open(path, framework="numpy") as file:
@@ -111,7 +112,7 @@ def read_huggingface(folder: Path) -> Vectors:
 
 
 def _names(path: Path, n: int) -> list[str]:
-    """The lines of a file of n names; ValueError where it is longer than n of the longest."""
+    """Return the lines of a file of n names. ValueError if it is longer than n names of maximal length."""
     with open(path, "rb") as file:
         content = file.read(n * (MAX_WORD + 1) + 1)
     if len(content) > n * (MAX_WORD + 1):
@@ -120,7 +121,8 @@ def _names(path: Path, n: int) -> list[str]:
 
 
 def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
-    """counts: of each name, where they are known; the second column then."""
+    """Write files for the Embedding Projector. counts: frequency of each name, written as a second column; None:
+    unknown."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
     with write_whole(folder / "vectors.tsv") as file:
         for row in vectors.table:
@@ -136,10 +138,13 @@ def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | 
 
 def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
            ) -> None:
-    """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
-    those behind are inverses."""
+    """Write files for PyKEEN.
+
+    parts: ids (n, 3) of each part, as head, relation, tail. They use the first n_relations of `relations`; the rest are
+    inverses. DataError if a name cannot be written.
+    """
     for word in (*entities.words, *relations.words):
-        if word.startswith('"'):             # pandas, with which PyKEEN reads, takes it for a quoted field's beginning
+        if word.startswith('"'):             # pandas, which PyKEEN uses, would start a quoted field
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
                             "the beginning of a quoted field; this layout has no way to write it")
     for name, vectors in (("entity", entities), ("relation", relations)):
@@ -160,7 +165,7 @@ def _write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
 
 
 def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
-    """DataError for a name that would not be one field of one line."""
+    """Raise DataError for a name that would not be one field of one line."""
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
     for name in names:
         if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):

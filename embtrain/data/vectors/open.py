@@ -1,7 +1,7 @@
-"""Opens files of vectors: unpacks gzip, bzip2, xz and zip, and says what a file that holds no vectors is.
+"""Opens files of vectors: unpacks gzip, bzip2, xz and zip, and rejects other file types with a hint.
 
-The first bytes of a file decide what it is; its name is not trusted. A packed file may unpack to at most
-max(256 MiB, 200 times its size), as text does in embtrain/data/storage/containers.py.
+The type of a file is detected by its first bytes, not by its name. A packed file may unpack to at most max(256 MiB, 200
+times its size), as text does in embtrain/data/storage/containers.py.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 _PACKED = {rb"\x1f\x8b": "gzip", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2", rb"\xfd7zXZ\x00": "xz",
-           rb"PK(\x03\x04|\x05\x06)": "zip"}  # of bzip2: a block, or the end of an empty file
+           rb"PK(\x03\x04|\x05\x06)": "zip"}  # bzip2: a block, or the end of an empty file
 _IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
-MAX_RATIOS = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # how much a byte may unpack to
-_CONTROL = {*range(9), *range(14, 32), 127}  # characters that no text holds
+MAX_RATIOS = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # maximal unpacked bytes per packed byte
+_CONTROL = {*range(9), *range(14, 32), 127}                                   # characters that do not occur in text
 
 _PICKLE = ("looks like a pickle, as gensim's save writes, and a pickle may run anything; in gensim: "
            "keyed_vectors.save_word2vec_format(...)")
@@ -56,7 +56,7 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a file of vectors is read. limit: rows that are read at most, None: all. encoding: of its words."""
+    """Options for reading a file of vectors. limit: maximal number of rows, None: all. encoding: of the words."""
 
     limit: int | None = None
     encoding: str = "utf-8"
@@ -72,12 +72,12 @@ class ReadOptions:
 
     @property
     def codec(self) -> str:
-        """The encoding of words in the bytes that `opened` gives."""
+        """The encoding of words in the bytes that `open_unpacked` yields."""
         return "utf-8" if self.is_wide else self.encoding
 
     @property
     def is_wide(self) -> bool:
-        """Whether blanks and digits are written in other bytes than in ASCII, as in UTF-16."""
+        """Whether blanks and digits have other bytes than in ASCII, as in UTF-16."""
         try:
             return " \t\n09.".encode(self.encoding) != b" \t\n09."
         except UnicodeError:
@@ -89,13 +89,13 @@ PLAIN = ReadOptions()
 
 @contextlib.contextmanager
 def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes]]:
-    """Open the unpacked bytes of a file, in UTF-8 if `reading` names an encoding that is not based on ASCII.
+    """Open the unpacked bytes of a file, recoded to UTF-8 if `reading` has an encoding that is not based on ASCII.
 
-    DataError for whatever is wrong with the file, ResourceError if permission is missing.
+    DataError for any fault of the file, ResourceError if permission is missing.
     """
     kind = ""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block forever
             raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
         with contextlib.ExitStack() as stack:
             plain = stack.enter_context(open(path, "rb"))
@@ -107,26 +107,26 @@ def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes
     except PermissionError as error:
         raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:
-        if error.errno is None:                              # as bz2 has it
+        if error.errno is None:                              # raised by bz2
             raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def detect_packing(file: IO[bytes]) -> str:
-    """Return how an open file is packed, a key of RATIO, or ''; the file is then at its beginning again."""
+    """Return how an open file is packed (a key of MAX_RATIOS, or ''), and rewind it."""
     head = file.read(10)
     file.seek(0)
     return next((kind for magic, kind in _PACKED.items() if re.match(magic, head)), "")
 
 
 def max_unpacked_bytes(path: Path) -> int:
-    """Return how many bytes a file can hold at most once it is unpacked."""
+    """Return the maximal size of a file after unpacking, in bytes."""
     with open(path, "rb") as file:
         return os.path.getsize(path) * MAX_RATIOS.get(detect_packing(file), 1)
 
 
 def refuse_other_formats(path: Path, head: bytes) -> None:
-    """DataError that says what to do, if the first bytes of a file are those of another kind of file."""
+    """Raise DataError with a remedy if the first bytes of a file are those of another file type."""
     no = f"{path}: is no file of vectors, but"
     for magic, reason in _OTHERS:
         if head.startswith(magic):
@@ -153,7 +153,7 @@ def _wide(head: bytes) -> str:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
     for name, width, offset in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
-        start = head[:4 * width]                              # four characters, as `3 3\n` has
+        start = head[:4 * width]                              # four characters, e.g. `3 3\n`
         text = start[offset::width]  # ASCII, and zeros in the other bytes of each character
         if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and start.count(0) == 4 * (width - 1):
             return name
@@ -186,7 +186,7 @@ def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
             )
         try:
             member = archive.open(files[0])
-        except (RuntimeError, NotImplementedError) as error:  # it has a password, or an unknown way of packing
+        except (RuntimeError, NotImplementedError) as error:  # password-protected, or an unknown compression
             raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it by hand") from error
         with member:
             yield _bounded(path, member)
@@ -197,7 +197,7 @@ def _bounded(path: Path, file: Any) -> IO[bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """An unpacked stream that ends in a DataError if the file unpacks to too much."""
+    """An unpacked stream that raises DataError if the file unpacks to too much."""
 
     def __init__(self, path: Path, file: Any):
         self._path, self._file, self._taken = path, file, 0
@@ -221,7 +221,7 @@ def _recoded(path: Path, file: IO[bytes], encoding: str) -> IO[bytes]:
 
 
 class _Recoded(io.RawIOBase):
-    """A stream of another encoding, as UTF-8."""
+    """A stream in another encoding, as UTF-8."""
 
     def __init__(self, path: Path, file: IO[bytes], encoding: str):
         self._path, self._file, self._encoding, self._held = path, file, encoding, b""

@@ -1,12 +1,12 @@
-"""Words and their vectors: in memory, and in the files that other tools read.
+"""Words and their vectors, in memory and in files that other tools read.
 
-    word2vec          text, nine significant digits: the float32 that is read back is the one that was written
-    word2vec-binary   the bits themselves, as gensim writes them
+    word2vec          text, nine significant digits: float32 values are preserved exactly
+    word2vec-binary   the raw float32 values, as gensim writes them
     glove             text without a header
-    safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: the words in UTF-8, a newline between
+    safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: UTF-8, separated by newlines
 
-A word that a file holds twice keeps its first vector, as in gensim, and a warning says so (GloVe's own files have
-such); everything else that is wrong with a file is an error.
+If a word occurs twice in a file, its first vector is kept, as in gensim, with a warning (GloVe's own files have
+duplicates). Every other fault of a file is an error.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
 FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
-FLOATS = ("F32", "F16", "BF16")  # types of tables in safetensors files
+FLOATS = ("F32", "F16", "BF16")  # table types in safetensors files
 _log = logging.getLogger("embtrain")
-_BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at one of these, or refuse it
+_BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at these, or reject it
 
 
 @dataclass(eq=False)
 class Vectors:
-    """Row i of `table` belongs to words[i]; the most frequent word comes first. Neither is changed afterwards."""
+    """Words and a table (V, D) float32; row i belongs to words[i]. The most frequent word is first. Immutable by
+    convention."""
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
 
     def __post_init__(self) -> None:
-        table = np.asarray(self.table, dtype=np.float32)     # of padded rows, which the engines train, it is no copy
+        table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
         self.table = table if table.strides[-1:] == (4,) else np.ascontiguousarray(table)
         if self.table.ndim != 2 or len(self.words) != len(self.table):
             raise ValueError(f"{len(self.words)} words and a table of shape {self.table.shape}")
@@ -73,7 +74,7 @@ class Vectors:
         return self.table.shape[1]
 
     def first(self, n: int | None) -> Vectors:
-        """Return the vectors of the first n words, which are the most frequent; None: of all."""
+        """Return the vectors of the first n words, the most frequent ones; None: all."""
         return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n])
 
     @cached_property
@@ -83,16 +84,16 @@ class Vectors:
 
     @cached_property
     def spellings(self) -> Spellings:
-        """Finds words whose exact spelling has no row."""
+        """Index of other spellings, for words without a row."""
         return Spellings(self.words, self.index)
 
     @cached_property
     def unit(self) -> np.ndarray:
-        """The table with rows of length 1 (V, D); a row of zeros stays so."""
+        """The table (V, D) with rows of length 1; a row of zeros is unchanged."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
         norms, limits = np.where(norms > 0, norms, 1), np.finfo(np.float32)
         unit: np.ndarray = self.table / norms.clip(max=limits.max).astype(np.float32)[:, None]
-        # lengths that float32 does not hold, or of a digit or two
+        # lengths outside float32's range or precision
         is_extreme = (norms > limits.max) | (norms < limits.tiny)
         unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]
         return unit
@@ -100,7 +101,7 @@ class Vectors:
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
         """Return rows (n,) int64, -1 for a missing word.
 
-        lower: a word whose exact spelling is missing is looked up in other spellings (embtrain/data/text/spelling.py).
+        lower: look up a missing word in other spellings (embtrain/data/text/spelling.py).
         """
         if lower:
             return np.array([self.spellings.find(w) for w in words], np.int64)
@@ -108,11 +109,11 @@ class Vectors:
 
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
-        """Those that gensim's KeyedVectors hold."""
+        """Make Vectors from gensim's KeyedVectors."""
         return cls(list(keyed.index_to_key), keyed.vectors)
 
     def keyed(self) -> KeyedVectors:
-        """The same as gensim's KeyedVectors."""
+        """Return the vectors as gensim's KeyedVectors."""
         from gensim.models import KeyedVectors
 
         keyed = KeyedVectors(self.dim)
@@ -122,10 +123,10 @@ class Vectors:
 
 def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None,
          reading: ReadOptions = PLAIN) -> Vectors:
-    """Read the vectors of a file, packed by gzip, bzip2, xz or zip or not packed.
+    """Read the vectors of a file, plain or packed by gzip, bzip2, xz or zip.
 
-    format: None: by its content. max_bytes: memory for the table, by default four fifths of the machine's. reading: how
-    many rows, and the encoding of their words. DataError and ResourceError name the file and the line or row.
+    format: None: detected by content. max_bytes: memory for the table, by default four fifths of the machine's.
+    reading: maximal rows, and the encoding of the words. DataError and ResourceError name the file and the line or row.
     """
     path = Path(path)
     limit = default_max_bytes() if max_bytes is None else max_bytes
@@ -137,7 +138,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
-    """Write a file whole, or nothing: DataError where a word or a number cannot stand in it."""
+    """Write a file atomically. DataError if the format cannot represent a word or a number."""
     if format not in FORMATS:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
     path = Path(path)
@@ -157,13 +158,13 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
             for word, row in zip(words, vectors.table.astype("<f4", copy=False), strict=True):
                 file.write(word + b" " + row.tobytes())
             return
-        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits tell every float32 apart
+        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits identify every float32
         for word, row in zip(words, vectors.table, strict=True):
             file.write(line % (word, *row.tolist()))
 
 
 def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
-    """The words as bytes, each one a word that a reader would find again."""
+    """Return the words as bytes. DataError if a reader would not read a word back, or if a vector is not finite."""
     V, D = vectors.table.shape
     if V == 0 or not 1 <= D <= MAX_DIM:
         raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; 1 or more of 1 to {MAX_DIM:,} can")
@@ -189,9 +190,9 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
 
 
 def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
-    """Return the first rows of a tensor (V, D) of a safetensors file as float32.
+    """Read the first rows of a tensor (V, D) of a safetensors file as float32.
 
-    It may be stored as float32, float16 or bfloat16, which NumPy does not have; DataError if it is anything else.
+    It may be stored as float32, float16 or bfloat16 (which NumPy does not support); DataError for any other type.
     """
     with safetensors.safe_open(path, framework="pt") as file:
         tensor = file.get_slice(name)
@@ -226,7 +227,7 @@ def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tupl
             table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
             checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
             words = code.tobytes().decode(reading.codec).split("\n")
-            if not is_sealed:                                     # no hash says that these words are what was written
+            if not is_sealed:                                     # no hash verifies these words
                 words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -255,5 +256,5 @@ def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) ->
 
 
 def default_max_bytes() -> int:
-    """Bytes that a table may take where nobody says otherwise."""
+    """Return the default memory limit of a table, in bytes."""
     return int(machine.total() * 0.8)
