@@ -83,7 +83,7 @@ class Predictions:
                     progress.add(1)
 
 
-def of_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool = False, sets: Sequence[str] = ()
+def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool = False, sets: Sequence[str] = ()
              ) -> Predictions:
     """Of a command line: the words of a query, or the path of a file of queries, or `-` for standard input."""
     if not words:
@@ -98,7 +98,7 @@ def of_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool 
         raise
 
 
-def of_run(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None, top: int = 5,
+def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None, top: int = 5,
            hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
     """All predictions for queries of Python: the words of one query, or a sequence of words for each of several; or for
     those of a file.

@@ -95,15 +95,15 @@ class Run:
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
         """Predictions of the trained model; the corpus is not needed. See
-        embtrain.experiment.prediction.predict.of_run.
+        embtrain.experiment.prediction.predict.predict_queries.
 
             run.predict("paris", "located_in", "_")             one query in words
             run.predict(("a", "r", "_"), ("_", "r", "b"))       several
             run.predict(file="queries.tsv", top=10)             a line each; of a model of labels a file of documents
         """
-        from embtrain.experiment.prediction.predict import of_run  # lazily: training does not need it
+        from embtrain.experiment.prediction.predict import predict_queries  # lazily: training does not need it
 
-        return of_run(self.folder, queries, file, top, hide_known, corpus)
+        return predict_queries(self.folder, queries, file, top, hide_known, corpus)
 
     def resume(self) -> Run:
         """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
