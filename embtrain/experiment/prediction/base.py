@@ -20,15 +20,15 @@ from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Parts
 from embtrain.models.base import AbstractMethod
 
-OPEN = "_"           # the part of a query that is predicted
-MAX_SCORES = 1 << 22      # scores held at once
-MAX_CHUNK = 1024       # most queries of a chunk
+OPEN = "_"            # marks the part of a query to predict
+MAX_SCORES = 1 << 22  # maximal number of scores in memory
+MAX_CHUNK = 1024      # maximal number of queries in a chunk
 PACKAGE = "embtrain.experiment.prediction"
 Q = TypeVar("Q")
 
 
 class UnknownName(Exception):
-    """A query with a name that the model does not have."""
+    """A query contains a name that the model does not have."""
 
     def __init__(self, kind: str, name: str, known: Collection[str]):
         super().__init__(f"no {kind} is called {name!r}")
@@ -36,16 +36,16 @@ class UnknownName(Exception):
 
 
 class MalformedQuery(Exception):
-    """A query that does not have the form that the task needs; str(error) says why."""
+    """A query does not have the form that the task requires; str(error) gives the reason."""
 
 
 class Answer(NamedTuple):
     """A candidate with its score."""
 
     name: str
-    score: float | None = None        # None: the task gives none
-    probability: float | None = None  # None: the loss does not estimate one
-    known: bool | None = None         # whether training has the answer as a positive; None: not checked
+    score: float | None = None        # None: the task has no scores
+    probability: float | None = None  # None: the loss does not estimate probabilities
+    known: bool | None = None         # whether the answer is a training positive; None: not checked
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Prediction:
 
     query: str
     answers: list[Answer] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)  # of a query without an open part: score, rank, threshold
-    place: str = ""    # FILE:LINE
-    note: str = ""     # a warning about this query
-    unseen: bool = False  # the query has a name, word or feature that no training example has
-    missing: str = ""  # why there is no answer: the kind of name that the model does not have
+    facts: dict[str, Any] = field(default_factory=dict)  # for a query without an open part: score, rank, threshold
+    place: str = ""                                      # FILE:LINE
+    note: str = ""                                       # warning about this query
+    unseen: bool = False                                 # the query has a name, word or feature that is not in training
+    missing: str = ""                                    # if there is no answer: the kind of the unknown name
 
     def to_json(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the prediction as a JSON-serializable dict."""
         answers = [{key: _finite(value) for key, value in answer._asdict().items() if value is not None}
                    for answer in self.answers]
         more = {"place": self.place, "note": self.note, "missing": self.missing}
@@ -71,16 +71,16 @@ class Prediction:
 
 
 def _finite(value: Any) -> Any:
-    """The value, or None for a number that JSON does not have."""
+    """Return the value, or None for a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Predictor:
-    """Base of the predictors. A sub-class has the `name` of its task."""
+    """Base class of the predictors. `name` is the name of the task."""
 
     name: ClassVar[str]
-    query_form: ClassVar[str]                # how a query is written, for errors
-    can_hide_known: ClassVar[bool] = False      # whether --hide-known applies
+    query_form: ClassVar[str]               # syntax of a query, for errors
+    can_hide_known: ClassVar[bool] = False  # whether --hide-known applies
 
     def __init__(self, components: Parts, top: int, hide_known: bool):
         if hide_known and not self.can_hide_known:
@@ -93,18 +93,22 @@ class Predictor:
         self.at_once = max(1, min(MAX_CHUNK, MAX_SCORES // max(1, len(self.names))))
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
-        """Predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
+        """Return predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
         raise AbstractMethod(self, "given")
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
-        """Predictions for the queries of a file, in their order, computed in chunks. DataError names the line of a
-        malformed query; one with an unknown name gives a prediction without answers."""
+        """Yield predictions for the queries of a file in order, computed in chunks.
+
+        DataError names the line of a malformed query. A query with an unknown name gives a prediction without answers.
+        """
         raise AbstractMethod(self, "read")
 
     @torch.no_grad()
     def scores(self, batch: Batch, rows: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of some rows (B,) of a batch: scores (B, V), logits (B, V), which evaluation ranks by, and log P (B, V) or
-        None if the loss estimates no probability."""
+        """Return scores (n, V), logits (n, V) and log P (n, V) of the rows `rows` of a batch.
+
+        Evaluation ranks by the logits. log P is None if the loss does not estimate probabilities.
+        """
         components = self.components
         query = components.model.encode(batch).detach().rows(rows)
         all_candidates = torch.arange(components.world.n_candidates).unsqueeze(0)
@@ -114,8 +118,10 @@ class Predictor:
 
     def top_answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
                 without: Tensor | None = None) -> list[Answer]:
-        """The best candidates by `key` (V,); equal ones in the order of their ids. known, without (V,) bool: positives
-        of training, and candidates that are no answers."""
+        """Return the best candidates by `key` (V,), ties in the order of their ids.
+
+        known (V,) bool: training positives. without (V,) bool: candidates to leave out.
+        """
         key = key.nan_to_num(nan=-math.inf)
         if without is not None:
             key = key.masked_fill(without, -math.inf)
@@ -130,22 +136,23 @@ class Predictor:
 
 
 class LinePredictor(Predictor, Generic[Q]):
-    """Predictors whose queries are lines of text. Sub-classes parse a query and answer several at once."""
+    """Base class of predictors whose queries are lines of text. Subclasses parse a query and predict for several at
+    once."""
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
-        """The queries of a command line."""
+        """Return the queries of a command line, each as fields."""
         return [list(words)]
 
     def fields(self, line: str) -> list[str]:
-        """The fields of a line of a file."""
+        """Return the fields of a line of a file."""
         return [line.strip()]
 
     def parse(self, fields: Sequence[str]) -> Q:
-        """A query of its fields. Raises Unknown or Malformed."""
+        """Parse the fields of a query. Raises UnknownName or MalformedQuery."""
         raise AbstractMethod(self, "parse")
 
     def predict(self, queries: Sequence[Q]) -> list[Prediction]:
-        """Predictions for some queries, in their order."""
+        """Return predictions for the queries, in order."""
         raise AbstractMethod(self, "of")
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
@@ -176,5 +183,5 @@ class LinePredictor(Predictor, Generic[Q]):
 
 
 def find(task: str) -> type[Predictor]:
-    """The predictor of a task."""
+    """Return the predictor of a task."""
     return registry.find(PACKAGE, Predictor, task, "task")

@@ -1,6 +1,6 @@
-"""The top labels of documents, ranked as evaluation ranks them, with P(label | document) if the loss estimates it.
+"""Predicts the top labels of documents, ranked as in evaluation, with P(label | document) if the loss estimates it.
 
-A file has the format of the training files, with or without labels (data/labels/documents.py); on a command line, each
+A file has the format of the training files, with or without labels (data/labels/documents.py). On a command line, each
 argument is a document, `3:0.5 17:1`.
 """
 
@@ -23,6 +23,8 @@ from embtrain.experiment.tasks.labels import LabelsTask
 
 
 class LabelPredictor(Predictor):
+    """Predictor of labels."""
+
     name = "labels"
     query_form = "a document as '3:0.5 17:1', or the path of a file"
 

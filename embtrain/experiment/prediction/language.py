@@ -1,7 +1,7 @@
-"""Next words of a language model, by P(w | context) if the loss estimates it, else by score.
+"""Predicts the next words of a language model, by P(w | context) if the loss estimates it, else by score.
 
-A context begins after an end of text, as in training, and is split into words as the training text was. A word that the
-vocabulary lacks is <unk>, and counted in the note.
+A context starts after an end of text and is tokenized like the training text. Words that are not in the vocabulary
+become <unk>, and the note lists them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ _OF_READER: dict[str, Reader] = {"auto": "text"}
 
 
 class ContextQuery(NamedTuple):
+    """Word ids of a context, its text, and a note on unknown words."""
+
     ids: tuple[int, ...]
     text: str
     note: str
 
 
 class LanguagePredictor(LinePredictor[ContextQuery]):
+    """Predictor of next words."""
+
     name = "language"
     query_form = "the words of a context (in a file one context a line)"
 
@@ -59,7 +63,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
         )
 
     def predict(self, queries: Sequence[ContextQuery]) -> list[Prediction]:
-        """Contexts of one length are read side by side."""
+        """Return predictions for the queries, in order. Contexts of the same length are encoded in one batch."""
         by_length: dict[int, list[int]] = {}
         for i, query in enumerate(queries):
             by_length.setdefault(len(query.ids), []).append(i)
@@ -73,7 +77,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
 
     def _predict_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
         eos = cast(LanguageTask, self.components.task).eos
-        word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)                 # (T S,) as training has it
+        word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)  # (T S,) time-major, as in training
         begins = torch.zeros(len(word), dtype=torch.bool)
         begins[:len(contexts)] = True
         batch = LanguageBatch(torch.zeros_like(word), torch.zeros_like(word), word, begins, len(contexts))

@@ -1,12 +1,12 @@
-"""Predictions of a trained model of a hierarchy.
+"""Predicts with a trained model of a hierarchy.
 
     CONCEPT _            its hypernyms, by s(concept, ·)
     _ CONCEPT            its hyponyms, by s(·, concept)
     CONCEPT CONCEPT      is the first a kind of the second? Yes if s is at least the threshold
 
-The threshold has the highest accuracy on the validation pairs, with one negative for each. A word that names no concept
-means each concept that it is in, as in WordNet: of a complete pair the best one counts, and an open query needs a word
-that means one concept.
+The threshold maximizes the accuracy on the validation pairs, with one negative for each. A word that is not the name of
+a concept means every concept that lists it, as in WordNet: a complete pair takes the best reading, and an open query
+needs a word with one meaning.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class PairQuery(NamedTuple):
 
 
 class PairPredictor(LinePredictor[PairQuery]):
+    """Predictor of hypernyms, hyponyms and pairs."""
+
     name = "pairs"
     query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
     can_hide_known = True
@@ -60,12 +62,12 @@ class PairPredictor(LinePredictor[PairQuery]):
 
     @cached_property
     def threshold(self) -> tuple[float, float]:
-        """The threshold of validation, and the accuracy there."""
+        """The threshold chosen on validation pairs, and its accuracy there."""
         valid = self.task.score_held_out(self.components, "valid").one()
         return hypernymy.choose(valid).accuracy, float(hypernymy.correct(valid, valid).mean())
 
     def fields(self, line: str) -> list[str]:
-        order: tuple[Delimiter, ...] = ("tab", "comma", "space")  # the first that gives two names
+        order: tuple[Delimiter, ...] = ("tab", "comma", "space")  # the first delimiter that gives two names
         splits = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
         return next((fields for fields in splits if len(fields) == 2), splits[0])
 

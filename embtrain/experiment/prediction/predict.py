@@ -1,7 +1,7 @@
-"""Predictions of a trained model for queries of a command line, a file or standard input. The corpus is not needed.
+"""Predicts with a trained model, for queries of a command line, a file or standard input. The corpus is not needed.
 
-    labels       a document: its labels                       graph        HEAD RELATION _ and the like; a triple's rank
-    hierarchy    CONCEPT _ and the like; is X a kind of Y?    text, walks  a word or node: its contexts
+    labels       a document: its labels                       graph        HEAD RELATION _, or the rank of a triple
+    hierarchy    CONCEPT _, or is X a kind of Y?              text, walks  a word or node: its contexts
     language     a context: the next word                     translation  a line: its translation
 """
 
@@ -27,13 +27,13 @@ STDIN = "-"
 
 
 class Predictions:
-    """The predictions for some queries, computed while they are iterated over; afterwards their counts."""
+    """The predictions for the queries, computed during iteration; afterwards their counts."""
 
     def __init__(self, folder: Path, queries: Sequence[Sequence[str]] = (), file: str | None = None, top: int = 5,
                  hide_known: bool = False, sets: Sequence[str] = ()):
-        """queries: each in words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run whose folder
-        lacks what is needed of its corpus. UsageError, DataError or ResourceError if the run cannot predict or a query
-        in words is wrong."""
+        """queries: each as words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run folder
+        without the required parts of its corpus. UsageError, DataError or ResourceError if the run cannot predict or
+        a query in words is malformed."""
         components = stored.opened(folder, sets)
         self.predictor: Predictor = base.find(components.task.name)(components, top, hide_known)
         self.file = file
@@ -50,7 +50,7 @@ class Predictions:
             raise DataError(f"{self.file}: holds no query")
 
     def check(self) -> None:
-        """DataError if no query of a file has an answer."""
+        """Raise DataError if no query of a file has an answer."""
         if self.n and self.answered == 0:
             raise DataError(f"{self.file}: no query has an answer: {self.summary()}")
 
@@ -59,8 +59,8 @@ class Predictions:
         return self.n - self.missing.total()
 
     def summary(self) -> str:
-        """How many queries of a file were passed over, or have names or features that no training example has, and
-        why; empty if none has, and for queries in words."""
+        """Return how many queries of a file were skipped, and why, and how many have names or features that are not in
+        training. Empty if there are none, and for queries in words."""
         if self.file is None:
             return ""
         passed = [f"{n:,} with a name that no {kind} of the run has" for kind, n in self.missing.items() if n]
@@ -71,7 +71,8 @@ class Predictions:
         return "; ".join(notes)
 
     def counts(self) -> dict[str, Any]:
-        """For JSON: queries, those passed over by the kind of the unknown name, those with unseen names or features."""
+        """Return counts for JSON: queries, skipped ones by kind of the unknown name, those with unseen names or
+        features."""
         return {"queries": self.n, "passed_over": {kind: n for kind, n in self.missing.items() if n},
                 "unseen": self.unseen}
 
@@ -85,7 +86,7 @@ class Predictions:
 
 def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool = False, sets: Sequence[str] = ()
              ) -> Predictions:
-    """Of a command line: the words of a query, or the path of a file of queries, or `-` for standard input."""
+    """Return predictions for a command line: the words of a query, or a file of queries, or `-` for standard input."""
     if not words:
         raise UsageError("predict: needs a query, the path of a file of queries, or - for standard input")
     if len(words) == 1 and is_query_file(words[0]):
@@ -100,11 +101,11 @@ def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: 
 
 def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None, top: int = 5,
            hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
-    """All predictions for queries of Python: the words of one query, or a sequence of words for each of several; or for
-    those of a file.
+    """Return all predictions for queries from Python: one query as words, several as sequences of words, or those of a
+    file.
 
-    hide_known: leave out positives of training. corpus: where the corpus is now, for a run whose folder lacks what is
-    needed of it. UsageError for a wrong query, DataError for a damaged file.
+    hide_known: leave out training positives. corpus: current path of the corpus, for a run whose folder lacks the
+    required parts of it. UsageError for a malformed query, DataError for a damaged file.
     """
     if (file is None) == (not queries):
         raise UsageError("predict: needs either queries or file=")
@@ -118,17 +119,17 @@ def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: 
 
 
 def is_query_file(query: str) -> bool:
-    """Whether a query is the name of a file, or standard input."""
+    """Return whether a query is the name of a file, or standard input."""
     if query == STDIN:
         return True
     try:
         return Path(query).exists() and not Path(query).is_dir()
-    except (OSError, ValueError):    # too long, or NUL inside
+    except (OSError, ValueError):    # the name is too long or contains NUL
         return False
 
 
 def _open_queries(path: str) -> Iterator[Source]:
-    """The streams of a file, packed or not; of a pipe or standard input that stream."""
+    """Return the streams of a file, packed or not, or the single stream of a pipe or standard input."""
     if path == STDIN:
         if sys.stdin is None:
             raise UsageError("predict: standard input is closed; name a file of queries")
@@ -145,7 +146,7 @@ def _open_pipe(path: str) -> Iterator[Source]:
 
 
 def format_text(prediction: Prediction) -> str:
-    """A prediction as lines for a terminal."""
+    """Format a prediction as lines for a terminal."""
     head = plain(prediction.query) + (f"  ({plain(prediction.place)})" if prediction.place else "")
     if prediction.facts and not prediction.answers:
         head += f": {_facts(prediction)}"

@@ -1,4 +1,4 @@
-"""Translations of lines, as `embtrain translate` gives them: one answer each, without a score."""
+"""Predicts translations of lines, like `embtrain translate`: one answer a line, without a score."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
 from embtrain.experiment.run import translation
 from embtrain.experiment.tasks.translation import TranslationTask
 
-MAX_CHUNK = 100  # lines read before they are translated, as the command does
+MAX_CHUNK = 100  # lines in a chunk, as in the command
 
 
 class TranslationPredictor(Predictor):
+    """Predictor of translations."""
+
     name = "translation"
     query_form = "a line of the source language"
 
@@ -25,7 +27,7 @@ class TranslationPredictor(Predictor):
         return self._predict_lines(translation.bounded(source.stream), source.name, source.name)
 
     def _predict_lines(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
-        """One prediction for each line; `name` is that of the stream in errors."""
+        """Yield one prediction a line; `name` is the name of the stream in errors."""
         lines, lines_to_read = itertools.tee(stream)
         translations = translation.lines(
             self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name

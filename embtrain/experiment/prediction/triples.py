@@ -3,8 +3,8 @@
     HEAD RELATION _      tails, by s(h, r, ·)          HEAD _ TAIL          relations, by s(h, ·, t)
     _ RELATION TAIL      heads, by s(·, r, t)          HEAD RELATION TAIL   the score and both filtered ranks
 
-The entity of a query lies nearest to itself for many models, so it is left out of the answers, unless a training triple
-has it there. Ranks leave out all other known triples (train, valid, test), as evaluation on the test part does.
+In many models an entity is nearest to itself, so the entity of a query is left out of the answers unless a training
+triple has it as the answer. Ranks exclude all other known triples (train, valid, test), as evaluation on test does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from embtrain.experiment.tasks.triples import TriplesTask
 
 
 class TripleQuery(NamedTuple):
-    """Ids; −1 for the open part."""
+    """Ids of a triple; −1 for the open part."""
 
     head: int
     relation: int
@@ -36,11 +36,15 @@ class TripleQuery(NamedTuple):
 
 
 class UnseenNote(TypedDict):
+    """Keyword arguments of a Prediction about names that are not in training."""
+
     note: str
     unseen: bool
 
 
 class TriplePredictor(LinePredictor[TripleQuery]):
+    """Predictor of entities, relations and ranks of triples."""
+
     name = "triples"
     query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
     can_hide_known = True
@@ -59,7 +63,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
 
     def fields(self, line: str) -> list[str]:
         config = self.task.config
-        order: tuple[Delimiter, ...] = ("tab", config.delimiter, "comma", "space")  # the first that gives three names
+        order: tuple[Delimiter, ...] = ("tab", config.delimiter, "comma", "space")  # first to give three names
         splits = [[name.strip() for name in delimited.split(line, delimiter)] for delimiter in order]
         fields = next((fields for fields in splits if len(fields) == 3), splits[1])
         if len(fields) != 3:
@@ -128,7 +132,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         if not queries:
             return []
         batch, model = self.task.triples.both(np.array(queries)), self.components.model
-        score = model.score(model.encode(batch), batch.target.unsqueeze(1))[::2, 0].double()  # (n,), tails open
+        score = model.score(model.encode(batch), batch.target.unsqueeze(1))[::2, 0].double()  # (n,), with open tails
         ranks = link_prediction.ranks(model, batch, self.filtered, torch.get_num_threads())
         known = self.known.contains(batch.context(self.known_relations), batch.target.unsqueeze(1))[::2, 0]
         predictions = []
@@ -146,7 +150,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         return " ".join("?" if i < 0 else names[i] for i, names in zip(query, names_by_part, strict=True))
 
     def _untrained(self, query: TripleQuery) -> UnseenNote:
-        """A warning for names of held-out triples alone: their vectors were never trained."""
+        """Return a warning for names that occur only in held-out triples: their vectors were never trained."""
         graph = self.task.graph
         vocabularies = (graph.entities, graph.relations, graph.entities)
         names = [vocabulary.words[i] for i, vocabulary in zip(query, vocabularies, strict=True)

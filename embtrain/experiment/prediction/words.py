@@ -1,8 +1,8 @@
-"""Contexts of a word, or of a node of a graph, by the score of the model: s(a, b) = u_a · v_b for skip-gram.
+"""Predicts the contexts of a word, or of a node of a graph, by the model's score: s(a, b) = u_a · v_b for skip-gram.
 
-This is not the cosine of two words (`embtrain neighbours`): high scores mean that b is seen near a, not that b is used
-like a. P(b|a) is given if the loss estimates it. A word is looked up in its exact spelling, then in lower case if the
-text was folded.
+This is not the cosine of two words (`embtrain neighbours`): a high score means that b occurs near a, not that b is used
+like a. P(b|a) is included if the loss estimates it. A word is looked up in its exact spelling, then in lower case if
+the text was folded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from embtrain.experiment.prediction.base import LinePredictor, MalformedQuery, P
 
 
 class WordQuery(NamedTuple):
+    """Id of a word, and a note on its spelling."""
+
     word: int
     note: str
 
 
 class WordPredictor(LinePredictor[WordQuery]):
+    """Predictor of context words."""
+
     name = "windows"
     query_form = "words of the training text (in a file one a line)"
     kind = "word"
@@ -64,6 +68,8 @@ class WordPredictor(LinePredictor[WordQuery]):
 
 
 class NodePredictor(WordPredictor):
+    """Predictor of nodes near a node on walks."""
+
     name = "walks"
     query_form = "nodes of the graph (in a file one a line)"
     kind = "node"

@@ -1,4 +1,4 @@
-"""Labels of documents: a document asks which of n labels it has; judged by the labels that stand on top."""
+"""Documents with labels: predict which of n labels a document has; evaluated by the top-ranked labels."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-NAME_BYTES = 250  # bytes that the name of a label takes, in a list, a vocabulary and its index
-N_PROBE = 1024  # held-out examples that stand for all where memory is told
+NAME_BYTES = 250  # bytes of a label name in a list, a vocabulary and its index
+N_PROBE = 1024    # held-out examples that are measured to estimate memory
 _log = logging.getLogger("embtrain")
 
 
 class LabelsTask(Task):
+    """Task for documents with several labels each."""
+
     name = "labels"
     section = "labels"
     recipe_readers, corpus_kind = frozenset({"xc", "arff", "dense", "planted"}), "documents with labels"
@@ -84,7 +86,8 @@ class LabelsTask(Task):
         return task
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
-        """label_counts (V,) float64 and n_train (1,): training documents; seen (v,) uint8: features they have."""
+        """Return label_counts (V,) float64, n_train (1,): number of training documents, seen (v,) uint8: features in
+        training."""
         seen = np.zeros(self.documents.n_features, np.uint8)
         for ids in np.array_split(self.parts.train, max(1, len(self.parts.train) // N_PROBE)):
             seen[self.documents.features.rows(ids).index] = 1
@@ -110,12 +113,12 @@ class LabelsTask(Task):
 
     @cached_property
     def n_train(self) -> int:
-        """How many documents were trained on."""
+        """The number of training documents."""
         return len(self.parts.train)
 
     @cached_property
     def seen(self) -> np.ndarray:
-        """(v,) uint8  1 for each feature of a training document."""
+        """1 for each feature that a training document has, (v,) uint8."""
         return self.stored_arrays()["seen"]
 
     @classmethod
@@ -126,13 +129,13 @@ class LabelsTask(Task):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """(V,) float64  how many training documents have each label."""
+        """The number of training documents with each label, (V,) float64."""
         index = self.documents.labels.rows(self.parts.train).index
         return np.bincount(index, minlength=self.documents.n_labels).astype(np.float64)
 
     def problem_spec(self, device: str) -> ProblemSpec:
         counts, settings = torch.from_numpy(self.counts), self.settings
-        if self.config.reduction == "one":                   # a document's labels share what it gives: one example
+        if self.config.reduction == "one":                   # one example a document, shared by its labels
             train = self.documents.labels.rows(self.parts.train)
             share = np.repeat(1 / np.maximum(train.size(), 1), train.size())
             counts = torch.from_numpy(np.bincount(train.index, share, minlength=self.documents.n_labels))
@@ -148,7 +151,7 @@ class LabelsTask(Task):
 
     def known_positives(self, max_bytes: int) -> KnownPairs:
         train = label_examples.make_batch(self.documents, self.parts.train)
-        if 3 * 8 * len(train) > max_bytes:  # keys, and what sorting them takes
+        if 3 * 8 * len(train) > max_bytes:  # keys, and the memory to sort them
             raise ResourceError(
                 f"the set of {len(train):,} (document, label) pairs takes more than {max_bytes:,} bytes; "
                 "do without it (negatives.mask: target)"
@@ -188,8 +191,10 @@ class LabelsTask(Task):
         return scoring.asking(components, heldout.rows(slice(0, N_PROBE)), len(heldout))
 
     def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """The measures of held-out documents, of those of a file in a format of training. The first
-        evaluate.heldout_documents that have a label of the run are judged."""
+        """Score the documents of a file in a training format, with the measures of held-out documents.
+
+        The first evaluate.heldout_documents documents that have a label of the run are used.
+        """
         own = document_files.read(
             require_file(where),
             self.config.reader,
@@ -217,8 +222,8 @@ class LabelsTask(Task):
 
 
 def _check_size(documents: Documents, settings: Settings) -> None:
-    """What a file claims must fit before tables of it are made: the header of a repository file is one line."""
-    need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)      # tables, gradients, states
+    """Raise ResourceError if the tables would not fit in memory: one header line can claim any number of features."""
+    need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)  # tables, gradients, states
     need += NAME_BYTES * documents.n_labels
     if need > (free := machine.free()):
         raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "

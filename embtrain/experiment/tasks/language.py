@@ -1,4 +1,4 @@
-"""Running text: each word asks for the next one, judged by how likely held-out text is."""
+"""Running text: predict the next word; evaluated by the likelihood of held-out text."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-N_PROBE = 4096  # held-out words that stand for all where memory is told
+N_PROBE = 4096  # held-out words that are measured to estimate memory
 
 
 class LanguageTask(Task):
+    """Task for language models."""
+
     name = "language"
     section = "language"
     recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
@@ -43,7 +45,7 @@ class LanguageTask(Task):
     examples: Streams
 
     def __init__(self, settings: Settings, corpus: Corpus, has_examples: bool = True):
-        """trains: false for a run that was rebuilt without its corpus, which has no examples."""
+        """has_examples: False for a run that is rebuilt without its corpus."""
         self.settings, self.corpus = settings, corpus
         self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
         self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
@@ -114,7 +116,7 @@ class LanguageTask(Task):
         return f"nothing is held out; set evaluate.words and language.{part} above 0"
 
     def problem_spec(self, device: str) -> ProblemSpec:
-        """A context is the word before: what is known of a question by a number."""
+        """Return the properties of the data. A context is the previous word, the part of a query that has an id."""
         v, settings = len(self.corpus.vocabulary), self.settings
         return ProblemSpec(
             n_candidates=v,

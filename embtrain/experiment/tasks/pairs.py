@@ -1,5 +1,4 @@
-"""Pairs of concepts in a hierarchy: trained by asking for either end, judged by telling held-out pairs from wrong ones.
-"""
+"""Pairs of concepts in a hierarchy: predict either end; evaluated by separating held-out pairs from negatives."""
 
 from __future__ import annotations
 
@@ -40,6 +39,8 @@ MAX_PAIRS = 1 << 16  # pairs scored at once
 
 
 class PairsTask(Task):
+    """Task for hierarchies."""
+
     name = "pairs"
     section = "pairs"
     recipe_readers, corpus_kind = frozenset({"hierarchy"}), "a hierarchy"
@@ -119,7 +120,7 @@ class PairsTask(Task):
         return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)
 
     def _heldout(self, part: str) -> PairBatch:
-        """Each held-out pair asks for one of its ends, by turns."""
+        """Return the held-out pairs, with alternating open ends."""
         pairs = torch.from_numpy(self.held[part].pairs)
         return hierarchy_examples.make_batch(pairs, torch.arange(len(pairs)) % 2)
 
@@ -136,7 +137,7 @@ class PairsTask(Task):
     def check_ids(self, folder: Path) -> None:
         path = folder / "concepts.txt"
         try:
-            written = path.read_bytes().decode("utf-8").split("\n")[:-1]   # a name may hold what else ends a line
+            written = path.read_bytes().decode("utf-8").split("\n")[:-1]  # a name may contain other line-end characters
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
         if written != self.hierarchy.concepts:
@@ -164,8 +165,11 @@ class PairsTask(Task):
         return rows
 
     def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
-        neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
+        """Score the pairs of a file: with labels, with grades, or positives only.
+
+        For positives, negatives are drawn that neither hold in the hierarchy nor are in the file. Thresholds are chosen
+        on validation pairs.
+        """
         concepts, split = self.hierarchy.concepts, self.hierarchy.split
         own = own_pair_files.read(require_file(where), {name: i for i, name in enumerate(concepts)},
                                     Senses(concepts, self.hierarchy.words))
@@ -190,12 +194,12 @@ class PairsTask(Task):
         return hypernymy.rows(where.name, file_scores, valid, self.evaluate, drawn)
 
     def evaluation_bytes(self, components: Parts) -> int:
-        """As many pairs as are scored at once."""
+        """Measure the memory of one chunk of `MAX_PAIRS` pairs."""
         pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
         return machine.most_of(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
 
     def score_held_out(self, components: Parts, part: str) -> Judged:
-        """Scores of the pairs of `valid` or `test`, and of their negatives."""
+        """Return the scores of the pairs of `valid` or `test`, and of their negatives."""
         held_out = self.held[part]
         return Judged(
             score_pairs(components, held_out.pairs),
@@ -205,7 +209,7 @@ class PairsTask(Task):
 
 @torch.no_grad()
 def score_pairs(components: Parts, pairs: np.ndarray) -> np.ndarray:
-    """The model's score of each pair (n, 2): (n,) float64."""
+    """Return the model's score of each pair (n, 2), (n,) float64."""
     scores = []
     for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):
         batch = hierarchy_examples.make_batch(chunk, torch.full_like(chunk[:, 0], HYPERNYM))

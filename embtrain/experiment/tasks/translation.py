@@ -1,4 +1,4 @@
-"""Translation: a source and the words before ask for the next word; judged by BLEU, and by how near answers come."""
+"""Translation: predict the next word from a source and the words before it; evaluated by BLEU and vector accuracy."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
+SIDES = ("source", "target")  # SIDE.vocabulary.txt in a run folder
 
 
 _log = logging.getLogger("embtrain")
-N_PROBE = 128                     # held-out sentences that stand for all where memory is told
+N_PROBE = 128                     # held-out sentences that are measured to estimate memory
 
 
 class TranslationTask(Task):
+    """Task for translators."""
+
     name = "translation"
     section = "translation"
     recipe_readers, corpus_kind = frozenset({"parallel", "grammar"}), "pairs of sentences"
@@ -58,7 +60,7 @@ class TranslationTask(Task):
 
     def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer,
                  pieces: str = "none"):
-        """pieces: kind of the pieces of words that are joined in source lines (parallel_pieces)."""
+        """pieces: kind of word pieces that are joined in source lines (data/parallel/pieces.py)."""
         self.settings, self.tokenizer, self.pieces = settings, tokenizer, pieces
         self.config, self.evaluate = (cast(ParallelConfig, settings.data),
                                       cast(TranslationEvaluate, settings.evaluate))
@@ -116,7 +118,7 @@ class TranslationTask(Task):
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
-        """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
+        """Rebuild the task from a run folder: the vocabularies of both sides, and the settings of the tokenizer."""
         path = folder / "identity.json"
         try:
             find_corpus = read_json(path)["corpus"]
@@ -140,7 +142,7 @@ class TranslationTask(Task):
         return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
 
     def problem_spec(self, device: str) -> ProblemSpec:
-        """A context is the word before: what is known of a question by a number. V, the beginning, is one of them."""
+        """Return the properties of the data. A context is the previous word; V, the beginning, is also one."""
         v, settings = len(self.target), self.settings
         return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
                      n_features=len(self.source), dim=settings.model.dim, seed=settings.train.seed, device=device,
@@ -150,7 +152,7 @@ class TranslationTask(Task):
         return self.target.words
 
     def describe_queries(self, query: Query) -> list[str]:
-        """The word before, which is all that a question's number tells; "" where a sentence begins."""
+        """Return the previous word of each query, the only part with an id; "" at the beginning of a sentence."""
         words = self.target.words
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
@@ -197,11 +199,11 @@ class TranslationTask(Task):
         return rows
 
     def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
+        """Return scores on another test set, under its name. No file of the run changes, and its corpus is not needed.
 
-        made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
-        names have in common, a table, or a folder (parallel_other). folder: receives NAME.translations.txt; None: no
-        file is written. DataError where there is no test set.
+        components: the translator, as `translation.load` returns it. where: two files, given by one of them or by their
+        common name, a table, or a folder (data/parallel/own_test_set.py). folder: receives NAME.translations.txt; None:
+        no file is written. DataError if there is no test set.
         """
         name = self.settings.corpus
         recipe = load_recipe("corpora", name) if name in shipped.names("corpora") else None
@@ -220,15 +222,16 @@ class TranslationTask(Task):
         ]
 
     def source_tokens(self, i: int) -> list[str]:
-        """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
+        """Return the source words of held-out pair i as written, rare ones included: one for each of its ids."""
         return tokenize_source(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
 
     def detokenize(self, words: list[str]) -> str:
-        """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
+        """Return the text of these words; its first letter is capitalized if the model was trained in lower case."""
         return detokenize(words, self.config.lower, self.tokenizer)
 
     def evaluation_bytes(self, components: Parts) -> int:
-        """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
+        """Return the larger of the peak memory of translating the longest sentences of a batch and that of scoring
+        queries together with rows of length 1."""
         part = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
         chosen = self.text.part(part)[:self.evaluate.sentences]
         query_bytes = scoring.asking(
@@ -242,14 +245,14 @@ class TranslationTask(Task):
 
     def _translations(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
-        """How good they are, and they themselves as running text."""
+        """Return the BLEU scores and the translations as running text."""
         chosen = self.text.part(part)[:config.sentences]
         translations = translators.written(components, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.source_tokens(i) for i in chosen], config)
         lines = [self.detokenize(words) for words in translations]
         rows, statistics = translation_scores.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
-            columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
+            columns = np.ascontiguousarray(statistics.T)     # written as it is in memory
             items |= {f"{part}/bleu_{name}": column for name, column in zip(NUMBERS, columns, strict=True)}
         steps = _search_note(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
@@ -270,7 +273,7 @@ class TranslationTask(Task):
 
 
 def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayout:
-    """How the pairs of a corpus lie in its files: as the settings say, else its recipe."""
+    """Return the layout of the corpus files, from the settings, else from the recipe."""
     languages = recipe.languages if recipe is not None else None
     columns = config.columns or (languages.columns if languages else None) or ("source", "target")
     return ParallelLayout(config.source or (languages.source if languages else None),
@@ -279,14 +282,14 @@ def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayo
 
 
 def _search_note(config: TranslationEvaluate) -> str:
-    """How translations were found, in words: figures with another way cannot be compared."""
+    """Describe how translations were searched, because scores of different searches cannot be compared."""
     search = "greedy" if config.beam == 1 else f"beam {config.beam}"
     table = "" if config.table == "float32" else f", table: {config.table}"
     return f"{search}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """DataError where the first two rows are not those that ids of this task begin with."""
+    """Read a vocabulary. DataError if its first two rows are not <eos> and <unk>."""
     vocabulary = Vocabulary.read(path)
     if vocabulary.words[:2] != [EOS, UNKNOWN]:
         raise DataError(f"{path}: should begin with the rows {EOS} and {UNKNOWN}; begins with "

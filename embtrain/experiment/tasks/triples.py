@@ -1,4 +1,4 @@
-"""Triples of a graph: which entity fills the open side, judged by its filtered rank among all entities."""
+"""Triples of a graph: predict the entity on the open side; evaluated by its filtered rank among all entities."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-NAME_BYTES = 200  # bytes of a name, of its copy that is written, and of what finds it
-# What is filtered: a model is chosen by ranks that have not seen a test triple.
+NAME_BYTES = 200  # bytes of a name, its written copy and its index entry
+# Parts to filter by: a model is selected by ranks that do not depend on test triples.
 FILTER_PARTS = {"valid": ("train", "valid"), "test": PARTS}
 
 
 class TriplesTask(Task):
+    """Task for knowledge graphs."""
+
     name = "triples"
     section = "triples"
     recipe_readers, corpus_kind = frozenset(graph.READERS), "triples"
@@ -165,8 +167,10 @@ class TriplesTask(Task):
         return rows
 
     def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
-        of the file are left out."""
+        """Return filtered ranks of the triples of a file, in the names of the run.
+
+        Known triples of any part and triples of the file are excluded from the ranked candidates.
+        """
         own = own_triples.read(require_file(where), self.config, self.graph)
         parts = [self.graph.part(part) for part in PARTS]
         known = KnownTriples.from_triples(self.triples, [*parts, own.triples])
@@ -183,7 +187,7 @@ class TriplesTask(Task):
         return self._rows(where.name, ranks, own.triples, note)
 
     def _rows(self, benchmark: str, ranks: Ranks, triples: np.ndarray, note: str) -> list[Score]:
-        """Rows of the ranks of both sides of triples (n, 3)."""
+        """Return scores from the ranks of both sides of triples (n, 3)."""
         tph, hpt = tails_and_heads_per_entity(self.graph.part("train"), len(self.graph.relations))
         kinds = link_prediction.categories(tph, hpt, self.evaluate.threshold)
         cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
@@ -191,9 +195,11 @@ class TriplesTask(Task):
         return link_prediction.rows(benchmark, ranks, cluster, side, kind, self.evaluate, note)
 
     def evaluation_bytes(self, components: Parts) -> int:
-        """The known triples from both sides, a number each, for both parts; beside these one after another: those that
-        are not yet sorted; of the vectors that are written which are finite, and names; vectors or scores of some
-        questions."""
+        """Return the peak extra memory of evaluation, in bytes.
+
+        The known triples of both sides, 8 bytes each, for both parts. In addition the largest of: the unsorted keys;
+        the finiteness check and the names of the written vectors; the vectors or scores of a chunk of queries.
+        """
         n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), components.model.vectors()
         known = 2 * 8 * len(self.graph.triples)
         return 2 * known + max(
@@ -201,7 +207,7 @@ class TriplesTask(Task):
         )
 
     def _relation_names(self) -> list[str]:
-        """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""
+        """Return the name of each relation, (R,), followed by those of the inverses if the data are reciprocal."""
         names = self.graph.relations.words
         inverses = [f"inverse of {name}" for name in names[:self.triples.n_relations - len(names)]]
         if taken := set(names) & set(inverses):
@@ -216,11 +222,11 @@ class TriplesTask(Task):
         return {part: self._known(self._filtered(part)) for part in FILTER_PARTS}
 
     def filter_for(self, part: str) -> KnownTriples:
-        """The positives that are left out when triples of `part` are ranked."""
+        """Return the positives that are excluded when triples of `part` are ranked."""
         return self._filters[part]
 
     def _filtered(self, part: str) -> tuple[str, ...]:
-        """The parts whose triples are no rivals where `part` is ranked."""
+        """Return the parts whose triples are excluded when `part` is ranked."""
         return PARTS if self.evaluate.valid_filter == "all" else FILTER_PARTS[part]
 
     def _known(self, parts: tuple[str, ...]) -> KnownTriples:
@@ -236,6 +242,6 @@ class TriplesTask(Task):
 
 
 def _locate_files(settings: Settings) -> tuple[list[Path], str]:
-    """Where the files of a run's graph lie, and their reader."""
+    """Return the paths of a run's graph, and their reader."""
     source = find_corpus(settings)
     return ([source], "triples") if isinstance(source, Path) else (fetch.corpus_paths(source), source.reader)

@@ -1,4 +1,4 @@
-"""Walks over a graph: node ids, pairs (a node, one near it on a walk), judged by held-out pairs."""
+"""Random walks over a graph: pairs (node, nearby node on a walk); evaluated by held-out pairs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class WalksTask(WindowsTask):
+    """Task for random walks, or for the edges of a graph to draw walks from."""
+
     name = "walks"
     section = "walks"
     recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in files of yours"

@@ -1,5 +1,4 @@
-"""Windows of text: word ids, pairs (centre word, context word), judged by held-out pairs and by what the vectors know
-of words."""
+"""Windows of text: pairs (centre word, context word); evaluated by held-out pairs and word benchmarks."""
 
 from __future__ import annotations
 
@@ -33,10 +32,12 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-N_PROBE = 4096  # held-out examples that stand for all where memory is told
+N_PROBE = 4096  # held-out examples that are measured to estimate memory
 
 
 class WindowsTask(Task):
+    """Task for skip-gram models."""
+
     name = "windows"
     section = "text"
     recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
@@ -49,7 +50,7 @@ class WindowsTask(Task):
         if len(corpus.vocabulary) < 2:
             lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
             if isinstance(self.config, TextConfig) and corpus.identity.get("counts", {}).get("types") == 1:
-                lower = "if its words are ids, set text.tokenizer=whitespace; else "  # min_count is not why
+                lower = "if its words are ids, set text.tokenizer=whitespace; else "  # min_count is not the reason
             raise DataError(f"corpus: {settings.corpus}: {len(corpus.vocabulary)} words occur {self.config.min_count} "
                             f"times or more, which leaves nothing to tell apart; {lower}give more")
         self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
@@ -181,7 +182,7 @@ class WindowsTask(Task):
         ]
 
     def evaluation_bytes(self, components: Parts) -> int:
-        """Vectors of length 1 for the benchmarks, beside the scores of held-out questions."""
+        """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
         return 4 * components.model.vectors().numel() + scoring.asking(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
@@ -192,7 +193,7 @@ class WindowsTask(Task):
         return Vectors(self.corpus.vocabulary.words, table)
 
     def _neighbours(self, table: Vectors) -> Neighbours:
-        """Neighbours 1-5 and 45-50 of the configured words, and how common and how related the far ones are."""
+        """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones."""
         train = self.train
         pmi = PMI(train.ids, train.sequence, train.vocabulary.index, self.config.window)
         return neighbours(table, self.evaluate.neighbours, train.vocabulary.counts, pmi)
