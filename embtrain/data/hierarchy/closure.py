@@ -192,7 +192,7 @@ def _contains_keys(sorted_keys: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 class Parents:
-    """The direct hypernyms of each concept."""
+    """Direct hypernyms of each concept, from pairs (e, 2) over n concepts."""
 
     def __init__(self, pairs: np.ndarray, n: int):
         order = np.argsort(pairs[:, 0], kind="stable")

@@ -28,7 +28,7 @@ _ORDER, _WRONG = range(2)
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPairs:
     """Held-out pairs and their negatives."""
 
     pairs: np.ndarray       # (n, 2) int64
@@ -46,7 +46,7 @@ class HierarchySplit:
     """Training pairs and held-out pairs."""
 
     train: np.ndarray         # (n, 2) int64; under `legacy` with repetitions
-    held: dict[str, HeldOut]  # valid, test
+    held: dict[str, HeldOutPairs]  # valid, test
 
 
 def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: int, n_held: tuple[int, int], seed: int,
@@ -120,14 +120,14 @@ def _published_split(raw: RawHierarchy, percent: int, where: str) -> HierarchySp
 
 def _describe_held_out(
     pairs: dict[str, np.ndarray], negatives: dict[str, np.ndarray], train: np.ndarray, true_pairs: PairSet
-) -> dict[str, HeldOut]:
+) -> dict[str, HeldOutPairs]:
     """Return the held-out pairs of each part with their leak, implied and false negative shares."""
     known, n = PairSet(train, true_pairs.n), len(pairs["valid"])
     implied = closure.is_implied(train, np.concatenate([pairs["valid"], pairs["test"]]), true_pairs.n)
     parts = {}
     for part, is_implied in (("valid", implied[:n]), ("test", implied[n:])):
         is_true = true_pairs.contains(negatives[part]) | (negatives[part][..., 0] == negatives[part][..., 1])
-        parts[part] = HeldOut(
+        parts[part] = HeldOutPairs(
             pairs[part],
             negatives[part],
             float(known.contains(pairs[part]).mean()),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embtrain.data.hierarchy.files import ConceptsByWord
-from embtrain.data.hierarchy.splits import HeldOut, HierarchySplit
+from embtrain.data.hierarchy.splits import HeldOutPairs, HierarchySplit
 from embtrain.data.storage.cache import packed, unpacked
 
 PARTS = ("valid", "test")
@@ -45,7 +45,7 @@ def from_arrays(arrays: dict[str, np.ndarray]) -> StoredHierarchy:
     ids = arrays["ids"].tolist()
     end: list[int] = arrays["end"].tolist()
     words = {word: ids[i:j] for word, i, j in zip(unpacked(arrays["words"]), [0, *end], end, strict=False)}
-    held_out = {part: HeldOut(arrays[f"{part}.pairs"], arrays[f"{part}.wrong"], *arrays[f"{part}.share"].tolist())
+    held_out = {part: HeldOutPairs(arrays[f"{part}.pairs"], arrays[f"{part}.wrong"], *arrays[f"{part}.share"].tolist())
             for part in PARTS}
     return StoredHierarchy(
         unpacked(arrays["concepts"]), words, HierarchySplit(arrays["train"], held_out), int(arrays["read"][0])

@@ -77,7 +77,7 @@ class ReadOptions:
 
     @property
     def is_wide(self) -> bool:
-        """Whether blanks and digits have other bytes than in ASCII, as in UTF-16."""
+        """True if blanks and digits have other bytes than in ASCII, as in UTF-16."""
         try:
             return " \t\n09.".encode(self.encoding) != b" \t\n09."
         except UnicodeError:

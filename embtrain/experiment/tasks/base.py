@@ -176,6 +176,7 @@ PACKAGE = "embtrain.experiment.tasks"
 
 
 def names() -> list[str]:
+    """Return the names of all tasks."""
     return list(registry.classes(PACKAGE, Task))
 
 
@@ -190,6 +191,7 @@ def find_for_model(name: str) -> type[Task]:
 
 
 def find(settings: Settings) -> type[Task]:
+    """Return the task of the settings' model."""
     return find_for_model(settings.model.name)
 
 
