@@ -175,7 +175,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "_shown", lambda run: run)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
-        patch.setattr(export.tasks, "trained_on", lambda folder: "0")
+        patch.setattr(export.tasks, "corpus_hash", lambda folder: "0")
         card = export._card(run)
     lines = card.split("\n")
     assert lines[0] == r"# x\`\<b\>\|\\u202e"
