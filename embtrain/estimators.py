@@ -71,7 +71,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         finally:
             progress.quiet = was_quiet
         self.vectors_ = run.model.vectors().detach().numpy().astype(np.float32)
-        self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidates())}
+        self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidate_names())}
         self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]
         return self
 

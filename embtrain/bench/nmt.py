@@ -26,11 +26,11 @@ from embtrain import experiment
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.common.errors import DataError
 from embtrain.common.types import ProblemSpec
-from embtrain.data.parallel.batches import TranslationBatch, batch_of
+from embtrain.data.parallel.batches import TranslationBatch, make_batch
 from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment.run import components, scoring
-from embtrain.experiment.tasks.translation import Translation
+from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.train.loop import Trainer
 
@@ -67,21 +67,21 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                 "measured": "training from ids, or translating; making model and blocks not timed"})
 
 
-class Padded(Translation):
+class Padded(TranslationTask):
     """With candidates that are no words, up to V of them."""
 
     V: int
 
-    def world(self, device: str) -> ProblemSpec:
-        world = super().world(device)
+    def problem_spec(self, device: str) -> ProblemSpec:
+        world = super().problem_spec(device)
         more = torch.ones(max(0, self.V - world.n_candidates), dtype=world.counts.dtype)
         v = world.n_candidates + len(more)
         return replace(world, n_candidates=v, n_contexts=v + 1, counts=torch.cat([world.counts, more]), words=None)
 
     def moved(self, batch: TranslationBatch) -> TranslationBatch:
         """A batch of its own text: where a sentence begins stands the number behind all candidates."""
-        begins = batch.prev_tokens == len(self.target)
-        return replace(batch, prev_tokens=torch.where(begins, max(self.V, len(self.target)), batch.prev_tokens))
+        begins = batch.before == len(self.target)
+        return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
 
 
 def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Parts, Padded]:
@@ -115,7 +115,7 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
         raise DataError(f"--corpus: {corpus}: has {len(test)} of the {SENTENCES} test sentences that are translated; "
                         "give a larger one")
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
-    batches = [batch_of(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
+    batches = [make_batch(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
 

@@ -22,7 +22,7 @@ from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.experiment.run import components
 from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.pairs import Pairs
+from embtrain.experiment.tasks.pairs import PairsTask
 from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.loop import optimizers
 
@@ -34,7 +34,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """Rounds of every case; `only` names some, such as k16."""
     known = {f"k{k}-t{n}": (n, k) for n in threads for k in COLUMNS}
     chosen = {name: known[name] for name in choose(known, only)}
-    task = cast(Pairs, tasks.read(_settings(corpus or CORPUS, COLUMNS[0], 1)))
+    task = cast(PairsTask, tasks.read(_settings(corpus or CORPUS, COLUMNS[0], 1)))
     groups = [Group(n, {name: partial(_ours, task, _settings(corpus or CORPUS, k, n))},
                     {"torch-sparse-adagrad": partial(_torch, task, k, n)}) for name, (n, k) in chosen.items()]
     summary = run("order", "s an epoch", groups, rounds,
@@ -50,7 +50,7 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
         "train.optimizer=row-adagrad", "train.engine=fused"])
 
 
-def _ours(task: Pairs, settings: Settings) -> Timed:
+def _ours(task: PairsTask, settings: Settings) -> Timed:
     components.use_threads(settings.train.threads)
     made = components.build(settings, task)
     step = CompiledPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
@@ -62,7 +62,7 @@ def _ours(task: Pairs, settings: Settings) -> Timed:
     return Timed(seconds, cpu, _quality(task, made.model.table().detach()))
 
 
-def _torch(task: Pairs, k: int, threads: int) -> Timed:
+def _torch(task: PairsTask, k: int, threads: int) -> Timed:
     components.use_threads(threads)
     v, train, draw = len(task.hierarchy.concepts), torch.from_numpy(task.train), torch.Generator().manual_seed(1)
     table = torch.nn.Embedding(v, DIM, sparse=True, _weight=torch.rand(v, DIM, generator=draw) * 0.1)
@@ -87,11 +87,11 @@ def _torch(task: Pairs, k: int, threads: int) -> Timed:
     return Timed(seconds, cpu, _quality(task, table.weight.detach()))
 
 
-def _quality(task: Pairs, table: torch.Tensor) -> dict[str, float]:
+def _quality(task: PairsTask, table: torch.Tensor) -> dict[str, float]:
     x = table.numpy()
     def judged(part: str) -> PairScores:
         of = task.held[part]
         def score(pairs: np.ndarray) -> np.ndarray:
             return -np.square(np.maximum(x[pairs[..., 1]] - x[pairs[..., 0]], 0)).sum(-1).astype(np.float64)
-        return PairScores(score(of.pairs), score(of.wrong))
+        return PairScores(score(of.pairs), score(of.negatives))
     return {"accuracy": float(hypernymy.correct(judged("test"), judged("valid")).mean())}

@@ -27,7 +27,7 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
-from embtrain.data.triples.examples import KnownTriples, TripleBatch, Triples
+from embtrain.data.triples.examples import KnownTriples, TripleBatch, TripleExamples
 from embtrain.data.triples.graph import Graph, TriplesConfig
 from embtrain.evaluate import link_prediction
 from embtrain.experiment.run import components
@@ -40,7 +40,7 @@ NORMS = {"l1": 1, "l2": 2}
 class Case(NamedTuple):
     """What is ranked, and by which vectors."""
 
-    examples: Triples
+    examples: TripleExamples
     test: np.ndarray       # (n, 3)
     filtered: np.ndarray   # (N, 3)
     known: KnownTriples
@@ -77,7 +77,7 @@ def _graph(name: str) -> Graph:
 
 def _case(found: Graph) -> Case:
     E, R = len(found.entities), len(found.relations)
-    examples = Triples(found.part("train"), E, R, TriplesConfig(), 0)
+    examples = TripleExamples(found.part("train"), E, R, TriplesConfig(), 0)
     every = np.concatenate([found.part(part) for part in PARTS])
     random = torch.Generator().manual_seed(0)
     entities, relations = (torch.randn(n, DIM, generator=random) for n in (E, R))

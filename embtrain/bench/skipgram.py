@@ -22,7 +22,7 @@ from typing import Any
 
 from embtrain.bench import bounds, words
 from embtrain.bench.base import Group, choose, digits, run
-from embtrain.experiment.tasks.windows import Windows
+from embtrain.experiment.tasks.windows import WindowsTask
 
 CORPUS, TOKENS = "english-18m", 5_000_000
 K = 5
@@ -70,7 +70,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                                   for case, seconds in took.items() if case.replace("-d", "-once-d") in took}}
 
 
-def _bound(text: Windows, took: dict[str, float]) -> dict[str, dict[str, float]]:
+def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, float]]:
     """Which share of its time a layout's rows, arithmetic and draws take, of those measured on one thread."""
     found = dict[str, dict[str, float]]()
     for dim in DIMS:

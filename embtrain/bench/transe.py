@@ -63,9 +63,18 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         case, n = names[name]
         rivals = {"pykeen": partial(pykeen, task, case, n)} if there else {}
         groups.append(Group(n, {name: partial(ours, task, settings(case, corpus or CORPUS, n))}, rivals))
-    return run("transe", "s a million positives", groups, rounds, {
-        "corpus": corpus or CORPUS, "positives": len(questions(task)[0]), "entities": task.world("cpu").n_candidates,
-        "settings": SETTINGS})
+    return run(
+        "transe",
+        "s a million positives",
+        groups,
+        rounds,
+        {
+            "corpus": corpus or CORPUS,
+            "positives": len(questions(task)[0]),
+            "entities": task.problem_spec("cpu").n_candidates,
+            "settings": SETTINGS,
+        },
+    )
 
 
 def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:
@@ -94,7 +103,7 @@ def _pykeen(task: Task, case: Case, asked: tuple[Tensor, ...], optimizer: str, b
     triples = importlib.import_module("pykeen.triples")
     models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
     training = importlib.import_module("pykeen.training")
-    world = task.world("cpu")
+    world = task.problem_spec("cpu")
     assert world.context_sizes is not None
     factory = triples.CoreTriplesFactory(torch.stack(asked, 1), num_entities=world.n_candidates,
                                          num_relations=world.context_sizes[1] // 2)

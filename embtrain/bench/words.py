@@ -26,7 +26,7 @@ from embtrain.data.text.corpus import Corpus
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import components, scoring
-from embtrain.experiment.tasks.windows import Windows
+from embtrain.experiment.tasks.windows import WindowsTask
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
@@ -42,7 +42,7 @@ def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> P
     """A file with the first `tokens` words of a corpus (0: all), one sequence a line; made once, kept in the cache."""
     config = experiment.resolve(corpus=corpus, sets=as_sets({"text.min_count": 1, "text.valid": 0, "text.test": 0,
                                                             **(sets or {})}))
-    whole = Windows.read(config).corpus
+    whole = WindowsTask.read(config).corpus
     key = hashlib.sha256(f"{whole.identity['sha256']} {whole.identity['settings']} {tokens}".encode()).hexdigest()[:20]
     path = fetch.cache_folder() / "bench" / f"{key}.txt"
     if not path.exists():
@@ -58,9 +58,9 @@ def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
         yield (" ".join(words[corpus.ids[begin:end]]) + "\n").encode()
 
 
-def read(file: Path, min_count: int) -> Windows:
+def read(file: Path, min_count: int) -> WindowsTask:
     """The file as ids, through the cache."""
-    return Windows.read(experiment.resolve(
+    return WindowsTask.read(experiment.resolve(
         corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count})))
 
 
@@ -76,7 +76,7 @@ class Once(AliasTable):
         return self.kept[:n].view(shape)
 
 
-def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
+def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
          seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False) -> Timed:
     """One training by us, of what `read` gave for the file and min_count; `sets` are further keys. `once`: columns are
     drawn for one block, and those of the others are the same."""

@@ -12,7 +12,7 @@ from embtrain.common import terminal
 from embtrain.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from embtrain.data.vectors.open import Reading
+    from embtrain.data.vectors.open import ReadOptions
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
@@ -23,11 +23,11 @@ Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words of a file of vectors, such as latin-1, not UTF-8.")]
 
 
-def reading(limit: int | None, encoding: str | None) -> tuple[Reading, ...]:
+def reading(limit: int | None, encoding: str | None) -> tuple[ReadOptions, ...]:
     """How a file of vectors is read; empty if no option says so."""
-    from embtrain.data.vectors.open import Reading
+    from embtrain.data.vectors.open import ReadOptions
 
-    return () if limit is None and encoding is None else (Reading(limit, encoding or "utf-8"),)
+    return () if limit is None and encoding is None else (ReadOptions(limit, encoding or "utf-8"),)
 
 
 def strategies() -> list[str]:

@@ -33,12 +33,12 @@ def predict(
     options.hush(quiet)
     if wrong := [text for text in sets or [] if text.partition("=")[0].strip() != "corpus"]:
         raise UsageError(f"--set {wrong[0]}: only corpus=PATH can be set for predictions")
-    found = predictions.of_words(run, query or [], top, hide_known, sets or [])
+    found = predictions.predict_words(run, query or [], top, hide_known, sets or [])
     if as_json:
-        options.stream((one.tree() for one in found), "predictions", found.counts)
+        options.stream((one.to_json() for one in found), "predictions", found.counts)
     else:
         for one in found:
-            show(predictions.lines(one))
+            show(predictions.format_text(one))
     found.check()
     if said := found.summary():
         note(f"embtrain: {found.file}: {said}")

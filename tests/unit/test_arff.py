@@ -136,9 +136,9 @@ def test_labels_of_meka_are_those_of_its_relation(tmp_path: Path, relation: str,
             load(tmp_path, text, None)
         return
     found = load(tmp_path, text, None)
-    assert found.name() == names and dense(found)[0][0].tolist() == first
+    assert found.label_names() == names and dense(found)[0][0].tolist() == first
     assert found.test.tolist() == ([2] if "-split-number" in relation else [])
-    assert load(tmp_path, text, None, label_attributes=2).name() == ["y", "c"]       # the setting is stronger
+    assert load(tmp_path, text, None, label_attributes=2).label_names() == ["y", "c"]       # the setting is stronger
 
 
 @pytest.mark.parametrize(("m", "test"), [(1, [1, 2]), (2, [2]), (3, []), (0, []), (9, [])])

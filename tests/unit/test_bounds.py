@@ -111,9 +111,9 @@ def test_a_closure_takes_little_more_than_its_pairs() -> None:
     assert len(whole) == 1000 * 999 // 2
     held = np.arange(len(whole)) % 10 == 0
     with peak_of(60 << 20):
-        assert closure.follows(whole[~held], whole[held], 1000).sum() == (whole[held] @ [1, -1] > 1).sum()
+        assert closure.is_implied(whole[~held], whole[held], 1000).sum() == (whole[held] @ [1, -1] > 1).sum()
     with cpu_seconds(10):                                    # 1; a set for each concept took 60
-        closure.follows(whole[~held], whole[held], 1000)
+        closure.is_implied(whole[~held], whole[held], 1000)
         assert np.array_equal(closure.closure(whole, 1000, names, "x"), whole)
         assert np.array_equal(closure.reduction(whole, whole, 1000), _chain(1000))
 
@@ -147,14 +147,14 @@ def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None
     """A ladder of 40 rungs has 2**39 paths from its foot; rows are as many as there are paths."""
     ladder = np.array([(2 * i + a, 2 * i - 2 + b) for i in range(1, 40) for a in (0, 1) for b in (0, 1)])
     with cpu_seconds(5), pytest.raises(ResourceError, match="or as many paths"):
-        closure.above(ladder, 80, [], "x")
+        closure.closure_with_paths(ladder, 80, [], "x")
     assert len(closure.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
     monkeypatch.setattr(closure, "MAX_PAIRS", 104)
-    few = closure.above(ladder[:16], 10, [], "x")           # pairs of levels k apart: 2**(k - 1) paths each
+    few = closure.closure_with_paths(ladder[:16], 10, [], "x")  # pairs of levels k apart: 2**(k - 1) paths each
     assert few.paths.sum() == 4 * (4 * 1 + 3 * 2 + 2 * 4 + 8) and len(few.pairs) == 40
     monkeypatch.setattr(closure, "MAX_PAIRS", 103)
     with pytest.raises(ResourceError, match="more than 103 pairs follow from it, or as many paths"):
-        closure.above(ladder[:16], 10, [], "x")
+        closure.closure_with_paths(ladder[:16], 10, [], "x")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

@@ -344,7 +344,7 @@ def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: s
                                             ("valid/perplexity/scores", False), ("test/mrr/tail", True)])
 def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better: bool) -> None:
     assert higher_better(metric) is better
-    assert tuning.objective(metric, tasks.of_model("transe"))[1] is better
+    assert tuning.objective(metric, tasks.find_for_model("transe"))[1] is better
 
 
 def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,

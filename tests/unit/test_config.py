@@ -343,7 +343,7 @@ def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
 
 def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
     modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
-    watched = {of.better.removeprefix("valid/") for module in modules for of in vars(module).values()
+    watched = {of.stopping_metric.removeprefix("valid/") for module in modules for of in vars(module).values()
                if isinstance(of, type) and issubclass(of, base.Task) and of.__module__ == module.__name__}
     described = [TrainConfig.model_fields["patience"].description or "",
                  (shipped.folder("configs") / "default.yaml").read_text("utf-8")]
@@ -360,7 +360,7 @@ def test_a_model_s_file_holds_every_key_of_its_own_and_of_its_task(name: str) ->
     from embtrain.experiment.tasks import base as tasks
 
     general = read_yaml(shipped.folder("configs") / "default.yaml").tree
-    tree, task = read_yaml(shipped.path("configs", name, "models")).tree, tasks.of_model(name)
+    tree, task = read_yaml(shipped.path("configs", name, "models")).tree, tasks.find_for_model(name)
     typed = settings_class(name, "unigram", "logistic")().model_dump(mode="json")
     assert isinstance(tree["corpus"], str) and set(tree) >= {"model", task.section}
     assert set(tree[task.section]) == set(typed[task.section])
@@ -384,8 +384,8 @@ def test_shipped_overlays_change_known_sections_alone(kind: str) -> None:
     assert names
     for name in names:
         found = read_yaml(shipped.path("configs", name, kind))
-        own = {"corpus", "strategy", tasks.of_model(name).section} if kind == "models" else {
-            tasks.named("triples").section}
+        own = {"corpus", "strategy", tasks.find_for_model(name).section} if kind == "models" else {
+            tasks.find_by_name("triples").section}
         assert set(found.tree) <= {"model", "negatives", "loss", "train", "evaluate", *own}, name
 
 

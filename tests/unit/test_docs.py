@@ -213,7 +213,7 @@ def all_keys() -> set[str]:
         for name in kind.names():
             found |= keys_of(kind.find(name).Config, prefix)
     for task in tasks.names():
-        of = tasks.named(task)
+        of = tasks.find_by_name(task)
         found |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
     return found
 

@@ -39,10 +39,10 @@ def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> No
     lines = read(out)
     _, made = opened(run, ["sgns"], [5])
     view, (query, *_) = ReadOnly(made.model), questions(made, 7)
-    words = list(made.task.candidates())
+    words = list(made.task.candidate_names())
     every = view.score(query, torch.arange(len(words)).unsqueeze(0))
     log_q = made.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)
-    known = made.task.answers(1 << 30)
+    known = made.task.known_positives(1 << 30)
     rows = [(words[c], words[t]) for c, t in zip(query.context.tolist(), query.target.tolist(), strict=True)]
     assert len({line["known"] for line in lines}) == 3
     for line in lines:

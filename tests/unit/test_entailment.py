@@ -128,11 +128,21 @@ NAMES = ["dog.n.01", "dog.n.02", "hot_dog.n.01", "run.v.01", "animal.n.01", "Dog
 
 def test_a_word_means_every_synset_that_it_names_or_stands_in() -> None:
     means = Senses(NAMES, {"beast": [4], "dog": [0], "hot_dog": [1]})
-    assert means.of("DOG") == [0, 1] and means.of("hot dog") == [2, 1] and means.of("beast") == [4]
-    assert means.of("run", "n") == [] and means.of("run", "v") == means.of("run") == [3] and means.of("cat") == []
-    assert Senses(["Bank", "bank", "x.n", "good.s.01"], {}).of("BANK") == [0]  # as similarity looks words up
-    assert Senses(["us", "US", "US.n.01"], {}).of("US") == [1, 2] and means.of("Dog") == [5]  # the exact spelling
-    assert Senses(["Bank", "x.n", "good.s.01"], {}).of("good", "a") == [2]
+    assert (
+        means.concepts_of("DOG") == [0, 1]
+        and means.concepts_of("hot dog") == [2, 1]
+        and means.concepts_of("beast") == [4]
+    )
+    assert (
+        means.concepts_of("run", "n") == []
+        and means.concepts_of("run", "v") == means.concepts_of("run") == [3]
+        and means.concepts_of("cat") == []
+    )
+    assert Senses(["Bank", "bank", "x.n", "good.s.01"], {}).concepts_of("BANK") == [0]  # as similarity looks words up
+    assert Senses(["us", "US", "US.n.01"], {}).concepts_of("US") == [1, 2] and means.concepts_of("Dog") == [
+        5
+    ]  # the exact spelling
+    assert Senses(["Bank", "x.n", "good.s.01"], {}).concepts_of("good", "a") == [2]
 
 
 def test_the_best_pair_of_meanings_stands_for_two_words() -> None:

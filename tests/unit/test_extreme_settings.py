@@ -31,7 +31,7 @@ def sections() -> list[type[Section]]:
     for package in (models, negatives, losses):
         found |= {package.find(name).Config: None for name in package.names()}
     for name in tasks.names():
-        found |= {tasks.named(name).Config: None, tasks.named(name).Evaluate: None}
+        found |= {tasks.find_by_name(name).Config: None, tasks.find_by_name(name).Evaluate: None}
     for section in list(found):
         found |= dict.fromkeys(below(section))
     return list(found)

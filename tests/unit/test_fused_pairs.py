@@ -9,7 +9,7 @@ from cores import NATIVE
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.data.hierarchy.examples import PairBatch, observed
+from embtrain.data.hierarchy.examples import PairBatch, known_pairs
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
 from embtrain.negatives import base as negatives
@@ -32,7 +32,7 @@ def made(kind: type, seed: int = 2, **keys: object):
     cost = loss(loss.Config(name=name, margin=0.3), world)
     source = negatives.find(str(keys.pop("source", "uniform")))
     of = source(source.Config(source=source.name, **{"k": 4, "mask": "target"} | keys), world)
-    return kind(model, of, cost, optimizers(model, cost, train), train, observed(PAIRS, V, 1 << 20))
+    return kind(model, of, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
 
 
 def rows(n: int = 12) -> PairBatch:
@@ -55,11 +55,11 @@ def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
 def test_the_log_is_told_of_the_first_rows_before_they_are_updated() -> None:
     fused = made(CompiledPairs)
     before = fused.model.x.detach().clone()
-    block = PairBatch(*(x.repeat(120) for x in (rows().target, rows().slot, rows().given)))
+    block = PairBatch(*(x.repeat(120) for x in (rows().target, rows().slot, rows().concept)))
     told = fused(block, keep_costs=True)
     assert told.query is not None and told.cost is not None and told.drawn is not None
     assert told.cost.shape == (MAX_LOGGED_ROWS, 4) and len(told.query) == MAX_LOGGED_ROWS
-    torch.testing.assert_close(told.query.vector, before[block.given[:MAX_LOGGED_ROWS]])
+    torch.testing.assert_close(told.query.vector, before[block.concept[:MAX_LOGGED_ROWS]])
     assert not torch.equal(before, fused.model.x)
 
 
@@ -77,12 +77,7 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 ])
 def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
     source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
-    reasons = choose.why_not_fused(
-        OrderConfig(),
-        source,
-        source.Config(source="uniform", share=keys.get("share", "row")),
-        loss.Config(name=loss.name),
-        TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
-        bool(NATIVE) or True,
-    )
+    reasons = choose.why_not_fused(OrderConfig(), source, source.Config(source="uniform", share=keys.get("share", "row")),
+                              loss.Config(name=loss.name),
+                              TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")), bool(NATIVE) or True)
     assert (says in " ".join(reasons)) if says else reasons == []

@@ -131,7 +131,7 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
 def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: Path) -> None:
     for of, name in ((run, "a"), (graph, "b")):
         experiment.export(of.folder, "huggingface", tmp_path / name)
-        assert same(folders.read(tmp_path / name), of.table_of_vectors)
+        assert same(folders.read_huggingface(tmp_path / name), of.table_of_vectors)
     word = run.table_of_vectors.words[0]
     assert experiment.neighbours(tmp_path / "a", [word]) == experiment.neighbours(run.folder, [word])
     relations = vectors.read(graph.folder / "relations.safetensors")
@@ -151,10 +151,10 @@ def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-8] + b"\x01" * 8)
     with pytest.raises(DataError, match="damaged"):
-        folders.read(tmp_path)
+        folders.read_huggingface(tmp_path)
     save_file({"wte": np.ones((2, 2), dtype=np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(DataError, match=r"no tensor embedding\.weight; there are: wte"):
-        folders.read(tmp_path)
+        folders.read_huggingface(tmp_path)
 
 
 # --- the projector ---------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\u2028b", ""])
 def test_a_name_that_would_break_a_line_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="ends a field or a line"):
-        folders.projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
+        folders.write_projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
 
 
 # --- PyKEEN ----------------------------------------------------------------------------------------------------------
@@ -209,11 +209,11 @@ def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
 
 def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> None:
     a, b = Vectors(['in"ner', "x"], np.eye(2)), Vectors(["r"], np.eye(1))
-    folders.pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
+    folders.write_pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
     assert (tmp_path / "train.tsv").read_text() == 'in"ner\tr\tx\n'
     for entities, relations in ((Vectors(["x", '"y'], np.eye(2)), b), (a, Vectors(['"r"'], np.eye(1)))):
         with pytest.raises(DataError, match="begins with a quotation mark, which PyKEEN"):
-            folders.pykeen(tmp_path / "more", {}, entities, relations, 1)
+            folders.write_pykeen(tmp_path / "more", {}, entities, relations, 1)
     assert not (tmp_path / "more").exists()
 
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings, strategies as st
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.hierarchy import closure, files as pair_files, wordnet, wordnet_yaml
-from embtrain.data.hierarchy.closure import Keys
+from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.examples import Hierarchy, PairsConfig, load
-from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.hierarchy.files import RawHierarchy
 
 NAMES = [f"c{i}" for i in range(40)]
 DAGS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda p: p[0] != p[1]), min_size=1,
@@ -36,14 +36,14 @@ def pairs_of(edges: object) -> set[tuple[int, int]]:
 
 @given(DAGS)
 def test_closure_paths_and_reduction_are_those_of_networkx(pairs: np.ndarray) -> None:
-    of, above = graph(pairs), closure.above(pairs, 12, NAMES, "x")
+    of, above = graph(pairs), closure.closure_with_paths(pairs, 12, NAMES, "x")
     assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(of).edges)
     for (u, v), paths in zip(above.pairs.tolist(), above.paths.tolist(), strict=True):
         assert paths == sum(1 for _ in networkx.all_simple_paths(of, u, v))
     assert pairs_of(closure.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
     asked = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
-    held = Keys(above.pairs, 12).hold(asked)
-    assert held.tolist() == closure.follows(pairs, asked, 12).tolist()
+    held = PairSet(above.pairs, 12).contains(asked)
+    assert held.tolist() == closure.is_implied(pairs, asked, 12).tolist()
     assert pairs_of(asked[held]) == pairs_of(above.pairs)
 
 
@@ -59,7 +59,7 @@ def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
 def test_a_long_cycle_is_cut_short() -> None:
     n = np.arange(40)
     with pytest.raises(DataError) as caught:
-        closure.topdown(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
+        closure.topological_order(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
     assert str(caught.value).count("<") == 9 and " < ... < " in str(caught.value)
 
 
@@ -71,7 +71,7 @@ def test_a_closure_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_root_stands_above_all_that_have_no_hypernym() -> None:
-    rooted = closure.rooted(np.array([[0, 1], [2, 3]]), 5, 4)
+    rooted = closure.add_root(np.array([[0, 1], [2, 3]]), 5, 4)
     assert pairs_of(rooted) == {(0, 1), (2, 3), (1, 4), (3, 4)}
 
 
@@ -120,12 +120,14 @@ def published(folder: Path, **changed: str | None) -> Path:
 
 
 def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
-    read = pair_files.read_split(pair_files.parts_of(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir())))
+    read = pair_files.read_split(
+        pair_files.find_split_files(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir()))
+    )
     assert read.concepts == ["root", "a", "b", "c", "d"] and read.pairs.tolist() == [[1, 0], [4, 0], [2, 1], [3, 2]]
-    assert read.given is not None and sorted(read.given.train) == [0, 10]
-    assert read.given.held["valid"].tolist() == [[2, 0]]
-    assert read.given.wrong["valid"].tolist() == [[[2, 4], [2, 3]]]
-    assert read.given.wrong["test"].tolist() == [[[4, 1], [3, 4]]]
+    assert read.published is not None and sorted(read.published.train) == [0, 10]
+    assert read.published.held["valid"].tolist() == [[2, 0]]
+    assert read.published.negatives["valid"].tolist() == [[[2, 4], [2, 3]]]
+    assert read.published.negatives["test"].tolist() == [[[4, 1], [3, 4]]]
 
 
 @pytest.mark.parametrize(("changed", "says"), [
@@ -139,10 +141,10 @@ def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
 def test_a_split_that_is_not_whole_is_refused(tmp_path: Path, changed: dict[str, str | None], says: str) -> None:
     folder = published(tmp_path, **({"valid_neg": "4\t2\n"} | changed))
     if not says:
-        pair_files.read_split(pair_files.parts_of(sorted(folder.iterdir())))
+        pair_files.read_split(pair_files.find_split_files(sorted(folder.iterdir())))
         return
     with pytest.raises(DataError) as caught:
-        pair_files.read_split(pair_files.parts_of(sorted(folder.iterdir())))
+        pair_files.read_split(pair_files.find_split_files(sorted(folder.iterdir())))
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -258,9 +260,9 @@ def test_a_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.
 def content(of: Hierarchy) -> list[object]:
     """All that there is of a hierarchy, its types too."""
     split = of.split
-    arrays = [split.train, *(x for held in split.held.values() for x in (held.pairs, held.wrong))]
+    arrays = [split.train, *(x for held in split.held.values() for x in (held.pairs, held.negatives))]
     return [of.concepts, dict(of.words), of.identity, list(split.held), [(x.dtype, x.tolist()) for x in arrays],
-            [(held.leak, held.implied, held.right) for held in split.held.values()]]
+            [(held.leak, held.implied, held.false_negatives) for held in split.held.values()]]
 
 
 @pytest.mark.parametrize(("file", "change", "says"), [
@@ -459,5 +461,5 @@ def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_leaves_what_was_read_as_it_is() -> None:
-    read = Pairs(["a", "b"], np.array([[0, 1]]))
-    assert read.direct and read.given is None
+    read = RawHierarchy(["a", "b"], np.array([[0, 1]]))
+    assert read.direct and read.published is None

@@ -73,7 +73,7 @@ def test_a_reader_that_stumbles_or_names_nothing_is_noticed(tmp_path: Path, monk
             row[:] = list(map(float, values))
         except ValueError as error:
             raise DataError("something is wrong") from error
-    monkeypatch.setattr(vector_files, "_put", nameless)
+    monkeypatch.setattr(vector_files, "_fill_row", nameless)
     assert any("names no file" in fault for fault in campaign(text, range(30), tmp_path).faults)
 
 

@@ -15,10 +15,10 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.labels import examples as labelled
-from embtrain.data.labels.sparse import LabelsConfig, parts
+from embtrain.data.labels.sparse import LabelsConfig, split_documents
 from embtrain.data.parallel import corpus as parallel
-from embtrain.data.parallel.corpus import TranslationConfig
-from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.corpus import ParallelConfig
+from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.text import corpus as text, streams
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.streams import LanguageConfig
@@ -210,11 +210,11 @@ def test_no_held_out_document_is_trained_on(tmp_path: Path, files: dict[str, lis
     put(tmp_path, {name: documents(labels) for name, labels in files.items()})
     config = LabelsConfig(valid=0)
     found, identity = labelled.load([tmp_path], "auto", config, None, "mine")
-    split = parts(found, config)
+    split = split_documents(found, config)
     assert (len(split.train), len(split.valid), len(split.test)) == expected
     assert 3 not in found.labels.rows(split.train).index.tolist()
     assert ("passed over" in identity["files"]) == ("all.txt" in files)
-    again = labelled.repeated(found, split)
+    again = labelled.count_repeated(found, split)
     assert again == int(sum(np.isin(range(len(files[name])), range(60)).sum() for name in files
                             if name not in ("train.txt", "data.svm", "all.txt")))
 
@@ -231,9 +231,9 @@ def un(valid: str, test: str) -> dict[str, str | bytes]:
             for end, word in (("en", "resolution"), ("fr", "résolution"))}
 
 
-def translated(folder: Path, **config: object) -> parallel.Parallel:
-    return parallel.load([folder], Layout("en", "fr", ("source", "target")),
-                         TranslationConfig(min_count=1, **config), "signs", None, "mine")  # type: ignore[arg-type]
+def translated(folder: Path, **config: object) -> parallel.ParallelCorpus:
+    return parallel.load([folder], ParallelLayout("en", "fr", ("source", "target")),
+                         ParallelConfig(min_count=1, **config), "signs", None, "mine")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("valid", "test"), [("devset", "testset"), ("tune", "testing"), ("development", "heldout"),
@@ -269,11 +269,11 @@ def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: 
 
 def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
     files = inventory.build_inventory([put(tmp_path, PARTS | {"train.txt~": "", "train.txt.bak": ""})],
-                                      graph.triple_files.READS, FilesConfig())
+                           graph.triple_files.FILE_RULES, FilesConfig())
     assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; passed over: train.txt.bak, "
                             f"train.txt~ ({BACKUP})")
     many = inventory.build_inventory([put(tmp_path / "many", {f"{i:03}.txt": "a" for i in range(250)})],
-                                     text.readers.file_rules("auto", "text", True), FilesConfig())
+                          text.readers.file_rules("auto", "text", True), FilesConfig())
     assert many.line() == "files: train: 250 files (000.txt, ...)" and len(many.tree()["train"]) == 101
-    assert inventory.build_inventory([tmp_path / "train.txt"], graph.triple_files.READS, FilesConfig()).line() == ""
+    assert inventory.build_inventory([tmp_path / "train.txt"], graph.triple_files.FILE_RULES, FilesConfig()).line() == ""
     assert json.loads(json.dumps(files.tree())) == files.tree()

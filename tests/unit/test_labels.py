@@ -26,7 +26,7 @@ from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.labels import Labels
+from embtrain.experiment.tasks.labels import LabelsTask
 from embtrain.models.xc import XC, XCConfig
 from embtrain.report.load.run import read as read_run
 from embtrain.report.run.page import render
@@ -91,7 +91,7 @@ def test_scores_are_the_formula(similarity: str) -> None:
     model = XC(XCConfig.model_validate({"dim": 6, "similarity": similarity, "tau": 3.0}),
                ProblemSpec(V, torch.ones(V), n_contexts=360, n_features=FEATURES, dim=6, seed=1))
     model.c.data = torch.randn(V, 6, generator=torch.Generator().manual_seed(2))
-    batch = labelled.batch_of(found, np.array([5, 200, 9]))
+    batch = labelled.make_batch(found, np.array([5, 200, 9]))
     query = model.encode(batch)
     everyone = model.score(query, torch.arange(V).unsqueeze(0))
     assert found.features.value is not None
@@ -114,7 +114,7 @@ def test_a_document_without_features_finds_all_labels_alike() -> None:
     empty = Documents(Csr(np.zeros(361, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)),
                       found.labels, FEATURES, V, found.test)
     model = XC(XCConfig(dim=4), ProblemSpec(V, torch.ones(V), n_features=FEATURES, seed=1))
-    scores = model.score(model.encode(labelled.batch_of(empty, np.array([0]))), torch.arange(V).unsqueeze(0))
+    scores = model.score(model.encode(labelled.make_batch(empty, np.array([0]))), torch.arange(V).unsqueeze(0))
     assert (scores == 0).all()
     scores.sum().backward()
     assert model.c.grad is not None and torch.isfinite(model.c.grad.to_dense()).all()
@@ -132,9 +132,9 @@ def test_examples_are_found_again_by_epoch_and_block(one: bool) -> None:
     found, ids = synthetic.generate(MADE), np.arange(10, 110)
     def made(epoch: int, start: int = 0, seed: int = 5) -> list[tuple[list[int], list[int]]]:
         return [(b.document.tolist(), b.target.tolist()) for b in
-                labelled.Examples(found, ids, one, seed).blocks(epoch, 16, start)]
+                labelled.LabelExamples(found, ids, one, seed).blocks(epoch, 16, start)]
     whole = made(0)
-    assert len(whole) == 7 == labelled.Examples(found, ids, one, 5).n_blocks(0, 16)
+    assert len(whole) == 7 == labelled.LabelExamples(found, ids, one, 5).n_blocks(0, 16)
     assert made(0, 4) == whole[4:] and made(1) != whole and made(0, seed=6) != whole
     pairs = sorted(pair for d, t in whole for pair in zip(d, t, strict=True))
     every = [(d, int(t)) for d in ids.tolist() for t in found.labels.rows(np.array([d])).index]
@@ -149,7 +149,7 @@ def test_each_label_of_a_document_is_drawn_as_often_under_one() -> None:
     many = np.flatnonzero(found.labels.size() == 4)[:5]
     drawn = np.zeros(V)
     for epoch in range(400):
-        (batch,) = labelled.Examples(found, many, True, 1).blocks(epoch, 8)
+        (batch,) = labelled.LabelExamples(found, many, True, 1).blocks(epoch, 8)
         drawn += np.bincount(batch.target.numpy(), minlength=V)
     expected = np.bincount(found.labels.rows(many).index, minlength=V) * 100.0
     chi = ((drawn - expected)[expected > 0] ** 2 / expected[expected > 0]).sum()
@@ -157,31 +157,32 @@ def test_each_label_of_a_document_is_drawn_as_often_under_one() -> None:
 
 
 def test_known_answers_are_all_labels_of_training_documents(corpus: Path) -> None:
-    of = Labels.read(settings(corpus, "softmax"))
-    known, docs = of.answers(1 << 30), of.documents
+    of = LabelsTask.read(settings(corpus, "softmax"))
+    known, docs = of.known_positives(1 << 30), of.documents
     every = torch.arange(V).expand(len(docs.labels), -1)
     right = known.contains(torch.arange(len(docs.labels)), every)
     for d in range(len(docs.labels)):
         mine = docs.labels.rows(np.array([d])).index.tolist() if d in of.parts.train else []
         assert right[d].nonzero()[:, 0].tolist() == mine
     with pytest.raises(ResourceError, match=r"negatives\.mask: target"):
-        of.answers(100)
+        of.known_positives(100)
 
 
 def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:
-    a, b = (Labels.read(settings(corpus, "softmax", f"train.seed={seed}")) for seed in (1, 2))
+    a, b = (LabelsTask.read(settings(corpus, "softmax", f"train.seed={seed}")) for seed in (1, 2))
     assert torch.equal(a.heldout("valid").target, b.heldout("valid").target)
     assert not set(a.parts.train) & (set(a.parts.valid) | set(a.parts.test)) and len(a.parts.test) == 60
-    few = Labels.read(settings(corpus, "softmax", "evaluate.heldout_documents=10"))
+    few = LabelsTask.read(settings(corpus, "softmax", "evaluate.heldout_documents=10"))
     assert len(few.heldout("test").document.unique()) == 10
-    assert a.counts.sum() == len(labelled.batch_of(a.documents, a.parts.train))
-    assert float(Labels.read(settings(corpus, "softmax", "labels.reduction=one")).world("cpu").counts.sum()) == \
-        pytest.approx(len(a.parts.train))
+    assert a.counts.sum() == len(labelled.make_batch(a.documents, a.parts.train))
+    assert float(
+        LabelsTask.read(settings(corpus, "softmax", "labels.reduction=one")).problem_spec("cpu").counts.sum()
+    ) == pytest.approx(len(a.parts.train))
 
 
 def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
-    Labels.read(settings(tmp_path / "mine.txt", "softmax", "labels.test=0"))
+    LabelsTask.read(settings(tmp_path / "mine.txt", "softmax", "labels.test=0"))
     assert [record.getMessage() for record in caplog.records] == [
         "mine.txt: the part valid holds no document with a label, so nothing is measured on it"]
 
@@ -189,16 +190,16 @@ def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pyt
 # --- every source of negatives -------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
-def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Labels:
+def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelsTask:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache-of-labels"))
-        return Labels.read(settings(corpus, "softmax"))
+        return LabelsTask.read(settings(corpus, "softmax"))
 
 
 DOT = ("sgns", "nce", "softmax", "exp", "rff-leaf", "cluster")
 
 
-def made_for(corpus: Path, read: Labels, strategy: str, *more: str) -> components.Parts:
+def made_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Parts:
     """Model, source and loss; an adversary with as few groups as there are labels for."""
     few = ["negatives.modes=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
     few = few[:1] if strategy == "ace-full" else few
@@ -220,14 +221,14 @@ def one_of_each() -> list[str]:
     return list(found.values())
 
 
-def test_every_strategy_is_allowed(corpus: Path, read: Labels) -> None:
+def test_every_strategy_is_allowed(corpus: Path, read: LabelsTask) -> None:
     for name in STRATEGIES:
         assert made_for(corpus, read, name).model.name == "xc"
 
 
 @pytest.mark.parametrize(("strategy", "similarity"), [*((name, "cosine") for name in one_of_each()),
                                                       *((name, "dot") for name in DOT)])
-def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, read: Labels) -> None:
+def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, read: LabelsTask) -> None:
     made = made_for(corpus, read, strategy, f"model.similarity={similarity}")
     step = Step(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train,
                 made.answers)
@@ -246,7 +247,7 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
     ("nce", ["negatives.mask=observed"], ""), ("semi-hard", [], ""),
     ("exp", ["train.engine=fused"], "model.name: xc: the kernels know skipgram, .* alone"),
 ])
-def test_what_is_refused_is_said_in_words(strategy: str, more: list[str], says: str, corpus: Path, read: Labels
+def test_what_is_refused_is_said_in_words(strategy: str, more: list[str], says: str, corpus: Path, read: LabelsTask
                                           ) -> None:
     if not says:
         assert made_for(corpus, read, strategy, *more).source.name

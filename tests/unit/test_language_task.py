@@ -137,11 +137,11 @@ def test_perplexity_is_that_of_a_loop_over_all_candidates(corpus: Path, tmp_path
 def test_words_that_are_scored_can_be_bounded(corpus: Path, tmp_path: Path) -> None:
     config = settings(corpus, "softmax", "evaluate.words=7", "evaluate.log_z=true")
     made = components.build(config, tasks.read(config))
-    rows = {row.metric: row for row in made.task.during(made)}
+    rows = {row.metric: row for row in made.task.validate(made)}
     assert rows["perplexity"].n == 7 and rows["log_z_mean"].value is not None
     none = settings(corpus, "softmax", "evaluate.words=0")
     made = components.build(none, tasks.read(none))
-    assert {(row.value, row.note) for row in made.task.during(made)} == {(None, "no held-out words")}
+    assert {(row.value, row.note) for row in made.task.validate(made)} == {(None, "no held-out words")}
 
 
 # --- cut off, compared, looked at -----------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.parallel import corpus as parallel
-from embtrain.data.parallel.batches import TranslationBatch, batch_of, sources_of
-from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
+from embtrain.data.parallel.batches import TranslationBatch, make_batch, pad_sources
+from embtrain.data.parallel.corpus import END, RARE, ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import SHORTLIST_SIZE, Bf16Search
-from embtrain.evaluate.translation.decoding import Decoded
+from embtrain.evaluate.translation.bf16_search import SHORT, Bf16Search
+from embtrain.evaluate.translation.decoding import Written
 from embtrain.models.nmt.model import Nmt, NmtConfig
 from embtrain.models.output_table import OutputTableConfig
 
@@ -25,26 +25,28 @@ KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "
 
 
 @pytest.fixture(scope="module")
-def text() -> Parallel:
-    return parallel.make(GrammarConfig(train=80, valid=5, test=8), TranslationConfig(min_count=1), None, "grammar")
+def text() -> ParallelCorpus:
+    return parallel.load_synthetic(
+        GrammarConfig(train=80, valid=5, test=8), ParallelConfig(min_count=1), None, "grammar"
+    )
 
 
-def model(text: Parallel, **keys: object) -> Nmt:
+def model(text: ParallelCorpus, **keys: object) -> Nmt:
     v = len(text.target.vocabulary)
     config = NmtConfig(**{"dim": 6, "hidden": 8, "embed": 5, "dropout": 0.0, **keys})  # type: ignore[arg-type]
     return Nmt(config, ProblemSpec(v, torch.from_numpy(text.target.vocabulary.counts).double(), n_contexts=v + 1, dim=6,
                              n_features=len(text.source.vocabulary), words=text.target.vocabulary.words))
 
 
-def of(text: Parallel, n: int = 8) -> TranslationBatch:
-    return batch_of(text, np.array(text.part("test")[:n]))
+def of(text: ParallelCorpus, n: int = 8) -> TranslationBatch:
+    return make_batch(text, np.array(text.part("test")[:n]))
 
 
 # --- the nets -------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_word_by_word_is_the_same_as_all_at_once(text: Parallel, kind: str) -> None:
+def test_word_by_word_is_the_same_as_all_at_once(text: ParallelCorpus, kind: str) -> None:
     made, batch = model(text, **KINDS[kind]).eval(), of(text)
     whole = made.encode(batch)
     memory = made.encode_source(batch.source, batch.length)
@@ -54,33 +56,33 @@ def test_word_by_word_is_the_same_as_all_at_once(text: Parallel, kind: str) -> N
         assert torch.allclose(attention.sum(1), torch.ones(len(attention)))
         assert not attention[memory.is_padding].any()
         steps.append(query.vector)
-    found = torch.stack(steps, 1).flatten(0, 1)[batch.at]
+    found = torch.stack(steps, 1).flatten(0, 1)[batch.position]
     torch.testing.assert_close(found, whole.vector, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_a_sentence_is_read_as_if_it_were_alone(text: Parallel, kind: str) -> None:
+def test_a_sentence_is_read_as_if_it_were_alone(text: ParallelCorpus, kind: str) -> None:
     made, batch = model(text, **KINDS[kind]).eval(), of(text)
     assert len(set(batch.length.tolist())) > 2
     whole = made.encode(batch).vector
     for i in range(len(batch.source)):
-        alone = made.encode(batch_of(text, np.array(text.part("test")[i:i + 1]))).vector
+        alone = made.encode(make_batch(text, np.array(text.part("test")[i:i + 1]))).vector
         torch.testing.assert_close(alone, whole[batch.window == i], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_sees_the_words_before_it_and_no_others(text: Parallel, kind: str) -> None:
+def test_an_answer_sees_the_words_before_it_and_no_others(text: ParallelCorpus, kind: str) -> None:
     made, batch = model(text, **KINDS[kind]).eval(), of(text, 3)
     was, later = made.encode(batch).vector, batch.prev_tokens.clone()
     later[:, 4] = (later[:, 4] + 1) % made.world.n_candidates
-    now = made.encode(replace(batch, prev_tokens=later)).vector
-    column = batch.at % batch.prev_tokens.shape[1]
+    now = made.encode(replace(batch, before=later)).vector
+    column = batch.position % batch.prev_tokens.shape[1]
     changed = (was != now).any(1)
     assert not changed[column < 4].any() and changed[column == 4].all()
 
 
-def test_a_source_is_read_both_ways(text: Parallel) -> None:
+def test_a_source_is_read_both_ways(text: ParallelCorpus) -> None:
     made, batch = model(text).eval(), of(text, 1)
     memory = made.encode_source(batch.source, batch.length)
     for at, half in ((0, slice(4, 8)), (-1, slice(0, 4))):       # the last word reaches the first state, and back
@@ -93,7 +95,7 @@ def test_a_source_is_read_both_ways(text: Parallel) -> None:
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("targets", [FROZEN, OutputTableConfig(kind="sphere"), OutputTableConfig()])
-def test_scores_are_the_formula(text: Parallel, similarity: str, targets: OutputTableConfig) -> None:
+def test_scores_are_the_formula(text: ParallelCorpus, similarity: str, targets: OutputTableConfig) -> None:
     made, batch = model(text, similarity=similarity, tau=3.0, targets=targets).eval(), of(text, 2)
     query = made.encode(batch)
     everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
@@ -105,7 +107,7 @@ def test_scores_are_the_formula(text: Parallel, similarity: str, targets: Output
     assert (made.has_frozen_table, made.geometry) == (targets.frozen, similarity)
 
 
-def test_a_row_for_each_answer_chosen_before_the_head(text: Parallel) -> None:
+def test_a_row_for_each_answer_chosen_before_the_head(text: ParallelCorpus) -> None:
     made, batch, seen = model(text), of(text), []
     made.head.register_forward_hook(lambda _, given, out: seen.append((given[0].shape[0], out.shape[0])))
     query = made.train().encode(batch)
@@ -117,7 +119,7 @@ def test_a_row_for_each_answer_chosen_before_the_head(text: Parallel) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied: bool) -> None:
+def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: ParallelCorpus, tied: bool) -> None:
     made, batch = model(text, tied=tied, targets=FROZEN, similarity="cosine").train(), of(text)
     table = made.table().clone()
     made.sparse = False                                          # as the trainer does for Adam
@@ -136,7 +138,7 @@ def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied
     assert "v" in dict(free.named_parameters())
 
 
-def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: Parallel) -> None:
+def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: ParallelCorpus) -> None:
     made, batch = model(text, dropout=0.5), of(text)
     one, again = (made.train().encode(batch).vector for _ in range(2))
     made.after_update(batch)
@@ -148,7 +150,7 @@ def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: Par
     assert torch.equal(made.eval().encode(batch).vector, made.encode(batch).vector)
 
 
-def test_no_global_random_numbers_are_used(text: Parallel) -> None:
+def test_no_global_random_numbers_are_used(text: ParallelCorpus) -> None:
     state = torch.get_rng_state()
     a, b = (model(text, dropout=0.3, **KINDS["transformer"]) for _ in range(2))
     a.train().encode(of(text))
@@ -175,13 +177,13 @@ def by_hand(made: Nmt, source: Tensor, length: Tensor, words: list[int]) -> Tens
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unknown", [False, True])
 @torch.no_grad()
-def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unknown: bool) -> None:
+def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: str, unknown: bool) -> None:
     made = model(text, **KINDS[kind])
-    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     first = by_hand(made.eval(), source[:1, :length[0]], length[:1], []) @ made.v.pinverse().T
     first = nn.functional.normalize(first, dim=0)
     made.v[RARE], made.v[END] = 1.5 * first, 0.99 * first        # often the best, where it may be; sometimes
-    found = decoding.translate(made, logits(made), source, length, unknown=unknown, max_words=length // 2 + 3)
+    found = decoding.translate(made, logits(made), source, length, unknown=unknown, most=length // 2 + 3)
     ends = 0
     for i, one in enumerate(found):
         words: list[int] = []
@@ -200,17 +202,17 @@ def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unk
 @pytest.mark.parametrize("keys", [{"targets": FROZEN}, {}, {"similarity": "cosine", "tau": 9.0}, KINDS["transformer"]])
 @pytest.mark.parametrize("unknown", [False, True])
 @torch.no_grad()
-def test_a_rounded_table_finds_the_same_words(text: Parallel, keys: dict[str, object], unknown: bool) -> None:
+def test_a_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
     made = model(text, **keys).eval()
-    assert made.world.n_candidates > 5 * SHORTLIST_SIZE  # what it does not find cannot be decided on
-    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    assert made.world.n_candidates > 5 * SHORT                           # what it does not find cannot be decided on
+    source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
                   for best in (None, Bf16Search(made)))
     assert one == other and any(written.ids for written in one)
 
 
 @torch.no_grad()
-def test_what_is_one_to_bfloat16_is_decided_in_float32(text: Parallel) -> None:
+def test_what_is_one_to_bfloat16_is_decided_in_float32(text: ParallelCorpus) -> None:
     for similarity in ("dot", "cosine"):
         made, none = model(text, similarity=similarity).eval(), torch.zeros(1, dtype=torch.int64)
         made.v.copy_(nn.functional.normalize(made.v, dim=1))
@@ -246,14 +248,14 @@ def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int, b
 @pytest.mark.parametrize("bare", [False, True])
 @torch.no_grad()
 def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
-    source, length = sources_of([np.array([2, 3]), np.array([4])])
+    source, length = pad_sources([np.array([2, 3]), np.array([4])])
     ended = found_words = 0
     for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
         small = ProblemSpec(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
                              targets=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
-        found = decoding.translate(made, logits(made), source, length, beam=m, max_words=torch.tensor([4, 3]),
+        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]),
                                    step=(lambda z, _: z) if bare else None)
         for i, most in enumerate((4, 3)):
             one = beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
@@ -264,9 +266,9 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
 
 
 @torch.no_grad()
-def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: Parallel) -> None:
+def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: ParallelCorpus) -> None:
     made = model(text)
-    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     one = decoding.translate(made, logits(made), source, length)
     assert decoding.translate(made, logits(made), source, length, beam=2) != []
     few = decoding._beam(made.eval(), logits(made), source, length, 2 * length + 10, 1, False, None)
@@ -275,7 +277,7 @@ def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: Parallel) -> None
 
 
 def test_named_steps_are_off_unless_asked_for() -> None:
-    found, vocabulary, source = Decoded([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
+    found, vocabulary, source = Written([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
     assert decoding.words(found, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
     assert decoding.words(found, vocabulary, source, True, False) == ["a", "y", "b", "b"]
     assert decoding.words(found, vocabulary, source, False, True) == ["a", "<unk>", "b"]
@@ -283,11 +285,11 @@ def test_named_steps_are_off_unless_asked_for() -> None:
 
 def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
     attention = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
-    assert decoding._attended_word(attention, torch.tensor([2, 2])).tolist() == [0, 0]
-    assert decoding._attended_word(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
+    assert decoding._seen(attention, torch.tensor([2, 2])).tolist() == [0, 0]
+    assert decoding._seen(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
 
 
-def test_what_is_asked_word_by_word_has_no_target(text: Parallel) -> None:
+def test_what_is_asked_word_by_word_has_no_target(text: ParallelCorpus) -> None:
     made, batch = model(text).eval(), of(text, 2)
     memory = made.encode_source(batch.source, batch.length)
     query, _, _ = made.decode_step(memory, batch.prev_tokens[:, 0], memory.start)

@@ -47,7 +47,7 @@ def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pyte
     model, of = made(orthant), batch()
     query, everyone = model.encode(of), torch.arange(V)[None]
     wanted = torch.tensor([[plain(model, g, s, c) for c in range(V)]
-                           for g, s in zip(of.given.tolist(), of.slot.tolist(), strict=True)], dtype=DOUBLE)
+                           for g, s in zip(of.concept.tolist(), of.slot.tolist(), strict=True)], dtype=DOUBLE)
     ids = torch.randint(V, (B, 9), generator=torch.Generator().manual_seed(2))
     for cells in (1 << 24, 50):                                # at once, and in pieces that are taken again
         monkeypatch.setattr(module, "CELLS", cells)
@@ -56,7 +56,7 @@ def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pyte
             torch.testing.assert_close(model.score(query, everyone), wanted)
         torch.testing.assert_close(model.score(query, ids), wanted.gather(1, ids))
         torch.testing.assert_close(model.score(query, model.table()[ids]), wanted.gather(1, ids))
-    assert (wanted <= 0).all() and (wanted.gather(1, of.given[:, None]) == 0).all()
+    assert (wanted <= 0).all() and (wanted.gather(1, of.concept[:, None]) == 0).all()
 
 
 @pytest.mark.parametrize("orthant", ["clamp", "abs"])

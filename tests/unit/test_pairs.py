@@ -13,15 +13,15 @@ import embtrain.train.loop as loop
 from embtrain import bench, experiment
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.hierarchy import closure
-from embtrain.data.hierarchy.closure import Keys
-from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM, Examples, PairsConfig, load, observed
-from embtrain.data.hierarchy.files import Pairs
-from embtrain.data.hierarchy.splits import WRONG, split
+from embtrain.data.hierarchy.closure import PairSet
+from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM, PairExamples, PairsConfig, known_pairs, load
+from embtrain.data.hierarchy.files import RawHierarchy
+from embtrain.data.hierarchy.splits import N_NEGATIVES, split
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.pairs import Pairs as PairsTask
+from embtrain.experiment.tasks.pairs import PairsTask
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_pairs import CompiledPairs
 
@@ -29,11 +29,11 @@ N = 121
 #: A tree of three levels with three and more branches, and some concepts with two hypernyms.
 TREE = np.array([(i, (i - 1) // 3) for i in range(1, N)] + [(i, (i - 1) // 3 - 1) for i in range(50, N, 7)])
 NAMES = [f"c{i}" for i in range(N)]
-READ = Pairs(NAMES, TREE)
+READ = RawHierarchy(NAMES, TREE)
 WHOLE = closure.closure(TREE, N, NAMES, "tree")
 
 
-def made(protocol: str = "clean", by: str = "edge", n: int = 30, seed: int = 0, read: Pairs = READ):
+def made(protocol: str = "clean", by: str = "edge", n: int = 30, seed: int = 0, read: RawHierarchy = READ):
     return split(read, None, protocol, by, 0, (n, n), seed, "tree")
 
 
@@ -46,10 +46,13 @@ def test_clean_parts_are_the_closure_and_do_not_meet(by: str) -> None:
     of = made(by=by)
     assert rows(np.concatenate([of.train, of.held["valid"].pairs, of.held["test"].pairs])) == rows(WHOLE)
     for held in of.held.values():
-        assert len(held) >= 30 and held.leak == held.right == 0
-        assert held.wrong.shape == (len(held), WRONG, 2)
-        assert not Keys(WHOLE, N).hold(held.wrong).any() and (held.wrong[..., 0] != held.wrong[..., 1]).all()
-        shared = held.wrong == held.pairs[:, None]
+        assert len(held) >= 30 and held.leak == held.false_negatives == 0
+        assert held.negatives.shape == (len(held), N_NEGATIVES, 2)
+        assert (
+            not PairSet(WHOLE, N).contains(held.negatives).any()
+            and (held.negatives[..., 0] != held.negatives[..., 1]).all()
+        )
+        shared = held.negatives == held.pairs[:, None]
         assert (shared.sum(2) == 1).all()                               # one end is another
         assert 0.5 <= shared[..., 0].mean() < 0.85                     # of either kind
 
@@ -64,31 +67,33 @@ def test_by_node_all_but_the_direct_pairs_of_a_concept_are_held_out() -> None:
 
 
 def test_legacy_repeats_a_pair_for_each_path_and_leaks() -> None:
-    of, above = made("legacy"), closure.above(TREE, N, NAMES, "tree")
+    of, above = made("legacy"), closure.closure_with_paths(TREE, N, NAMES, "tree")
     assert (above.paths > 1).any()
     whole = np.concatenate([of.train, of.held["valid"].pairs, of.held["test"].pairs])
     assert rows(whole) == rows(np.repeat(above.pairs, above.paths, 0)) and len(whole) > len(WHOLE)
-    assert of.held["test"].wrong.shape[1] == 1
+    assert of.held["test"].negatives.shape[1] == 1
     leaks = [of.held[part].leak for of in (made("legacy", seed=s) for s in range(8)) for part in of.held]
-    assert max(leaks) > 0 and max(of.held["test"].right for of in (made("legacy", seed=s) for s in range(8))) > 0
+    assert (
+        max(leaks) > 0 and max(of.held["test"].false_negatives for of in (made("legacy", seed=s) for s in range(8))) > 0
+    )
 
 
 def test_legacy_of_a_closed_table_counts_the_paths_of_its_reduction() -> None:
-    closed = Pairs(NAMES, WHOLE, direct=False)
+    closed = RawHierarchy(NAMES, WHOLE, direct=False)
     assert len(made("legacy", read=closed).train) == len(made("legacy").train)
 
 
 def test_a_split_follows_from_its_seed_alone() -> None:
     a, b, c = (made(seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(a.held["test"].wrong, b.held["test"].wrong) and np.array_equal(a.train, b.train)
+    assert np.array_equal(a.held["test"].negatives, b.held["test"].negatives) and np.array_equal(a.train, b.train)
     assert not np.array_equal(a.held["test"].pairs, c.held["test"].pairs)
 
 
 def test_at_most_a_tenth_is_held_out_and_too_few_are_refused() -> None:
     assert len(made(n=10_000).held["test"]) == len(WHOLE) // 10
     with pytest.raises(DataError, match="too few to train on some"):
-        split(Pairs(["a", "b", "c"], np.array([[0, 1], [1, 2]])), None, "clean", "edge", 0, (1, 1), 0, "x")
-    chain = Pairs(NAMES[:20], np.stack([np.arange(1, 20), np.arange(19)], 1))
+        split(RawHierarchy(["a", "b", "c"], np.array([[0, 1], [1, 2]])), None, "clean", "edge", 0, (1, 1), 0, "x")
+    chain = RawHierarchy(NAMES[:20], np.stack([np.arange(1, 20), np.arange(19)], 1))
     with pytest.raises(UsageError, match="brings no split"):
         split(chain, None, "given", "edge", 0, (1, 1), 0, "x")
 
@@ -97,11 +102,11 @@ def test_at_most_a_tenth_is_held_out_and_too_few_are_refused() -> None:
 
 @pytest.mark.parametrize("slot", ["random", "both", "hypernym", "hyponym"])
 def test_rows_of_an_epoch(slot: str) -> None:
-    of = Examples(TREE, slot, seed=3)
+    of = PairExamples(TREE, slot, seed=3)
     blocks = list(of.blocks(2, 50))
     assert len(blocks) == of.n_blocks(2, 50)
     slots = torch.cat([b.slot for b in blocks]).numpy()
-    given, target = (torch.cat([getattr(b, name) for b in blocks]).numpy() for name in ("given", "target"))
+    given, target = (torch.cat([getattr(b, name) for b in blocks]).numpy() for name in ("concept", "target"))
     pairs = np.where((slots == HYPERNYM)[:, None], np.stack([given, target], 1), np.stack([target, given], 1))
     assert rows(pairs) == rows(np.repeat(TREE, 2 if slot == "both" else 1, 0))
     share = {"random": (0.3, 0.7), "both": (0.5, 0.5), "hypernym": (0, 0), "hyponym": (1, 1)}[slot]
@@ -109,7 +114,7 @@ def test_rows_of_an_epoch(slot: str) -> None:
     later = list(of.blocks(2, 50, start=1))
     assert all(torch.equal(a.target, b.target) and torch.equal(a.slot, b.slot)
                for a, b in zip(blocks[1:], later, strict=True))
-    assert not torch.equal(next(iter(of.blocks(3, 50))).given, blocks[0].given)
+    assert not torch.equal(next(iter(of.blocks(3, 50))).concept, blocks[0].concept)
     expected = torch.stack([torch.bincount(torch.from_numpy(target), minlength=N).double()])
     counts = of.counts(N)
     if slot != "random":
@@ -118,12 +123,12 @@ def test_rows_of_an_epoch(slot: str) -> None:
 
 
 def test_unshuffled_rows_stand_in_the_order_of_the_pairs() -> None:
-    of = Examples(TREE, "hypernym", 0)
-    assert torch.cat([b.given for b in of.blocks(0, 7, shuffle=False)]).tolist() == TREE[:, 0].tolist()
+    of = PairExamples(TREE, "hypernym", 0)
+    assert torch.cat([b.concept for b in of.blocks(0, 7, shuffle=False)]).tolist() == TREE[:, 0].tolist()
 
 
 def test_right_answers_of_each_open_end() -> None:
-    known = observed(TREE, N, 1 << 20)
+    known = known_pairs(TREE, N, 1 << 20)
     everyone = torch.arange(N)[None]
     for concept in (0, 1, 60, 120):
         up, down = known.contains(torch.tensor([[concept, HYPERNYM], [concept, HYPONYM]]), everyone)
@@ -164,7 +169,7 @@ def accuracy(config: experiment.Settings) -> float:
         of.source.on_epoch_start(step.view)
         for block in task.examples.blocks(epoch, 512):
             assert np.isfinite(float(step(block).loss))
-    return float(hypernymy.correct(task.judged(of, "test"), task.judged(of, "valid")).mean())
+    return float(hypernymy.correct(task.score_held_out(of, "test"), task.score_held_out(of, "valid")).mean())
 
 
 @pytest.mark.parametrize("engine", [*(["fused"] if NATIVE else []), "step"])

@@ -15,13 +15,13 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import corpus as parallel, files as parallel_files
-from embtrain.data.parallel.batches import Sentences, batch_of
-from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
-from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.batches import SentencePairs, make_batch
+from embtrain.data.parallel.corpus import END, RARE, ParallelConfig, ParallelCorpus
+from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.parallel.synthetic import GrammarConfig, sentences
-from embtrain.data.parallel.tokenize import untokenised, words_of
+from embtrain.data.parallel.tokenize import detokenize, tokenize_line
 
-DE_EN = Layout("de", "en", ("source", "target"))
+DE_EN = ParallelLayout("de", "en", ("source", "target"))
 
 
 def written(folder: Path, files: dict[str, str | bytes]) -> Path:
@@ -30,8 +30,8 @@ def written(folder: Path, files: dict[str, str | bytes]) -> Path:
     return folder
 
 
-def load(where: Path, layout: Layout = DE_EN, cache: Path | None = None, **own: object) -> Parallel:
-    config = TranslationConfig(**{"min_count": 1, **own})  # type: ignore[arg-type]
+def load(where: Path, layout: ParallelLayout = DE_EN, cache: Path | None = None, **own: object) -> ParallelCorpus:
+    config = ParallelConfig(**{"min_count": 1, **own})  # type: ignore[arg-type]
     return parallel.load([where], layout, config, "signs", cache, "mine")
 
 
@@ -45,20 +45,20 @@ def load(where: Path, layout: Layout = DE_EN, cache: Path | None = None, **own: 
     ("I'd 'quoted' words", "I 'd ' quoted ' words"), ("Größe 12:30 Uhr …", "Größe 12:30 Uhr …"), ("", ""),
 ])
 def test_a_line_is_parted_into_words(line: str, words: str) -> None:
-    assert words_of(line, "signs", False) == words.split()
-    assert words_of(line, "whitespace", True) == line.lower().split()
+    assert tokenize_line(line, "signs", False) == words.split()
+    assert tokenize_line(line, "whitespace", True) == line.lower().split()
 
 
 @pytest.mark.parametrize("line", [
     "It's well-known: 3.5 l'eau!", "aujourd'hui, d'un homme", 'He said "hi there" (twice).', "I'd 'quoted' words.",
     "They don't, I'll; we've 1,000 U.S. flags", 'A "b c" and "d" (e).'])
 def test_and_put_together_again(line: str) -> None:
-    assert untokenised(words_of(line, "signs", False), False) == line
-    assert untokenised(words_of(line, "signs", True), True) == line[0].upper() + line[1:].lower()
+    assert detokenize(tokenize_line(line, "signs", False), False) == line
+    assert detokenize(tokenize_line(line, "signs", True), True) == line[0].upper() + line[1:].lower()
 
 
-def read(where: list[Path], layout: Layout) -> parallel_files.Read:
-    return parallel_files.read(where, parallel_files.take(where, layout, FilesConfig()), layout)
+def read(where: list[Path], layout: ParallelLayout) -> parallel_files.ParallelLines:
+    return parallel_files.read(where, parallel_files.inventory_files(where, layout, FilesConfig()), layout)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_the_parts_of_a_folder_are_told_by_their_names(tmp_path: Path) -> None:
 
 def test_a_recipe_may_say_which_part_a_file_is(tmp_path: Path) -> None:
     written(tmp_path, {"test.de": "a\n", "test.en": "x\n", "one.de": "c\n", "one.en": "z\n"})
-    layout = Layout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("test",)))
+    layout = ParallelLayout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("test",)))
     assert read([tmp_path], layout).parts == {"valid": [("c", "z")], "test": [("a", "x")]}
 
 
@@ -96,11 +96,11 @@ def test_a_table_in_an_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "deu-eng.zip", "w") as archive:
         archive.writestr("deu.txt", "Go.\tGeh.\tby somebody\nHi.\tHallo!\tby\n")
         archive.writestr("_about.txt", "nothing to read")
-    layout = Layout("de", "en", ("en", "de"))
+    layout = ParallelLayout("de", "en", ("en", "de"))
     assert read([tmp_path / "deu-eng.zip"], layout).parts == {
         "train": [("Geh.", "Go."), ("Hallo!", "Hi.")]}
     (tmp_path / "own.tsv").write_text("Geh.\tGo.\n")
-    assert read([tmp_path / "own.tsv"], Layout(None, None, ("source", "target"))).parts == {
+    assert read([tmp_path / "own.tsv"], ParallelLayout(None, None, ("source", "target"))).parts == {
         "train": [("Geh.", "Go.")]}
 
 
@@ -144,9 +144,9 @@ def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: di
 def test_languages_that_nobody_named_are_asked_for(tmp_path: Path) -> None:
     written(tmp_path, {"a.de": "a\n", "a.en": "x\n"})
     with pytest.raises(UsageError, match=r"set translation\.source and translation\.target to what"):
-        load(tmp_path, Layout(None, None, ("source", "target")))
+        load(tmp_path, ParallelLayout(None, None, ("source", "target")))
     with pytest.raises(UsageError, match=r"translation\.columns: en, fr: holds no 'de', which is translation\.source"):
-        load(written(tmp_path / "..", {"t.tsv": "a\tb\n"}) / "t.tsv", Layout("de", "en", ("en", "fr")))
+        load(written(tmp_path / "..", {"t.tsv": "a\tb\n"}) / "t.tsv", ParallelLayout("de", "en", ("en", "fr")))
 
 
 # --- ids ------------------------------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ def test_ids_follow_the_training_text_alone(tmp_path: Path) -> None:
 
 def test_special_words_of_a_text_are_unknown_words(tmp_path: Path) -> None:
     written(tmp_path, {"train.tsv": "a <eos>\tx <unk> x\n" * 3})
-    text = parallel.load([tmp_path], DE_EN, TranslationConfig(min_count=1, valid=0, test=0), "whitespace", None, "mine")
+    text = parallel.load([tmp_path], DE_EN, ParallelConfig(min_count=1, valid=0, test=0), "whitespace", None, "mine")
     assert text.source.sentence(0).tolist() == [2, RARE] and text.target.sentence(0).tolist() == [2, RARE, 2]
 
 
 def test_the_cache_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
-    fresh, kept = (load(where, Layout(None, None, ("source", "target")), tmp_path / "cache") for _ in range(2))
+    fresh, kept = (load(where, ParallelLayout(None, None, ("source", "target")), tmp_path / "cache") for _ in range(2))
     assert fresh.identity == kept.identity and fresh.lines == kept.lines
     assert np.array_equal(fresh.target.ids, kept.target.ids) and len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -183,7 +183,7 @@ def test_the_cache_gives_the_same(tmp_path: Path) -> None:
 def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
-    layout = Layout(None, None, ("source", "target"))
+    layout = ParallelLayout(None, None, ("source", "target"))
     assert len(load(where / "train.tsv", layout, tmp_path / "cache", valid=0, test=0).part("train")) == 60
     (where / "train.tsv").rename(where / "test.tsv")
     with pytest.raises(DataError, match="is the test part by its name"):
@@ -192,7 +192,7 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
 
 def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
     where = written(tmp_path, {"all.tsv": "".join(f"ein w{i}\tone v{i % 20}\n" for i in range(100))})
-    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.2)
+    text = load(where, ParallelLayout(None, None, ("source", "target")), valid=0.1, test=0.2)
     lines = {part: {text.pair(i)[1] for i in text.part(part)} for part in ("valid", "test")}
     assert [len(lines[part]) for part in lines] == [2, 4] and not lines["valid"] & lines["test"]
     assert [len(text.part(part)) for part in ("train", "valid", "test")] == [70, 10, 20]
@@ -205,7 +205,7 @@ def test_no_sentence_of_either_side_is_held_out_and_read_in_training(tmp_path: P
     tied = [(f"w{4 * i + j}", f"v{4 * i + j + more}") for i in range(50) for j in range(2) for more in (0, 1)]
     tied += [("long", f"x{i}") for i in range(40)]
     where = written(tmp_path, {"all.tsv": "".join(f"{a} a\t{b} b\n" for a, b in tied)})
-    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.1)
+    text = load(where, ParallelLayout(None, None, ("source", "target")), valid=0.1, test=0.1)
     pairs = {part: [text.pair(i) for i in text.part(part)] for part in ("valid", "test")}
     assert [len({b for _, b in pairs[part]}) for part in pairs] == [21, 21]      # groups of three are not parted
     held = {word for part in pairs.values() for pair in part for side in pair for word in side.split()} - {"a", "b"}
@@ -219,7 +219,7 @@ def test_sentences_that_are_read_alike_are_one(tmp_path: Path) -> None:
     rows = [(f"Der Hund {i} schlief.", f"The dog {i} slept.") for i in range(40)]
     rows += [(a.lower().replace(".", " ."), b.lower().replace(".", " .")) for a, b in rows]
     where = written(tmp_path, {"all.tsv": "".join(f"{a}\t{b}\n" for a, b in rows)})
-    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.1)
+    text = load(where, ParallelLayout(None, None, ("source", "target")), valid=0.1, test=0.1)
     for part in ("valid", "test"):
         assert len(text.part(part)) == 8 and len({text.pair(i)[0].split()[2] for i in text.part(part)}) == 4
         assert all("<unk>" in text.source.words(i) for i in text.part(part))
@@ -227,12 +227,12 @@ def test_sentences_that_are_read_alike_are_one(tmp_path: Path) -> None:
 
 def test_pairs_that_are_all_joined_are_not_parted(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"5 target sentences, in 1 groups that share none.* give a file of that"):
-        load(written(tmp_path, pairs(60)), Layout(None, None, ("source", "target")))
+        load(written(tmp_path, pairs(60)), ParallelLayout(None, None, ("source", "target")))
 
 
 def test_too_few_pairs_are_not_parted(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences, in 1 groups .*, are too few"):
-        load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), Layout(None, None, ("source", "target")))
+        load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), ParallelLayout(None, None, ("source", "target")))
 
 
 def test_long_and_empty_pairs_leave_training_and_are_cut_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -261,8 +261,10 @@ def test_a_grammar_makes_the_same_pairs_each_time_and_words_of_a_kind_differ() -
 # --- batches --------------------------------------------------------------------------------------------------------
 
 @pytest.fixture
-def text() -> Parallel:
-    return parallel.make(GrammarConfig(train=120, valid=5, test=6), TranslationConfig(min_count=1), None, "grammar")
+def text() -> ParallelCorpus:
+    return parallel.load_synthetic(
+        GrammarConfig(train=120, valid=5, test=6), ParallelConfig(min_count=1), None, "grammar"
+    )
 
 
 def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:
@@ -276,8 +278,8 @@ def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:
     return out
 
 
-def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: Parallel) -> None:
-    examples = Sentences(text, 1)
+def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: ParallelCorpus) -> None:
+    examples = SentencePairs(text, 1)
     batches = list(examples.blocks(0, 60))
     assert len(batches) == examples.n_blocks(0, 60) == examples.n_blocks(1, 60) == len(list(examples.blocks(1, 60)))
     wanted = [([*text.source.sentence(i), END], [*text.target.sentence(i), END]) for i in text.part("train")]
@@ -287,16 +289,16 @@ def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: Pa
     assert all((batch.prev_tokens[:, 0] == len(text.target.vocabulary)).all() for batch in batches)
 
 
-def test_a_block_follows_from_seed_epoch_and_place(text: Parallel) -> None:
+def test_a_block_follows_from_seed_epoch_and_place(text: ParallelCorpus) -> None:
     def told(seed: int, epoch: int, start: int, shuffle: bool = True) -> list[list[int]]:
-        return [batch.target.tolist() for batch in Sentences(text, seed).blocks(epoch, 60, start, shuffle)]
+        return [batch.target.tolist() for batch in SentencePairs(text, seed).blocks(epoch, 60, start, shuffle)]
     assert told(1, 3, 5) == told(1, 3, 0)[5:]
     assert told(1, 3, 0) != told(1, 4, 0) and told(1, 3, 0) != told(2, 3, 0)
     assert told(1, 3, 0, False) == told(2, 4, 0, False)
 
 
-def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: Parallel) -> None:
-    batch = batch_of(text, np.array(text.part("test")))
+def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: ParallelCorpus) -> None:
+    batch = make_batch(text, np.array(text.part("test")))
     with pytest.raises(TypeError, match="not parted"):
         batch.rows(slice(0, 1))
     pieces = list(batch.pieces(25))
@@ -304,5 +306,5 @@ def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: Parallel) -> None
     assert answers(pieces) == answers([batch])
     assert all(len(piece.source) == 1 or max(piece.prev_tokens.numel(), piece.source.numel()) <= 25 for piece in pieces)
     for piece in pieces:
-        assert torch.equal(piece.prev_tokens.flatten()[piece.at] == len(text.target.vocabulary),
+        assert torch.equal(piece.prev_tokens.flatten()[piece.position] == len(text.target.vocabulary),
                            torch.diff(piece.window, prepend=torch.tensor([-1])) == 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from embtrain.data.parallel import corpus as parallel
-from embtrain.data.parallel.corpus import Parallel, TranslationConfig
-from embtrain.data.parallel.files import Layout
-from embtrain.data.parallel.pieces import Pieces, joined, kind_of
+from embtrain.data.parallel.corpus import ParallelConfig, ParallelCorpus
+from embtrain.data.parallel.files import ParallelLayout
+from embtrain.data.parallel.pieces import Pieces, detect_kind, join_line
 
 WHOLE = ["am montag regnet es .", "es taut", "", "nie"]
 CUT = {"bpe": ["am mon@@ tag reg@@ net es .", "es tau@@ t", "", "nie"],
@@ -18,8 +18,8 @@ CUT = {"bpe": ["am mon@@ tag reg@@ net es .", "es tau@@ t", "", "nie"],
        "wordpiece": ["am mon ##tag reg ##net es .", "es tau ##t", "", "nie"]}
 
 
-def load(where: Path, cache: Path | None = None, pieces: Pieces = "auto") -> Parallel:
-    layout, config = Layout("de", "en", ("source", "target"), pieces=pieces), TranslationConfig(valid=0, test=0)
+def load(where: Path, cache: Path | None = None, pieces: Pieces = "auto") -> ParallelCorpus:
+    layout, config = ParallelLayout("de", "en", ("source", "target"), pieces=pieces), ParallelConfig(valid=0, test=0)
     return parallel.load([where], layout, config, "whitespace", cache, "mine")
 
 
@@ -32,7 +32,7 @@ def written(folder: Path, de: list[str], en: list[str]) -> Path:
 
 @pytest.mark.parametrize("kind", list(CUT))
 def test_pieces_are_recognised_and_joined(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert [joined(line, kind) for line in CUT[kind]] == WHOLE and kind_of(CUT[kind] * 9)[0] == kind
+    assert [join_line(line, kind) for line in CUT[kind]] == WHOLE and detect_kind(CUT[kind] * 9)[0] == kind
     (tmp_path / "cache").mkdir()
     where = written(tmp_path / "text", CUT[kind] * 9, ["on monday it rains .", "it thaws", "", "never"] * 9)
     for _ in range(2):                                        # read, and from the cache

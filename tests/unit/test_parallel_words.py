@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from embtrain.data.parallel import corpus as parallel
-from embtrain.data.parallel.corpus import TranslationConfig
-from embtrain.data.parallel.files import Layout
-from embtrain.data.parallel.tokenize import source_words, unmarked, untokenised, words_of
+from embtrain.data.parallel.corpus import ParallelConfig
+from embtrain.data.parallel.files import ParallelLayout
+from embtrain.data.parallel.tokenize import detokenize, strip_marks, tokenize_line, tokenize_source
 
-TABLE = Layout(None, None, ("source", "target"))
+TABLE = ParallelLayout(None, None, ("source", "target"))
 
 
 @pytest.mark.parametrize("line", [
@@ -26,7 +26,7 @@ TABLE = Layout(None, None, ("source", "target"))
     "soft\u00adhyphen word\u2060joiner",
     "п'ять об’єкт", "צה״ל", "col·lecció", "1st 3rd 50kg COVID-19 3.5kg 12:30 1,000 U.S", "a\u0308\u0301 e\u20dd"])
 def test_a_run_without_blanks_is_one_word_whatever_marks_it_has(line: str) -> None:
-    assert words_of(line, "signs", False) == line.split()
+    assert tokenize_line(line, "signs", False) == line.split()
 
 
 @pytest.mark.parametrize(("line", "words"), [
@@ -40,44 +40,44 @@ def test_a_run_without_blanks_is_one_word_whatever_marks_it_has(line: str) -> No
     ("👨\u200d👩\u200d👧 👍🏽!", "👨\u200d👩\u200d👧 👍🏽 !"),
     ("▁a ￭", "▁▁￭ a ▁￭▁")])         # the line itself writes marks: it has marks on both sides
 def test_spacing_that_the_rules_do_not_predict_is_marked(line: str, words: str) -> None:
-    assert words_of(line, "signs", False) == words.split()
-    assert untokenised(words.split(), False) == line
+    assert tokenize_line(line, "signs", False) == words.split()
+    assert detokenize(words.split(), False) == line
 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from(
     list("ab1_  .,'’\"“”„«»()￭▁⍽⎵-!?%\u200d\u200b\u0301\xa0\u202fİש中。"))), max_size=30))
 def test_every_line_comes_back_but_for_the_kind_of_blanks(line: str) -> None:
-    words = words_of(line, "signs", False)
-    assert untokenised(words, False).split() == line.split()
-    assert words_of(untokenised(words, False), "signs", False) == words
-    assert untokenised(words_of(line, "whitespace", False), False, "whitespace") == " ".join(line.split())
+    words = tokenize_line(line, "signs", False)
+    assert detokenize(words, False).split() == line.split()
+    assert tokenize_line(detokenize(words, False), "signs", False) == words
+    assert detokenize(tokenize_line(line, "whitespace", False), False, "whitespace") == " ".join(line.split())
 
 
 def test_text_in_lower_case_gets_one_capital() -> None:
-    assert untokenised(["istanbul"], True) == "Istanbul" and untokenised(["i̇stanbul"], True) == "İstanbul"
-    assert untokenised(words_of('"hello, you."', "signs", True), True) == '"Hello, you."'
-    assert untokenised(["3", "dogs"], True) == "3 dogs" and untokenised([], True) == ""
-    assert untokenised(["the", "girls", "'", "."], True, "whitespace") == "The girls ' ."
+    assert detokenize(["istanbul"], True) == "Istanbul" and detokenize(["i̇stanbul"], True) == "İstanbul"
+    assert detokenize(tokenize_line('"hello, you."', "signs", True), True) == '"Hello, you."'
+    assert detokenize(["3", "dogs"], True) == "3 dogs" and detokenize([], True) == ""
+    assert detokenize(["the", "girls", "'", "."], True, "whitespace") == "The girls ' ."
 
 
 def test_a_source_is_read_in_nfc_without_invisible_characters_and_marks() -> None:
     nfd = unicodedata.normalize("NFD", "Được chứ ?")
-    assert source_words(nfd, "signs", True) == source_words("được chứ?", "signs", True) == ["được", "chứ", "?"]
-    assert source_words("\ufeffDonau\u00addampf", "whitespace", True) == ["donaudampf"]
-    assert source_words("می‌خواهم", "signs", True) == ["می‌خواهم"]  # U+200C has a meaning
+    assert tokenize_source(nfd, "signs", True) == tokenize_source("được chứ?", "signs", True) == ["được", "chứ", "?"]
+    assert tokenize_source("\ufeffDonau\u00addampf", "whitespace", True) == ["donaudampf"]
+    assert tokenize_source("می‌خواهم", "signs", True) == ["می‌خواهم"]  # U+200C has a meaning
 
 
 def test_marks_that_are_too_rare_are_left_out_and_a_target_keeps_its_spelling(tmp_path: Path) -> None:
     nfd = unicodedata.normalize("NFD", "được")
     lines = [f"a {i}\t{nfd} {i}, ja?\n" for i in range(20)] + ["b\tnein ? nein , a/b\n"]
     (tmp_path / "t.tsv").write_text("".join(lines), encoding="utf-8")
-    config = TranslationConfig(min_count=2, valid=0, test=0)
+    config = ParallelConfig(min_count=2, valid=0, test=0)
     text = parallel.load([tmp_path / "t.tsv"], TABLE, config, "signs", None, "t")
     words, counts = text.target.vocabulary.words, text.target.vocabulary.counts.tolist()
     seen = dict(zip(words, counts, strict=True))
     assert {nfd: 20, ",": 21, "?": 21, "nein": 2}.items() <= seen.items() and "▁?" not in seen and "/" not in seen
     assert text.target.words(20) == ["nein", "?", "nein", ",", "<unk>", "<unk>", "<unk>"]
-    assert np.bincount(text.target.ids)[2:].tolist() == counts[2:] and unmarked("￭/￭") == "/"
+    assert np.bincount(text.target.ids)[2:].tolist() == counts[2:] and strip_marks("￭/￭") == "/"
     often = parallel.load([tmp_path / "t.tsv"], TABLE, config.model_copy(update={"min_count": 1}), "signs", None, "t")
     assert {"▁?", "▁,", "￭/￭"} <= set(often.target.vocabulary.words)
     assert "/" not in often.source.vocabulary.words
@@ -103,5 +103,5 @@ def lines_of(name: str, language: str) -> list[str]:
 def test_lines_of_real_text_come_back(name: str, language: str, most: float) -> None:
     """Every third line, but for blanks at its ends and doubled ones."""
     lines = [line.strip(" ").replace("  ", " ") for line in lines_of(name, language)[::3]]
-    wrong = [line for line in lines if untokenised(words_of(line, "signs", False), False) != line]
+    wrong = [line for line in lines if detokenize(tokenize_line(line, "signs", False), False) != line]
     assert len(lines) > 10_000 and len(wrong) / len(lines) <= most, wrong[:5]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from embtrain.common import shipped
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.labels import examples as labelled, synthetic
-from embtrain.data.labels.sparse import LabelsConfig, parts
+from embtrain.data.labels.sparse import LabelsConfig, split_documents
 from embtrain.data.labels.synthetic import PlantedConfig
 
 SMALL = PlantedConfig(labels=300, features=400, documents=3000, test=200, clusters=10, pool=20, prototype=6, shift=2)
@@ -38,7 +38,7 @@ def test_rows_are_sound() -> None:
     for row in (0, 7, 3199):
         of = found.features.index[found.features.start[row]:found.features.start[row + 1]]
         assert (np.diff(of) > 0).all()
-    split = parts(found, LabelsConfig(valid=0.1))
+    split = split_documents(found, LabelsConfig(valid=0.1))
     assert (len(split.train), len(split.valid), len(split.test)) == (2700, 300, 200)
     assert split.test.tolist() == found.test.tolist() and not set(split.train) & set(split.valid)
 
@@ -54,7 +54,7 @@ def test_many_labels_are_rare() -> None:
 
 
 def test_labels_of_a_document_come_together_and_share_features() -> None:
-    world = synthetic._World(SMALL, np.random.default_rng(SMALL.seed))
+    world = synthetic._PlantedModel(SMALL, np.random.default_rng(SMALL.seed))
     cluster = np.empty(300, int)
     ends = np.flatnonzero(np.diff(world.begin[world.order])) + 1
     cluster[world.order] = np.searchsorted(ends, np.arange(300), "right")
@@ -71,7 +71,7 @@ def test_labels_of_a_document_come_together_and_share_features() -> None:
 def test_a_world_without_noise_can_be_solved() -> None:
     """Every feature of a document is of its labels' prototypes."""
     config = SMALL.model_copy(update={"noise": 0, "documents": 100, "test": 5})
-    found, world = synthetic.generate(config), synthetic._World(config, np.random.default_rng(config.seed))
+    found, world = synthetic.generate(config), synthetic._PlantedModel(config, np.random.default_rng(config.seed))
     for r in range(105):
         labels = found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]
         features = found.features.index[found.features.start[r]:found.features.start[r + 1]]
@@ -96,7 +96,7 @@ def test_the_shipped_recipes_promise_what_is_made() -> None:
 
 
 def test_the_cache_names_the_numbers(tmp_path: Path) -> None:
-    first, one = labelled.plant(SMALL, tmp_path, "mine")
-    again, two = labelled.plant(SMALL, tmp_path, "mine")
+    first, one = labelled.load_synthetic(SMALL, tmp_path, "mine")
+    again, two = labelled.load_synthetic(SMALL, tmp_path, "mine")
     assert one == two and np.array_equal(first.features.index, again.features.index)
-    assert labelled.plant(SMALL.model_copy(update={"seed": 9}), tmp_path, "mine")[1]["sha256"] != one["sha256"]
+    assert labelled.load_synthetic(SMALL.model_copy(update={"seed": 9}), tmp_path, "mine")[1]["sha256"] != one["sha256"]

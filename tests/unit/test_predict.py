@@ -223,7 +223,7 @@ def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None
 
 def test_contexts_of_a_word_have_the_models_score_and_probability(place: Path) -> None:
     made: Any = stored.opened(place / "words")
-    names = made.task.candidates()
+    names = made.task.candidate_names()
     [cat, dog] = Run(place / "words").predict("cat", "Dog", top=len(names))
     assert dog.query == "dog" and "lower case" in dog.note and not dog.unseen
     i = names.index("cat")
@@ -246,7 +246,7 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
     (tmp_path / "edges.txt").unlink()
     made: Any = stored.opened(run.folder)
     [one] = run.predict("n3", top=9)
-    s = (made.model.v @ made.model.u[made.task.candidates().index("n3")]).tolist()
+    s = (made.model.v @ made.model.u[made.task.candidate_names().index("n3")]).tolist()
     assert [answer.score for answer in one.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
     with pytest.raises(UsageError, match=r"no node is called 'n33' .did you mean 'n3'"):
         run.predict("n33")
@@ -254,7 +254,7 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
 
 def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> None:
     made: Any = stored.opened(place / "lm")
-    model, index, names = made.model, made.task.corpus.vocabulary.index, made.task.candidates()
+    model, index, names = made.model, made.task.corpus.vocabulary.index, made.task.candidate_names()
     found = Run(place / "lm").predict(("the", "red"), ("the", "cat", "sat", "_"), ("the dog",), top=len(names))
     for one, context in zip(found, ("the red", "the cat sat", "the dog"), strict=True):
         assert one.query == f"{context} ?"
@@ -307,8 +307,8 @@ def test_features_that_training_never_saw_are_counted(place: Path, tmp_path: Pat
 def test_labels_of_a_file_that_the_run_lacks_are_counted(tmp_path: Path) -> None:
     (tmp_path / "docs.txt").write_text("2 6 9\n1,7,8 1:2 3:1\n0 0:1\n")
     for source in sources([tmp_path / "docs.txt"], lambda _: True):
-        [some] = document_files.some(source, "auto", 6, ["0", "1"], 9)
-    assert some.foreign.tolist() == [2, 0] and some.labels.index.tolist() == [1, 0]
+        [some] = document_files.read_chunks(source, "auto", 6, ["0", "1"], 9)
+    assert some.unknown_labels.tolist() == [2, 0] and some.labels.index.tolist() == [1, 0]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ QUERIES = "p00\tnext\t_\n_\tnext\tp05\np01\t_\tp02\nnobody\tnext\t_\np03\tnext\t
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_a_file_is_read_in_chunks_with_the_same_answers(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                          at_once: int) -> None:
-    monkeypatch.setattr(base, "AT_ONCE", at_once)
+    monkeypatch.setattr(base, "MAX_CHUNK", at_once)
     run = Run(place / "graph")
     (tmp_path / "q.tsv.gz").write_bytes(gzip.compress(QUERIES.encode()))
     found = run.predict(file=tmp_path / "q.tsv.gz", top=3)
@@ -473,18 +473,18 @@ def test_the_command_reads_words_a_file_and_standard_input(place: Path, tmp_path
 
 def test_predictions_are_lines_in_columns() -> None:
     answers = [Answer("日本", -0.5, 0.25, True), Answer("x", -12.25, None, False), Answer("a\x1b[31mb")]
-    assert predict.lines(Prediction("a b ?", answers, place="q:1", note="old")).splitlines() == [
-        "a b ?  (q:1)", "     old", "  1  日本           -0.500  p    0.250  in training",
-        "  2  x              -12.25", "  3  a\\x1b[31mb"]
+    assert predict.format_text(Prediction("a b ?", answers, place="q:1", note="old")).splitlines() == [
+        "a b ?  (q:1)", "     old", "  1  日本        -0.500  p    0.250  in training", "  2  x           -12.25",
+        "  3  a\ufffd[31mb"]
     facts = {"holds": True, "score": -0.1, "threshold": -0.2, "valid_accuracy": .75, "known": True}
-    assert predict.lines(Prediction("u is a v", facts=facts)) == (
+    assert predict.format_text(Prediction("u is a v", facts=facts)) == (
         "u is a v: yes, score -0.100, threshold -0.200 (right for 75.0% of validation pairs), in training")
     facts = {"score": -2.0, "tail_rank": 1.5, "tail_candidates": 1200, "head_rank": 3.0, "head_candidates": 9}
-    assert predict.lines(Prediction("a r b", facts=facts)) == (
+    assert predict.format_text(Prediction("a r b", facts=facts)) == (
         "a r b: score -2.000, tail ranks 1.5 of 1,200, head 3 of 9")
 
 
 def test_json_has_null_for_what_is_not_finite() -> None:
-    tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).tree()
+    tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).to_json()
     assert tree == {"query": "q", "score": None, "answers": [{"name": "a", "score": None},
                                                              {"name": "b", "score": 1.0, "probability": 0.5}]}

@@ -17,7 +17,7 @@ from graphs import PYKEEN, Toy, digest, some_triples, toy
 from embtrain.common.types import ProblemSpec
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
-from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, TripleExamples
 from embtrain.data.triples.graph import TriplesConfig
 from embtrain.evaluate import link_prediction
 from embtrain.evaluate.link_prediction import RankingConfig, Ranks, ranks
@@ -29,8 +29,8 @@ TRIPLES = some_triples(300, E, R)
 
 
 def world(triples: np.ndarray, n_entities: int, n_relations: int, reciprocal: bool = False
-          ) -> tuple[Triples, KnownTriples]:
-    examples = Triples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
+          ) -> tuple[TripleExamples, KnownTriples]:
+    examples = TripleExamples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
     return examples, KnownTriples.from_triples(examples, [triples])
 
 
@@ -214,7 +214,7 @@ def test_ranks_of_every_triple_are_pykeens(name: str, geometry: str) -> None:
         pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such graph")
     found = graph.load([place], "triples", TriplesConfig(), None, name)
     n, m = len(found.entities), len(found.relations)
-    examples = Triples(found.part("train"), n, m, TriplesConfig(), 0)
+    examples = TripleExamples(found.part("train"), n, m, TriplesConfig(), 0)
     known = KnownTriples.from_triples(examples, [np.concatenate([found.part(part) for part in PARTS])])
     model, wanted = toy(n, m, geometry, dim=20, levels=3), json.loads(PYKEEN.read_text())  # type: ignore[arg-type]
     for part in PARTS:

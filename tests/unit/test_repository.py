@@ -177,7 +177,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xc_repository, "LINE", 50)
+    monkeypatch.setattr(xc_repository, "MAX_LINE", 50)
     with pytest.raises(DataError, match=":2: is longer than 50 bytes"):
         load(at(tmp_path, "1 5 4\n0" + " 1:1" * 40), "xc")
 

@@ -321,6 +321,6 @@ def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> 
     ("test/log_likelihood", ("valid/log_likelihood", True)), ("test/mrr", ("valid/mrr", True)),
     ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True))])
 def test_trials_are_judged_by_the_validation_part_of_what_decides(metric: str, wanted: tuple[str, bool]) -> None:
-    from embtrain.experiment.tasks.windows import Windows
+    from embtrain.experiment.tasks.windows import WindowsTask
 
-    assert tuning.objective(metric, Windows) == wanted
+    assert tuning.objective(metric, WindowsTask) == wanted

@@ -14,7 +14,7 @@ from torch import Tensor
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import vectors as files
-from embtrain.data.vectors.folders import any_of
+from embtrain.data.vectors.folders import read_any
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.models.lm import Lm, LmConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table
@@ -36,7 +36,7 @@ def file(folder: Path, words: list[str], table: np.ndarray = P) -> str:
 
 
 def world(seed: int = 1, **more: Any) -> ProblemSpec:
-    return ProblemSpec(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=any_of, **more)
+    return ProblemSpec(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=read_any, **more)
 
 
 def made(**keys: Any) -> Tensor:

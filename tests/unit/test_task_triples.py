@@ -24,7 +24,7 @@ from embtrain.experiment.comparison import compare, grid, join
 from embtrain.experiment.run import components, scoring, settings as of_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.triples import Triples
+from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.models import base as models
 from embtrain.report.comparison import page as comparison
 from embtrain.report.load import comparison as results
@@ -163,14 +163,14 @@ def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> 
 def test_what_sources_and_models_are_told(graph: Path) -> None:
     for reciprocal, n_relations in ((False, 3), (True, 6)):
         task = tasks.read(settings(graph, f"triples: {{reciprocal: {str(reciprocal).lower()}}}\n"))
-        assert isinstance(task, Triples)
-        world = task.world("cpu")
+        assert isinstance(task, TriplesTask)
+        world = task.problem_spec("cpu")
         assert (world.n_candidates, world.n_contexts, world.context_sizes) == (12, None, (12, 2 * n_relations))
         assert float(world.counts.sum()) == task.triples.examples_per_epoch == 200
-        assert len(task.answers(1 << 20)) == 200 and len(task.heldout("valid")) == 20  # type: ignore[arg-type]
-        assert (task.better, task.metric) == ("valid/mrr", "test/mrr")
+        assert len(task.known_positives(1 << 20)) == 200 and len(task.heldout("valid")) == 20  # type: ignore[arg-type]
+        assert (task.stopping_metric, task.metric) == ("valid/mrr", "test/mrr")
         with pytest.raises(ResourceError, match=r"takes 1,600 bytes, and 1,599 are allowed"):
-            task.answers(1599)
+            task.known_positives(1599)
 
 
 def test_a_plan_says_what_there_is_to_train_on(graph: Path) -> None:
@@ -246,13 +246,13 @@ def test_patience_needs_validation_triples(graph: Path, tmp_path: Path) -> None:
     patient = settings(graph, "triples: {valid: 0, test: 0}\n")
     patient = patient.model_copy(update={"train": patient.train.model_copy(update={"patience": 1})})
     # they have files
-    assert Triples.missing_split_reason(patient, "valid") == Triples.missing_split_reason(patient, "test") == ""
+    assert TriplesTask.missing_split_reason(patient, "valid") == TriplesTask.missing_split_reason(patient, "test") == ""
     experiment.fit(patient, tmp_path / "run")
     (graph / "valid.txt").unlink()
-    assert Triples.missing_split_reason(settings(graph), "valid") == ""  # a share is held out
+    assert TriplesTask.missing_split_reason(settings(graph), "valid") == ""  # a share is held out
     with pytest.raises(UsageError, match=r"train.patience: nothing is held out; set triples.valid above 0") as caught:
         experiment.fit(patient, tmp_path / "other")
-    assert "\n" not in str(caught.value) and Triples.missing_split_reason(patient, "test") == ""
+    assert "\n" not in str(caught.value) and TriplesTask.missing_split_reason(patient, "test") == ""
 
 
 @pytest.mark.usefixtures("no_drawing")

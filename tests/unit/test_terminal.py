@@ -96,7 +96,7 @@ def test_neighbours_are_one_line_a_word() -> None:
 
 def test_answers_are_one_line_each() -> None:
     one = Prediction(HOSTILE, [Answer(HOSTILE, 1.0)], place=HOSTILE, note=HOSTILE)
-    assert predict.lines(one) == f"{SAFE}  ({SAFE})\n     {SAFE}\n  1  {SAFE}      1.000"
+    assert predict.format_text(one) == f"{SAFE}  ({SAFE})\n     {SAFE}\n  1  {SAFE}      1.000"
 
 
 def test_json_of_predictions_has_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +128,7 @@ def test_names_of_tensors_cannot_forge_a_line(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
     safetensors.numpy.save_file({HOSTILE: np.eye(1, dtype=np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(DataError) as wrong:
-        folders.read(tmp_path)
+        folders.read_huggingface(tmp_path)
     assert "\n" not in str(wrong.value) and "\x1b" not in str(wrong.value) and "\\x1b[31mb" in str(wrong.value)
 
 
@@ -175,7 +175,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "_shown", lambda run: run)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
-        patch.setattr(export.tasks, "trained_on", lambda folder: "0")
+        patch.setattr(export.tasks, "corpus_hash", lambda folder: "0")
         card = export._card(run)
     lines = card.split("\n")
     assert lines[0] == r"# x\`\<b\>\|\\u202e"

@@ -27,9 +27,9 @@ from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
-from embtrain.data.parallel.batches import batch_of
+from embtrain.data.parallel.batches import make_batch
 from embtrain.data.parallel.corpus import RARE
-from embtrain.data.parallel.tokenize import source_words
+from embtrain.data.parallel.tokenize import tokenize_source
 from embtrain.data.vectors import folders, vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.translation.bf16_search import Bf16Search
@@ -108,7 +108,7 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.during=9")
     made = components.build(config, tasks.read(config))
     trained(made, 400, tmp_path)
-    found = {row.metric: row for row in made.task.during(made)}
+    found = {row.metric: row for row in made.task.validate(made)}
     assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
     assert "greedy" in found["bleu"].note
     text = list(translation.lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
@@ -156,7 +156,7 @@ def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_
     table = np.random.default_rng(0).normal(size=(len(words), 12)).astype(np.float32)
     (tmp_path / "run").mkdir()
     files_of_vectors.write(tmp_path / "run" / "vectors.safetensors", Vectors(words, table), "safetensors")
-    folders.huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
+    folders.write_huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
     given = [components.build(one, tasks.read(one)).model.vectors() for one in (
         settings(corpus, "cosine", "model.targets.kind=pretrained", f"model.targets.file={tmp_path / name}")
         for name in ("run/vectors.safetensors", "run", "hub"))]
@@ -187,7 +187,7 @@ def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: e
     assert [set(one) for one in shown] == [{"source", "reference", "translation", "wrong"}] * 2
     made, task = translation.load(run.folder)
     read = tasks.read(run.settings)
-    batch = batch_of(read.text, np.array(read.text.part("test")[:2]))
+    batch = make_batch(read.text, np.array(read.text.part("test")[:2]))
     e = torch.nn.functional.normalize(scoring.ask(made, batch).vector)
     v, words, told, cosines = made.model.table(), task.target.words, [], []
     right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
@@ -407,14 +407,14 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     task = tasks.read(config)
     made = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
-    assert rare and all(len(task.written(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
+    assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translation.written)
     monkeypatch.setattr(translation, "written", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
-        assert "<unk>" not in words and words == source_words(line, task.tokenizer, task.config.lower)
-    assert {word for i in rare for word in task.written(i)} - set(task.text.source.vocabulary.words)
+        assert "<unk>" not in words and words == tokenize_source(line, task.tokenizer, task.config.lower)
+    assert {word for i in rare for word in task.source_tokens(i)} - set(task.text.source.vocabulary.words)
 
 
 def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does_not(corpus: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
     wanted = {row.metric: row for row in run.scores if row.benchmark == "test" and row.value is not None}
     for where in (corpus, corpus / "test", corpus / "test.de", corpus / "test.xx", tmp_path / "other.tsv",
                   tmp_path / "news", tmp_path / "news.de.gz"):
-        rows = {row.metric: row for row in task.judge_on(made, where, tmp_path) if row.value is not None}
+        rows = {row.metric: row for row in task.score_file(made, where, tmp_path) if row.value is not None}
         assert {row.benchmark for row in rows.values()} == {where.name} and set(rows) == set(wanted)
         for metric, row in rows.items():
             assert (row.value, row.note) == (pytest.approx(wanted[metric].value, abs=1e-6), wanted[metric].note)
@@ -100,7 +100,7 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
 
     (tmp_path / "other.tsv").write_text("neu <eos> " + "am " * 30 + "\tनया\n" + "am\tb\n" * 3, encoding="utf-8")
     few = translation.load(run.folder, ["evaluate.sentences=2"])
-    assert {row.n for row in few[1].judge_on(few[0], tmp_path / "other.tsv") if row.metric == "bleu"} == {2}
+    assert {row.n for row in few[1].score_file(few[0], tmp_path / "other.tsv") if row.metric == "bleu"} == {2}
     assert "the first 2 of 4 pairs are judged; to judge more, set evaluate.sentences" in caplog.text
     assert "1 of 4 source lines have 20 words or more" in caplog.text
 
@@ -141,7 +141,7 @@ def test_a_test_set_that_is_none_is_refused(run: experiment.Run, tmp_path: Path,
         (tmp_path / file).write_text(text, encoding="utf-8")
     made, task = translation.load(run.folder)
     with pytest.raises(DataError, match=says):
-        task.judge_on(made, tmp_path / name)
+        task.score_file(made, tmp_path / name)
 
 
 def test_pieces_of_words_are_joined_in_what_is_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

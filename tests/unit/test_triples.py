@@ -13,7 +13,14 @@ from scipy import stats
 
 from embtrain.common.errors import ResourceError
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples, per_entity
+from embtrain.data.triples.examples import (
+    HEAD,
+    TAIL,
+    KnownTriples,
+    TripleBatch,
+    TripleExamples,
+    tails_and_heads_per_entity,
+)
 from embtrain.data.triples.graph import TriplesConfig
 
 E, R = 9, 4
@@ -21,11 +28,13 @@ TRIPLES = some_triples(150, E, R)
 SLOTS = ("both", "random", "bernoulli")
 
 
-def examples(seed: int = 1, triples: np.ndarray = TRIPLES, **settings: Any) -> Triples:
-    return Triples(triples, E, R, TriplesConfig(**settings), seed)
+def examples(seed: int = 1, triples: np.ndarray = TRIPLES, **settings: Any) -> TripleExamples:
+    return TripleExamples(triples, E, R, TriplesConfig(**settings), seed)
 
 
-def epoch(of: Triples, number: int = 0, block: int = 7, start: int = 0, shuffle: bool = True) -> list[tuple[int, ...]]:
+def epoch(
+    of: TripleExamples, number: int = 0, block: int = 7, start: int = 0, shuffle: bool = True
+) -> list[tuple[int, ...]]:
     """(target, slot, entity, relation) of every example."""
     return [row for b in of.blocks(number, block, start, shuffle)
             for row in zip(*(x.tolist() for x in (b.target, b.slot, b.entity, b.relation)), strict=True)]
@@ -84,7 +93,7 @@ def test_orders_differ_from_epoch_to_epoch() -> None:
 
 def test_tph_and_hpt() -> None:
     triples = np.array([[0, 0, 1], [0, 0, 2], [0, 0, 3], [4, 0, 1], [1, 2, 5], [2, 2, 5]])
-    tph, hpt = per_entity(triples, 3)
+    tph, hpt = tails_and_heads_per_entity(triples, 3)
     assert tph.tolist() == [4 / 2, 1, 2 / 2] and hpt.tolist() == [4 / 3, 1, 2 / 1]
 
 
@@ -93,10 +102,10 @@ def test_the_open_side_has_the_stated_chance() -> None:
     ids = np.arange(1, 61)
     one, zero = np.zeros_like(ids), np.ones_like(ids)
     triples = np.concatenate([np.stack([one, one, ids], 1), np.stack([ids, zero, one], 1)])
-    of = Triples(triples, 61, 2, TriplesConfig(slot="bernoulli"), 3)
+    of = TripleExamples(triples, 61, 2, TriplesConfig(slot="bernoulli"), 3)
     assert of.p_head.tolist() == pytest.approx([60 / 61, 1 / 61])
     for name, p_head in (("bernoulli", [60 / 61, 1 / 61]), ("random", [0.5, 0.5])):
-        drawn = Triples(triples, 61, 2, TriplesConfig(slot=name), 3)
+        drawn = TripleExamples(triples, 61, 2, TriplesConfig(slot=name), 3)
         rows = np.array([row for number in range(100) for row in epoch(drawn, number, 50)])
         for relation, p in enumerate(p_head):
             n = rows[rows[:, 3] == relation]

@@ -38,7 +38,7 @@ def test_there_is_one_for_each_task() -> None:
     named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
     assert named == {page.stem for page in PAGES}
     models = re.findall(r"(?<!\})`(\w+)`", "".join(line for line in index.splitlines() if line.startswith("|")))
-    assert {tasks.of_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs",
+    assert {tasks.find_for_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs",
                                                             "translation"}
 
 

@@ -22,8 +22,8 @@ from embtrain import experiment
 from embtrain.cli import run as command
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.data.vectors import open as vector_open, vectors
-from embtrain.data.vectors.folders import any_of
-from embtrain.data.vectors.open import Reading
+from embtrain.data.vectors.folders import read_any
+from embtrain.data.vectors.open import ReadOptions
 from embtrain.data.vectors.vectors import Vectors, read
 
 KINGS = np.array([[.5, .1, .2], [.4, .1, .3], [.1, .9, .1]], np.float32)
@@ -35,7 +35,7 @@ def file(tmp_path: Path, content: bytes, name: str = "x") -> Path:
     return tmp_path / name
 
 
-def refused(path: Path, reading: Reading = vector_open.PLAIN) -> str:
+def refused(path: Path, reading: ReadOptions = vector_open.PLAIN) -> str:
     with pytest.raises(DataError) as caught:
         read(path, reading=reading)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
@@ -130,7 +130,7 @@ def test_a_file_without_its_last_line_end_is_warned_of(tmp_path: Path, caplog: p
         said = refused(file(tmp_path, cut))
         assert said.startswith(f":{last}: ")
         assert "the file ends inside this line; fetch it again, or add --limit 2" in said
-    assert len(read(path, reading=Reading(2))) == 2
+    assert len(read(path, reading=ReadOptions(2))) == 2
 
 
 def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: P
         assert "; fetch it again, or add --limit 1 to read the first 1" in refused(few)
         assert "; fetch it again, or add --limit 2 to read the first 2" in refused(many)
         for path, limit, n in ((few, 1, 1), (few, 2, 2), (many, 1, 1), (many, 2, 2)):
-            found = read(path, reading=Reading(limit))
+            found = read(path, reading=ReadOptions(limit))
             assert found.words == ["a", "b"][:n] and np.array_equal(found.table, table[:n])
         for path in (few, many):                             # a limit that no row count explains
-            assert "ends after 2 rows" in refused(path, Reading(5))
+            assert "ends after 2 rows" in refused(path, ReadOptions(5))
         exact = file(tmp_path, b"2 2\n" + content, "exact")
-        assert [len(read(exact, reading=Reading(n))) for n in (1, 2, 9)] == [1, 2, 2]
-    assert [len(read(file(tmp_path, PLAIN), reading=Reading(n))) for n in (1, 3, 9)] == [1, 3, 3]
+        assert [len(read(exact, reading=ReadOptions(n))) for n in (1, 2, 9)] == [1, 2, 2]
+    assert [len(read(file(tmp_path, PLAIN), reading=ReadOptions(n))) for n in (1, 3, 9)] == [1, 3, 3]
     vectors.write(tmp_path / "s", Vectors(["a", "b"], table), "safetensors")
-    assert read(tmp_path / "s", reading=Reading(1)).words == ["a"]
+    assert read(tmp_path / "s", reading=ReadOptions(1)).words == ["a"]
 
 
 @pytest.mark.parametrize(("content", "said"), [
@@ -248,7 +248,7 @@ def test_words_that_look_like_the_beginning_of_another_kind_are_words(tmp_path: 
 def test_an_encoding_can_be_named(tmp_path: Path, encoding: str) -> None:
     for first in ("", "2 2\n"):
         path = file(tmp_path, f"{first}caf\u00e9 1 2\nna\u00efve 3 4\n".encode(encoding))
-        found = read(path, reading=Reading(encoding=encoding))
+        found = read(path, reading=ReadOptions(encoding=encoding))
         assert found.words == ["café", "naïve"] and found.table.tolist() == [[1, 2], [3, 4]]
 
 
@@ -257,13 +257,15 @@ def test_words_that_are_not_utf8_say_how_to_name_their_encoding(tmp_path: Path) 
     assert said.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "--encoding (latin-1, say)" in said
     content = binary([(b"a", KINGS[0]), ("\u00fcber".encode("latin-1"), KINGS[1])], newline=True)
     assert "row 2 of 2: its word is not UTF-8" in refused(file(tmp_path, content))
-    assert read(tmp_path / "x", reading=Reading(encoding="latin-1")).words == ["a", "über"]
-    assert "is not written in utf-16" in refused(file(tmp_path, b"a 1 2\n" + b"\xd8" * 9), Reading(encoding="utf-16"))
+    assert read(tmp_path / "x", reading=ReadOptions(encoding="latin-1")).words == ["a", "über"]
+    assert "is not written in utf-16" in refused(
+        file(tmp_path, b"a 1 2\n" + b"\xd8" * 9), ReadOptions(encoding="utf-16")
+    )
     for name in ("klingon", "zip", "hex", "rot13", "a\0b", ""):
         with pytest.raises(UsageError, match="--encoding"):
-            Reading(encoding=name)
+            ReadOptions(encoding=name)
     with pytest.raises(UsageError, match="--limit: 0"):
-        Reading(0)
+        ReadOptions(0)
 
 
 # --- half-precision tables -------------------------------------------------------------------------------------------
@@ -276,12 +278,12 @@ def test_tables_of_half_precision_are_read(tmp_path: Path, kind: torch.dtype) ->
     found = read(tmp_path / "v")
     assert found.words == ["été", "b"] and found.table.dtype == np.float32
     assert np.array_equal(found.table, table.float().numpy())
-    assert np.array_equal(read(tmp_path / "v", reading=Reading(1)).table, table[:1].float().numpy())
+    assert np.array_equal(read(tmp_path / "v", reading=ReadOptions(1)).table, table[:1].float().numpy())
     (tmp_path / "hub").mkdir()
     safetensors.torch.save_file({"embedding.weight": table}, tmp_path / "hub/model.safetensors")
     (tmp_path / "hub/vocab.txt").write_text("a\nb\n")
-    assert np.array_equal(any_of(tmp_path / "hub").table, table.float().numpy())
-    assert any_of(tmp_path / "hub", Reading(1)).words == ["a"]
+    assert np.array_equal(read_any(tmp_path / "hub").table, table.float().numpy())
+    assert read_any(tmp_path / "hub", ReadOptions(1)).words == ["a"]
     table[1, 1] = torch.inf
     safetensors.torch.save_file({"vectors": table, "words": words}, tmp_path / "v")
     assert "row 2: 'b': holds NaN or infinity" in refused(tmp_path / "v")

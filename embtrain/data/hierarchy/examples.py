@@ -1,7 +1,7 @@
-"""Pairs of concepts: which of them is a hyponym of which. Read, split, and handed out to train on.
+"""Pairs (hyponym, hypernym) of a hierarchy: configuration, loading and training batches.
 
-A row asks for one end of a pair: its hypernym (slot 0: the hyponym is given) or its hyponym (slot 1). `slot` says which
-rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
+An example predicts one end of a pair: the hypernym (slot 0) or the hyponym (slot 1). `pairs.slot` chooses the examples
+of an epoch. The content of a block depends only on (seed, epoch, block).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from embtrain.common.config import Section
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import Batch
 from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
-from embtrain.data.hierarchy.files import Pairs, Words, parts_of, read_split, read_table
-from embtrain.data.hierarchy.splits import Split, split
-from embtrain.data.hierarchy.store import Stored
+from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy, find_split_files, read_split, read_table
+from embtrain.data.hierarchy.splits import HierarchySplit, split
+from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays
 from embtrain.data.storage.containers import fingerprint
 
-HYPERNYM, HYPONYM = 0, 1  # Batch.slot: which end is open
+HYPERNYM, HYPONYM = 0, 1  # Batch.slot: the open end
 _ORDER, _SLOT = range(2)
 
 
@@ -54,54 +54,65 @@ class PairsConfig(Section):
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """Which concept (target) fills the open slot beside the given one?"""
+    """A batch of examples: target is the concept at the open end (`slot`), `concept` the known one."""
 
-    given: Tensor  # (B,) int64
+    concept: Tensor  # (B,) int64
 
 
 @dataclass(frozen=True)
 class Hierarchy:
+    """Concepts, split and identity of a loaded hierarchy."""
+
     concepts: list[str]
-    split: Split
-    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
-    words: Words               # those that stand in concepts which they may not name
+    split: HierarchySplit
+    identity: dict[str, Any]  # name, sha256 of the content, settings, counts
+    words: ConceptsByWord     # words listed in a concept, including those that do not name it
 
 
 def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
          ) -> Hierarchy:
-    """The pairs of a file, of a folder with WordNet's database, of Open English WordNet's source, or of a published
-    split: its folder, or its files. Read and split once, they lie in the cache under content and settings.
+    """Load and split a hierarchy; the result is cached by content and settings.
 
-    DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
+    where: a file of pairs, a folder or archive with WordNet's database, the source of Open English WordNet, or a
+    published split (its folder or its files). DataError if a file is missing or damaged or the hierarchy has a cycle;
+    UsageError if the data do not support the protocol.
     """
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
     key, folder = cache_location(cache, name, "hierarchy", {"content": content, **settings})
-    found = store.of_arrays(load_or_build_arrays(folder, key, lambda: store.arrays(
+    stored = store.from_arrays(load_or_build_arrays(folder, key, lambda: store.to_arrays(
         _split(read(), config, settings["root"], name))))
-    counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
-              **{part: len(held) for part, held in found.split.held.items()}}
-    return Hierarchy(found.concepts, found.split,
-                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, found.words)
+    counts = {"concepts": len(stored.concepts), "pairs read": stored.read, "train": len(stored.split.train),
+              **{part: len(held_out) for part, held_out in stored.split.held.items()}}
+    return Hierarchy(stored.concepts, stored.split,
+                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, stored.words)
 
 
-def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Stored:
-    at = None
+def _split(raw: RawHierarchy, config: PairsConfig, root: str | None, name: str) -> StoredHierarchy:
+    root_id = None
     if root is not None and config.protocol != "given":
-        if root in read.concepts:
-            at = read.concepts.index(root)
+        if root in raw.concepts:
+            root_id = raw.concepts.index(root)
         else:
-            at = len(read.concepts)
-            read = replace(read, concepts=[*read.concepts, root])
-    of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
-               name)
-    return Stored(read.concepts, read.words, of, len(read.pairs))
+            root_id = len(raw.concepts)
+            raw = replace(raw, concepts=[*raw.concepts, root])
+    pairs_split = split(
+        raw,
+        root_id,
+        config.protocol,
+        config.split,
+        config.percent,
+        (config.valid, config.test),
+        config.split_seed,
+        name,
+    )
+    return StoredHierarchy(raw.concepts, raw.words, pairs_split, len(raw.pairs))
 
 
-def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
-    """The sha256 of what `where` holds, and what reads it."""
-    if wordnet_yaml.is_source(where):  # first, for of a packed archive this one stops at the first of many files
-        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
+def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
+    """Return the sha256 of the content of `where`, and a function that reads it."""
+    if wordnet_yaml.is_source(where):  # first, because it reads only the first file of a packed archive
+        return fingerprint(where, wordnet_yaml.is_source_file), lambda: wordnet_yaml.read(where)
     if wordnet.is_database(where):
         return wordnet.content(where[0]), lambda: wordnet.read(where[0])
     if len(where) == 1 and where[0].is_dir():
@@ -110,7 +121,7 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
             where = sorted(path for path in folder.iterdir() if path.is_file())
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
-    parts = parts_of(where)
+    parts = find_split_files(where)
     if parts:
         return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
     if len(where) != 1:
@@ -119,8 +130,8 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
     return fingerprint(where, lambda name: True), lambda: read_table(where[0])
 
 
-class Examples:
-    """The rows of training, in a new order each epoch."""
+class PairExamples:
+    """Training examples, in a new order each epoch."""
 
     def __init__(self, train: np.ndarray, slot: str, seed: int):
         self._train, self._slot, self._seed = torch.from_numpy(train), slot, seed
@@ -128,10 +139,10 @@ class Examples:
         self.n = len(train) * (2 if slot == "both" else 1)
 
     def counts(self, v: int) -> Tensor:
-        """(V,) float64  how often each concept is expected to be a target in an epoch."""
-        of = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
+        """Return the expected number of times each concept is a target in an epoch, (V,) float64."""
+        by_slot = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # indexed by slot
         share = {"both": (1.0, 1.0), "random": (0.5, 0.5), "hypernym": (1.0, 0.0), "hyponym": (0.0, 1.0)}[self._slot]
-        return share[HYPERNYM] * of[HYPERNYM] + share[HYPONYM] * of[HYPONYM]
+        return share[HYPERNYM] * by_slot[HYPERNYM] + share[HYPONYM] * by_slot[HYPONYM]
 
     def n_blocks(self, epoch: int, block: int) -> int:
         return -(-self.n // block)
@@ -139,11 +150,15 @@ class Examples:
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[PairBatch]:
         rows, ends = self._rows(epoch, shuffle), self._train.reshape(-1)
         for begin in range(start * block, self.n, block):
-            given = rows[begin:begin + block]  # the place of the end at hand: 2 · pair + slot; the other is beside it
-            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, given=ends.index_select(0, given))
+            position = rows[
+                begin : begin + block
+            ]  # index of the known end, 2 * pair + slot; ^ 1 gives the other
+            yield PairBatch(
+                target=ends.index_select(0, position ^ 1), slot=position & 1, concept=ends.index_select(0, position)
+            )
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
-        """2 · pair + slot of each row of the epoch, (n,)."""
+        """Return 2 * pair + slot of each example of the epoch, (n,)."""
         if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
             n = len(self._train)
             if self._slot == "both":
@@ -161,19 +176,21 @@ class Examples:
         return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
 
 
-def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
-    """The rows of pairs (n, 2) that ask for the end that `slot` (n,) says."""
+def make_batch(pairs: Tensor, slot: Tensor) -> PairBatch:
+    """Make examples from pairs (n, 2) whose open end is `slot` (n,)."""
     hyponym, hypernym = pairs.unbind(1)
     return PairBatch(target=torch.where(slot == HYPERNYM, hypernym, hyponym), slot=slot,
-                     given=torch.where(slot == HYPERNYM, hyponym, hypernym))
+                     concept=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
-def observed(train: np.ndarray, v: int, most: int) -> KnownPairs:
-    """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
-    was seen. ResourceError where they take more than `most` bytes."""
-    if 16 * len(train) > most:
-        raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} there "
-                            "are for it; do without it (negatives.mask: target)")
+def known_pairs(train: np.ndarray, v: int, max_bytes: int) -> KnownPairs:
+    """Return the training pairs as known positives for both open ends; a context is (concept, slot). ResourceError if
+    they take more than `max_bytes`."""
+    if 16 * len(train) > max_bytes:
+        raise ResourceError(
+            f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} there "
+            "are for it; do without it (negatives.mask: target)"
+        )
     u, w = torch.from_numpy(train).unbind(1)
     slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))
     return KnownPairs(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))

@@ -1,12 +1,13 @@
-"""Files of pairs: hyponym, TAB, hypernym; and a hierarchy with its own split, as Ganea et al. (2018) publish theirs.
+"""Reads files of pairs (hyponym, TAB, hypernym), and hierarchies with their own split as published by Ganea et al.
+(2018).
 
     NAME.vocab                            id, TAB, concept; ids 0, 1, ...
-    NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of those that follow
-    NAME.valid, NAME.test                 held-out pairs, all of which follow from the direct ones
-    NAME.valid_neg, NAME.test_neg         as many wrong ones for each, in the same order
+    NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of the implied ones
+    NAME.valid, NAME.test                 held-out pairs, all of them implied by the direct ones
+    NAME.valid_neg, NAME.test_neg         the same number of negatives for each of them, in the same order
 
-Any may be packed (.gz, .bz2, .xz). A line that is not as it should be is an error with its number; a blank one says
-nothing. The same pair twice is kept twice: what that means is the protocol's to say.
+Files may be packed (.gz, .bz2, .xz). A malformed line raises an error with its number; blank lines are ignored.
+Repeated pairs are kept: the protocol decides how to treat them.
 """
 
 from __future__ import annotations
@@ -22,88 +23,88 @@ from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
-Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
+ConceptsByWord = Mapping[str, Sequence[int]]  # word -> ids of the concepts that list it
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 
 
 @dataclass(frozen=True)
-class Given:
-    """A split that came with the data: pairs (n, 2) as everywhere, hyponym first."""
+class PublishedSplit:
+    """A split that is part of the data. Pairs are (n, 2), hyponym first."""
 
-    train: dict[int, np.ndarray]                 # by the percentage of pairs that follow
-    held: dict[str, np.ndarray]                  # valid, test: (n, 2)
-    wrong: dict[str, np.ndarray]                 # valid, test: (n, m, 2)
+    train: dict[int, np.ndarray]      # percentage of implied pairs -> (n, 2)
+    held: dict[str, np.ndarray]       # valid, test: (n, 2)
+    negatives: dict[str, np.ndarray]  # valid, test: (n, m, 2)
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """What was read: ids are positions in `concepts`."""
+class RawHierarchy:
+    """Content of the files; ids are positions in `concepts`."""
 
     concepts: list[str]
-    pairs: np.ndarray                            # (n, 2) int64: hyponym, hypernym, as they stand in the file
-    direct: bool = True                          # they are the direct ones, as whoever made the hierarchy drew them
-    given: Given | None = None
-    words: Words = field(default_factory=dict)   # those that stand in concepts which they may not name
+    pairs: np.ndarray    # (n, 2) int64: hyponym, hypernym, in file order
+    direct: bool = True  # the pairs are the direct ones, chosen by the hierarchy's authors
+    published: PublishedSplit | None = None
+    words: ConceptsByWord = field(default_factory=dict)  # words listed in a concept, also if it is not named after them
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, line) of a text file, packed or not; DataError where it is no text or a line is endless."""
+    """Yield (number, line) of a text file, packed or not. DataError if it is not text or a line is too long."""
     for source in sources([path], lambda name: True):
         yield from read_nonblank_lines(source)
 
 
-def read_table(path: Path) -> Pairs:
-    """Pairs of names, one a line; concepts in the order in which they first stand there."""
-    at, pairs = dict[str, int](), list[tuple[int, int]]()
+def read_table(path: Path) -> RawHierarchy:
+    """Read pairs of names, one a line. Concepts are numbered by first appearance."""
+    ids, pairs = dict[str, int](), list[tuple[int, int]]()
     for number, line in lines(path):
         fields = [name.strip() for name in line.split("\t")]
         if len(fields) != 2 or not all(fields):
-            mend = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
-            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{mend}")
+            hint = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
+            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{hint}")
         if fields[0] == fields[1]:
             raise DataError(f"{path}:{number}: {_short(fields[0])} is named as its own hypernym; take the line out")
-        u, v = (at.setdefault(name, len(at)) for name in fields)
+        u, v = (ids.setdefault(name, len(ids)) for name in fields)
         pairs.append((u, v))
     if not pairs:
         raise DataError(f"{path}: holds no pairs")
-    return Pairs(list(at), np.array(pairs, np.int64), direct=False)
+    return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
 
 
-def parts_of(where: list[Path]) -> dict[str, Path]:
-    """The files of a published split by their part: vocab, valid, train_0percent and so on; empty where it is none."""
-    found: dict[str, Path] = {}
+def find_split_files(where: list[Path]) -> dict[str, Path]:
+    """Return the files of a published split by part (vocab, valid, train_0percent ...); empty if there are none."""
+    by_part: dict[str, Path] = {}
     for path in where:
         name = path.name
         for suffix in PACKED:
             name = name.removesuffix(suffix)
         if match := _PART.search(name):
-            if match[1] in found:
-                raise DataError(f"{path}: is a second file of .{match[1]} beside {found[match[1]].name}")
-            found[match[1]] = path
-    return found
+            if match[1] in by_part:
+                raise DataError(f"{path}: is a second file of .{match[1]} beside {by_part[match[1]].name}")
+            by_part[match[1]] = path
+    return by_part
 
 
-def read_split(parts: dict[str, Path]) -> Pairs:
-    """A published split; DataError where a file is missing or an id is of no concept."""
+def read_split(parts: dict[str, Path]) -> RawHierarchy:
+    """Read a published split. DataError if a file is missing or an id is out of range."""
     needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
     if lacking := [part for part in needed if part not in parts]:
-        beside = next(iter(parts.values()))
-        raise DataError(f"{beside.parent}: {beside.name} stands there without a file .{lacking[0]}; a split needs "
+        example = next(iter(parts.values()))
+        raise DataError(f"{example.parent}: {example.name} stands there without a file .{lacking[0]}; a split needs "
                         f"{', '.join(needed)}")
     concepts = _concepts(parts["vocab"])
     train = {int(match[1]): _ids(path, len(concepts)) for part, path in parts.items()
              if (match := re.fullmatch(r"train_(\d{1,3})percent", part))}
-    held = {part: _ids(parts[part], len(concepts)) for part in ("valid", "test")}
+    held_out = {part: _ids(parts[part], len(concepts)) for part in ("valid", "test")}
     wrong = {}
-    for part, pairs in held.items():
-        others, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
-        if len(others) % len(pairs):
-            raise DataError(f"{path}: {len(others):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
-        wrong[part] = others.reshape(len(pairs), -1, 2)
+    for part, pairs in held_out.items():
+        negatives, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
+        if len(negatives) % len(pairs):
+            raise DataError(f"{path}: {len(negatives):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
+        wrong[part] = negatives.reshape(len(pairs), -1, 2)
         if len(stray := np.flatnonzero((wrong[part] != pairs[:, None]).all(2).any(1))):
             raise DataError(f"{path}: its pairs do not stand in the order of .{part}: those of pair {stray[0] + 1} "
                             "share neither end with it")
-    return Pairs(concepts, train[0], given=Given(train, held, wrong))
+    return RawHierarchy(concepts, train[0], published=PublishedSplit(train, held_out, wrong))
 
 
 def _concepts(path: Path) -> list[str]:
@@ -119,8 +120,8 @@ def _concepts(path: Path) -> list[str]:
 
 
 def _ids(path: Path, n: int) -> np.ndarray:
-    """Pairs of ids, hypernym first in the file and second here."""
-    found: list[tuple[int, int]] = []
+    """Read pairs of ids. The file has the hypernym first, the result has it second."""
+    pairs: list[tuple[int, int]] = []
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) != 2 or not all(f.isascii() and f.isdigit() and len(f) < 11 and int(f) < n for f in fields):
@@ -128,10 +129,10 @@ def _ids(path: Path, n: int) -> np.ndarray:
         v, u = map(int, fields)
         if u == v:
             raise DataError(f"{path}:{number}: {u} is named as its own hypernym; take the line out")
-        found.append((u, v))
-    if not found:
+        pairs.append((u, v))
+    if not pairs:
         raise DataError(f"{path}: holds no pairs")
-    return np.array(found, np.int64)
+    return np.array(pairs, np.int64)
 
 
 def _short(text: str) -> str:

@@ -1,11 +1,11 @@
-"""Pairs of the user's file, in the concepts of a trained hierarchy: to judge the model on them.
+"""FileRules a user's file of pairs in the concepts of a trained hierarchy, to evaluate the model on it.
 
     hyponym hypernym           positives
     hyponym hypernym label     1 or True, 0 or False
-    hyponym hypernym score     a grade: the more it holds, the higher
+    hyponym hypernym score     a grade: higher means more certain
 
-The delimiter and a header are detected (own_benchmarks.py). A word that names no concept stands for the concepts that
-it is in. Pairs with a word that the run lacks are left out and counted.
+The delimiter and a header are detected (own_benchmarks.py). A word that does not name a concept means all concepts that
+list it. Pairs with an unknown word are dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
-Kind = Literal["positives", "labels", "scores"]
+GoldKind = Literal["positives", "labels", "scores"]
 
 
 @dataclass(frozen=True)
-class Other:
-    """Pairs whose words the hierarchy has, and what was left out."""
+class OwnPairs:
+    """Pairs with known words, and counts of the dropped ones."""
 
-    kind: Kind
-    pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym stand for
+    kind: GoldKind
+    pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym can mean
     gold: np.ndarray                          # (n,) float64  label or score; 1 for positives
-    lines: int                                # pairs of the file
-    unknown: int                              # of these, with a word that the hierarchy lacks
-    repeated: int                             # of the others, that are in the file before
+    lines: int                                # pairs in the file
+    unknown: int                              # pairs with an unknown word
+    repeated: int                             # repetitions among the other pairs
 
     def note(self) -> str:
-        """What was judged and what was passed over."""
-        passed = [f"{n:,} {what}" for n, what in ((self.unknown, "with a concept that the run lacks"),
+        """Return the number of pairs used and of those dropped, as text."""
+        passed = [f"{n:,} {reason}" for n, reason in ((self.unknown, "with a concept that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
         more = f"; passed over: {', '.join(passed)}" if passed else ""
         return f"{len(self.pairs):,} of {self.lines:,} pairs{more}"
 
 
-def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
-    """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
+def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
+    """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
     form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path)
-    at = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
+    gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
     for source in sources([path], lambda name: True):
         for number, line in read_nonblank_lines(source):
@@ -56,36 +56,39 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
             if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields with "
                                 f"{form.delimiter}s between, two concepts first")
-            if header or (at is None and not rows and _is_header(fields, index, senses)):
+            if header or (gold_column is None and not rows and _is_header(fields, index, senses)):
                 header = False
                 continue
-            rows.append((f"{source.name}:{number}", fields[0], fields[1], "1" if at is None else fields[at]))
-    kind, gold = _gold(rows, at is None)
-    found: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
+            rows.append(
+                (f"{source.name}:{number}", fields[0], fields[1], "1" if gold_column is None else fields[gold_column])
+            )
+    kind, gold = _gold(rows, gold_column is None)
+    first: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
     unknown = repeated = 0
     for (_, u, v, _), value in zip(rows, gold, strict=True):
-        ids = [[index[name]] if name in index else senses.of(name) for name in (u, v)]
+        ids = [[index[name]] if name in index else senses.concepts_of(name) for name in (u, v)]
         if not all(ids):
             unknown += 1
-        elif (u, v) in found:
+        elif (u, v) in first:
             repeated += 1
         else:
-            found[u, v] = (ids[0], ids[1]), value
-    other = Other(kind, [pair for pair, _ in found.values()], np.array([value for _, value in found.values()]),
+            first[u, v] = (ids[0], ids[1]), value
+    own = OwnPairs(kind, [pair for pair, _ in first.values()], np.array([value for _, value in first.values()]),
                   len(rows), unknown, repeated)
-    if not other.pairs:
-        raise DataError(f"{path}: no pair has concepts of the run ({other.note()}); give a file with the names of the "
+    if not own.pairs:
+        raise DataError(f"{path}: no pair has concepts of the run ({own.note()}); give a file with the names of the "
                         "training file")
-    return other
+    return own
 
 
 def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
-    """Whether the first line of a file of positives names its columns: both words are column names and no concepts."""
+    """Return whether the first line of a file of positives names its columns: both words are column names, not
+    concepts."""
     named = {"hyponym", "hypernym", "word1", "word2", "child", "parent", "source", "target", "concept", "kind"}
-    return all(name.lower() in named and name not in index and not senses.of(name) for name in fields[:2])
+    return all(name.lower() in named and name not in index and not senses.concepts_of(name) for name in fields[:2])
 
 
-def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[Kind, list[float]]:
+def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[GoldKind, list[float]]:
     if positives:
         return "positives", [1.0] * len(rows)
     if all(text.lower() in LABEL for *_, text in rows):

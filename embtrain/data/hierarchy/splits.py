@@ -1,13 +1,13 @@
-"""Which pairs are trained on, which are held out, and which wrong pairs stand beside those: the protocols.
+"""Splits of a hierarchy: training pairs, held-out pairs and their negatives, by protocol.
 
-clean    the closure, each pair once. By edge: pairs drawn at random are held out. By node: of concepts drawn at random
-         all pairs are, but the direct ones, without which nothing would say where the concept belongs. Wrong pairs have
-         another hypernym or another hyponym, and none of them is in the closure.
-legacy   Vendrov et al. (2016): the closure by a search without a memory, so that a pair stands there once for each of
-         its paths; 4,000 of these lines are test, 4,000 valid. So some test pairs are trained on (`leak`). One wrong
-         pair for each, one end replaced by any concept: some are right.
-given    the split that came with the data (Ganea et al. 2018): the direct pairs and `percent` of the others are trained
-         on, held-out pairs follow from the direct ones; ten wrong pairs for each.
+clean    The closure, each pair once. By edge: random pairs are held out. By node: all pairs of random concepts are held
+         out except the direct ones, without which nothing would place the concept. A negative replaces the hypernym
+         or the hyponym, and is never in the closure.
+legacy   Vendrov et al. (2016): the closure by a search that does not mark visited nodes, so a pair appears once for
+         each of its paths. 4,000 of these lines are test, 4,000 valid, so some test pairs are also in train (`leak`).
+         One negative a pair, one end replaced by any concept: some are false negatives.
+given    The split that is part of the data (Ganea et al. 2018): train is the direct pairs and `percent` of the
+         implied ones, held-out pairs are implied by the direct ones; ten negatives for each.
 """
 
 from __future__ import annotations
@@ -19,145 +19,172 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.hierarchy import closure
-from embtrain.data.hierarchy.closure import Keys
-from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.hierarchy.closure import PairSet
+from embtrain.data.hierarchy.files import RawHierarchy
 
-WRONG = 10      # wrong pairs for each held-out one
-TRIES = 100     # draws of a wrong pair before the other end is replaced
+N_NEGATIVES = 10  # negatives for each held-out pair
+MAX_TRIES = 100   # draws of a negative before the other end is replaced
 _ORDER, _WRONG = range(2)
 
 
 @dataclass(frozen=True)
-class Held:
-    """Held-out pairs and wrong ones beside them."""
+class HeldOutPairs:
+    """Held-out pairs and their negatives."""
 
-    pairs: np.ndarray   # (n, 2) int64
-    wrong: np.ndarray   # (n, m, 2) int64: m wrong ones for each
-    leak: float         # share of `pairs` that stand in train
-    implied: float      # share of `pairs` that follow from train
-    right: float        # share of `wrong` that are right after all
+    pairs: np.ndarray       # (n, 2) int64
+    negatives: np.ndarray   # (n, m, 2) int64: m negatives a pair
+    leak: float             # share of `pairs` that are in train
+    implied: float          # share of `pairs` that train implies
+    false_negatives: float  # share of `negatives` that are true pairs
 
     def __len__(self) -> int:
         return len(self.pairs)
 
 
 @dataclass(frozen=True)
-class Split:
-    train: np.ndarray        # (n, 2) int64: lines to train on; under `legacy` some stand there several times
-    held: dict[str, Held]    # valid, test
+class HierarchySplit:
+    """Training pairs and held-out pairs."""
+
+    train: np.ndarray         # (n, 2) int64; under `legacy` with repetitions
+    held: dict[str, HeldOutPairs]  # valid, test
 
 
-def split(read: Pairs, root: int | None, protocol: str, by: str, percent: int, n_held: tuple[int, int], seed: int,
-          where: str) -> Split:
-    """n_held: pairs of valid and of test, at most a tenth of all each. root: a concept to be put above the others."""
-    n, pairs = len(read.concepts), read.pairs
+def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: int, n_held: tuple[int, int], seed: int,
+          where: str) -> HierarchySplit:
+    """Split a hierarchy by `protocol`. UsageError or DataError if it does not support the protocol.
+
+    n_held: pairs of valid and of test, each at most a tenth of all. root: id of a concept to put above all others.
+    """
+    n, pairs = len(raw.concepts), raw.pairs
     if protocol == "given":
-        return _given(read, percent, where)
+        return _published_split(raw, percent, where)
     if root is not None:
-        pairs = closure.rooted(pairs, n, root)
-    pairs = closure.distinct(pairs, n)
-    whole = closure.closure(pairs, n, read.concepts, where)
+        pairs = closure.add_root(pairs, n, root)
+    pairs = closure.unique_pairs(pairs, n)
+    closed = closure.closure(pairs, n, raw.concepts, where)
     rng = np.random.default_rng(np.random.SeedSequence([seed, _ORDER]))
     if protocol == "legacy":
-        if not read.direct:
-            pairs = closure.reduction(pairs, whole, n)
-        above = closure.above(pairs, n, read.concepts, where)
+        if not raw.direct:
+            pairs = closure.reduction(pairs, closed, n)
+        above = closure.closure_with_paths(pairs, n, raw.concepts, where)
         rows = np.repeat(above.pairs, above.paths, 0)
-        held = _lines(rng.permutation(len(rows)), n_held)
+        held_out = _draw_pairs(rng.permutation(len(rows)), n_held)
     else:
-        rows = whole
-        direct = closure.reduction(pairs, whole, n) if by == "node" else None
-        held = _lines(rng.permutation(len(rows)), n_held) if direct is None else _nodes(whole, direct, n, n_held, rng)
-    apart = np.ones(len(rows), bool)
-    apart[np.concatenate(held)] = False
-    train = rows[apart]
-    if len(train) == 0 or not all(map(len, held)):
+        rows = closed
+        direct = closure.reduction(pairs, closed, n) if by == "node" else None
+        held_out = (
+            _draw_pairs(rng.permutation(len(rows)), n_held)
+            if direct is None
+            else _draw_concepts(closed, direct, n, n_held, rng)
+        )
+    is_train = np.ones(len(rows), bool)
+    is_train[np.concatenate(held_out)] = False
+    train = rows[is_train]
+    if len(train) == 0 or not all(map(len, held_out)):
         raise DataError(f"{where}: {len(rows):,} pairs are too few to train on some and hold others out")
     rng = np.random.default_rng(np.random.SeedSequence([seed, _WRONG]))
-    holds = Keys(whole, n)
-    of = {part: rows[at] for part, at in zip(("valid", "test"), held, strict=True)}
-    wrong = {part: _any(x, n, rng) if protocol == "legacy" else _wrong(x, holds, n, rng, where)
-             for part, x in of.items()}
-    return Split(train, _held(of, wrong, train, holds))
+    true_pairs = PairSet(closed, n)
+    held_pairs = {part: rows[positions] for part, positions in zip(("valid", "test"), held_out, strict=True)}
+    negatives_of = {
+        part: _draw_any_negatives(x, n, rng) if protocol == "legacy" else _draw_negatives(x, true_pairs, n, rng, where)
+        for part, x in held_pairs.items()
+    }
+    return HierarchySplit(train, _describe_held_out(held_pairs, negatives_of, train, true_pairs))
 
 
-def negatives(pairs: np.ndarray, holds: np.ndarray, concepts: Sequence[str], seed: int, where: str) -> np.ndarray:
-    """WRONG negatives for each of the user's pairs (n, 2), as under `clean`: (n, WRONG, 2). holds: pairs that hold;
-    pairs that follow from them are not negatives. DataError if the pairs have a cycle, or nearly every pair holds."""
+def negatives(pairs: np.ndarray, true_pairs: np.ndarray, concepts: Sequence[str], seed: int, where: str) -> np.ndarray:
+    """Draw N_NEGATIVES negatives for each of the user's pairs (n, 2) as under `clean`: (n, N_NEGATIVES, 2).
+
+    true_pairs: pairs that hold; neither they nor the pairs that they imply are drawn. DataError if they have a cycle or
+    if nearly every pair holds.
+    """
     n = len(concepts)
-    whole = closure.closure(closure.distinct(holds, n), n, concepts, where)
-    return _wrong(pairs, Keys(whole, n), n, np.random.default_rng(np.random.SeedSequence([seed, _WRONG])), where)
+    closed = closure.closure(closure.unique_pairs(true_pairs, n), n, concepts, where)
+    return _draw_negatives(
+        pairs, PairSet(closed, n), n, np.random.default_rng(np.random.SeedSequence([seed, _WRONG])), where
+    )
 
 
-def _given(read: Pairs, percent: int, where: str) -> Split:
-    if read.given is None:
+def _published_split(raw: RawHierarchy, percent: int, where: str) -> HierarchySplit:
+    if raw.published is None:
         raise UsageError(f"pairs.protocol: given: {where} brings no split; use clean or legacy")
-    if percent not in read.given.train:
+    if percent not in raw.published.train:
         raise UsageError(f"pairs.percent: {where} has no training pairs of {percent} %; there are: "
-                         f"{', '.join(map(str, sorted(read.given.train)))}")
-    n, train = len(read.concepts), read.given.train[percent]
-    whole = closure.closure(closure.distinct(read.pairs, n), n, read.concepts, where)
-    return Split(train, _held(read.given.held, read.given.wrong, train, Keys(whole, n)))
+                         f"{', '.join(map(str, sorted(raw.published.train)))}")
+    n, train = len(raw.concepts), raw.published.train[percent]
+    closed = closure.closure(closure.unique_pairs(raw.pairs, n), n, raw.concepts, where)
+    return HierarchySplit(
+        train, _describe_held_out(raw.published.held, raw.published.negatives, train, PairSet(closed, n))
+    )
 
 
-def _held(pairs: dict[str, np.ndarray], wrong: dict[str, np.ndarray], train: np.ndarray, holds: Keys
-          ) -> dict[str, Held]:
-    """By part, with what is known of them."""
-    known, n = Keys(train, holds.n), len(pairs["valid"])
-    implied = closure.follows(train, np.concatenate([pairs["valid"], pairs["test"]]), holds.n)
+def _describe_held_out(
+    pairs: dict[str, np.ndarray], negatives: dict[str, np.ndarray], train: np.ndarray, true_pairs: PairSet
+) -> dict[str, HeldOutPairs]:
+    """Return the held-out pairs of each part with their leak, implied and false negative shares."""
+    known, n = PairSet(train, true_pairs.n), len(pairs["valid"])
+    implied = closure.is_implied(train, np.concatenate([pairs["valid"], pairs["test"]]), true_pairs.n)
     parts = {}
-    for part, of in (("valid", implied[:n]), ("test", implied[n:])):
-        right = holds.hold(wrong[part]) | (wrong[part][..., 0] == wrong[part][..., 1])
-        parts[part] = Held(pairs[part], wrong[part], float(known.hold(pairs[part]).mean()), float(of.mean()),
-                           float(right.mean()))
+    for part, is_implied in (("valid", implied[:n]), ("test", implied[n:])):
+        is_true = true_pairs.contains(negatives[part]) | (negatives[part][..., 0] == negatives[part][..., 1])
+        parts[part] = HeldOutPairs(
+            pairs[part],
+            negatives[part],
+            float(known.contains(pairs[part]).mean()),
+            float(is_implied.mean()),
+            float(is_true.mean()),
+        )
     return parts
 
 
-def _lines(order: np.ndarray, n_held: tuple[int, int]) -> list[np.ndarray]:
-    """Positions of valid and of test, each in the order drawn."""
+def _draw_pairs(order: np.ndarray, n_held: tuple[int, int]) -> list[np.ndarray]:
+    """Return the positions of valid and of test, each in the order drawn."""
     valid, test = (min(k, len(order) // 10) for k in n_held)
     return [order[test:test + valid], order[:test]]
 
 
-def _nodes(whole: np.ndarray, direct: np.ndarray, n: int, n_held: tuple[int, int], rng: np.random.Generator
+def _draw_concepts(closed: np.ndarray, direct: np.ndarray, n: int, n_held: tuple[int, int], rng: np.random.Generator
            ) -> list[np.ndarray]:
-    """Positions in `whole` of the indirect pairs of hyponyms drawn at random, until there are enough."""
-    may = ~Keys(direct, n).hold(whole)
+    """Return positions in `closed` of the indirect pairs of randomly drawn hyponyms, until there are enough."""
+    is_indirect = ~PairSet(direct, n).contains(closed)
     parts: dict[str, list[np.ndarray]] = {"test": [], "valid": []}
-    most = dict(zip(("valid", "test"), (min(k, len(whole) // 10) for k in n_held), strict=True))
-    begin = np.searchsorted(whole[:, 0], np.arange(n + 1))
+    targets = dict(zip(("valid", "test"), (min(k, len(closed) // 10) for k in n_held), strict=True))
+    begin = np.searchsorted(closed[:, 0], np.arange(n + 1))
     for u in rng.permutation(n).tolist():
-        at = np.arange(begin[u], begin[u + 1])
-        at = at[may[at]]
-        part = next((p for p in parts if sum(map(len, parts[p])) < most[p]), None)
+        positions = np.arange(begin[u], begin[u + 1])
+        positions = positions[is_indirect[positions]]
+        part = next((p for p in parts if sum(map(len, parts[p])) < targets[p]), None)
         if part is None:
             break
-        if len(at):
-            parts[part].append(at)
+        if len(positions):
+            parts[part].append(positions)
     none = np.zeros(0, np.int64)
     return [np.concatenate([none, *parts[part]]) for part in ("valid", "test")]
 
 
-def _any(pairs: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """One for each pair, one end of which is any concept: (n, 1, 2)."""
-    wrong = pairs[:, None].copy()
-    wrong[np.arange(len(pairs)), 0, rng.integers(0, 2, len(pairs))] = rng.integers(0, n, len(pairs))
-    return wrong
+def _draw_any_negatives(pairs: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw one negative a pair by replacing one end with any concept, (n, 1, 2)."""
+    negatives = pairs[:, None].copy()
+    negatives[np.arange(len(pairs)), 0, rng.integers(0, 2, len(pairs))] = rng.integers(0, n, len(pairs))
+    return negatives
 
 
-def _wrong(pairs: np.ndarray, holds: Keys, n: int, rng: np.random.Generator, where: str) -> np.ndarray:
-    """WRONG for each pair, none of which holds: first half with another hypernym, second with another hyponym, or the
-    other way where nothing else is wrong (every concept lies below the root): (n, WRONG, 2)."""
-    wrong = np.repeat(pairs[:, None], WRONG, 1).reshape(-1, 2)
-    end = np.tile(np.where(np.arange(WRONG) < WRONG // 2, 1, 0), len(pairs))
-    open_ = np.arange(len(wrong))
-    for turn in (end, 1 - end):
-        for _ in range(TRIES):
-            wrong[open_] = pairs[open_ // WRONG]
-            wrong[open_, turn[open_]] = rng.integers(0, n, len(open_))
-            of = wrong[open_]
-            open_ = open_[holds.hold(of) | (of[:, 0] == of[:, 1])]
-            if len(open_) == 0:
-                return wrong.reshape(-1, WRONG, 2)
+def _draw_negatives(pairs: np.ndarray, true_pairs: PairSet, n: int, rng: np.random.Generator, where: str) -> np.ndarray:
+    """Draw N_NEGATIVES true negatives a pair, (n, N_NEGATIVES, 2).
+
+    The first half replaces the hypernym, the second half the hyponym, or the other end if no negative is found: every
+    concept is below the root, for example.
+    """
+    negatives = np.repeat(pairs[:, None], N_NEGATIVES, 1).reshape(-1, 2)
+    end = np.tile(np.where(np.arange(N_NEGATIVES) < N_NEGATIVES // 2, 1, 0), len(pairs))
+    pending = np.arange(len(negatives))
+    for ends in (end, 1 - end):
+        for _ in range(MAX_TRIES):
+            negatives[pending] = pairs[pending // N_NEGATIVES]
+            negatives[pending, ends[pending]] = rng.integers(0, n, len(pending))
+            drawn = negatives[pending]
+            pending = pending[true_pairs.contains(drawn) | (drawn[:, 0] == drawn[:, 1])]
+            if len(pending) == 0:
+                return negatives.reshape(-1, N_NEGATIVES, 2)
     raise DataError(f"{where}: for some pairs no wrong ones are found: nearly every concept is above or below every "
                     "other; give a larger hierarchy")

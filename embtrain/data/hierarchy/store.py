@@ -1,8 +1,8 @@
-"""A hierarchy and its split as arrays by name, as they lie in the cache.
+"""A hierarchy and its split as named arrays, for the cache and the run folder.
 
     concepts, words        names, in UTF-8, a line each          ids, end    concepts of word i: ids[end[i-1]:end[i]]
     train                  (n, 2)                                read        (1,) pairs that were read
-    PART.pairs, PART.wrong (n, 2) and (n, m, 2)                  PART.share  (3,) leak, implied, right
+    PART.pairs, PART.wrong (n, 2) and (n, m, 2)                  PART.share  (3,) leak, implied, false negatives
 """
 
 from __future__ import annotations
@@ -11,36 +11,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.data.hierarchy.files import Words
-from embtrain.data.hierarchy.splits import Held, Split
+from embtrain.data.hierarchy.files import ConceptsByWord
+from embtrain.data.hierarchy.splits import HeldOutPairs, HierarchySplit
 from embtrain.data.storage.cache import pack_lines, unpack_lines
 
 PARTS = ("valid", "test")
 
 
-class Stored(NamedTuple):
+class StoredHierarchy(NamedTuple):
+    """Concepts, words and split of a hierarchy, and the number of pairs that were read."""
+
     concepts: list[str]
-    words: Words
-    split: Split
+    words: ConceptsByWord
+    split: HierarchySplit
     read: int
 
 
-def arrays(of: Stored) -> dict[str, np.ndarray]:
-    ids = [np.array(senses, np.int64) for senses in of.words.values()]
-    found = {"concepts": pack_lines(of.concepts), "words": pack_lines(of.words), "train": of.split.train,
+def to_arrays(stored: StoredHierarchy) -> dict[str, np.ndarray]:
+    """Return a hierarchy as named arrays."""
+    ids = [np.array(senses, np.int64) for senses in stored.words.values()]
+    arrays = {"concepts": pack_lines(stored.concepts), "words": pack_lines(stored.words), "train": stored.split.train,
              "ids": np.concatenate([np.zeros(0, np.int64), *ids]),
-             "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([of.read])}
+             "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([stored.read])}
     for part in PARTS:
-        held = of.split.held[part]
-        found |= {f"{part}.pairs": held.pairs, f"{part}.wrong": held.wrong,
-                  f"{part}.share": np.array([held.leak, held.implied, held.right])}
-    return {name: np.ascontiguousarray(x) for name, x in found.items()}
+        held_out = stored.split.held[part]
+        arrays |= {f"{part}.pairs": held_out.pairs, f"{part}.wrong": held_out.negatives,
+                  f"{part}.share": np.array([held_out.leak, held_out.implied, held_out.false_negatives])}
+    return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
 
-def of_arrays(found: dict[str, np.ndarray]) -> Stored:
-    ids = found["ids"].tolist()
-    end: list[int] = found["end"].tolist()
-    words = {word: ids[i:j] for word, i, j in zip(unpack_lines(found["words"]), [0, *end], end, strict=False)}
-    held = {part: Held(found[f"{part}.pairs"], found[f"{part}.wrong"], *found[f"{part}.share"].tolist())
+def from_arrays(arrays: dict[str, np.ndarray]) -> StoredHierarchy:
+    """Rebuild a hierarchy from the arrays of `to_arrays`. KeyError, ValueError or TypeError if one is wrong."""
+    ids = arrays["ids"].tolist()
+    end: list[int] = arrays["end"].tolist()
+    words = {word: ids[i:j] for word, i, j in zip(unpack_lines(arrays["words"]), [0, *end], end, strict=False)}
+    held_out = {part: HeldOutPairs(arrays[f"{part}.pairs"], arrays[f"{part}.wrong"], *arrays[f"{part}.share"].tolist())
             for part in PARTS}
-    return Stored(unpack_lines(found["concepts"]), words, Split(found["train"], held), int(found["read"][0]))
+    return StoredHierarchy(
+        unpack_lines(arrays["concepts"]), words, HierarchySplit(arrays["train"], held_out), int(arrays["read"][0])
+    )

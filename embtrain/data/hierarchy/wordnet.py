@@ -1,12 +1,11 @@
-"""WordNet's nouns from its database files, as Princeton and Debian's wordnet-base install them, and as NLTK keeps them:
-in a folder, or in an archive.
+"""FileRules WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base, NLTK).
 
     data.noun    offset lex_file n w_cnt word lex_id ... p_cnt symbol offset pos source/target ... | gloss
     index.noun   lemma n synset_cnt p_cnt symbol ... sense_cnt tagsense_cnt offset ...
 
-The pointers `@` (hypernym) and `@i` (instance of) make the pairs. A synset is named as in NLTK: first word in lower
-case, part of speech, number of the sense (the place of its offset in the word's line of index.noun): dog.n.01.
-wndb(5WN) describes both files; their licence stands in lines that begin with two blanks.
+The pointers `@` (hypernym) and `@i` (instance of) are the pairs. Synsets are named as in NLTK: first word in lower
+case, part of speech, sense number (the position of its offset in the word's line of index.noun): dog.n.01. wndb(5WN)
+describes both files; lines that begin with two blanks contain their licence.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.hierarchy.files import Pairs, Words
+from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy
 from embtrain.data.storage.containers import base_name, fingerprint, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
@@ -26,7 +25,7 @@ UP = ("@", "@i")
 
 
 def is_database(where: list[Path]) -> bool:
-    """Whether it is a folder with the file of nouns, or an archive that holds one, as NLTK's wordnet.zip."""
+    """Return whether `where` is one folder with data.noun, or one archive with it, e.g. NLTK's wordnet.zip."""
     if len(where) != 1:
         return False
     if where[0].is_dir():
@@ -35,48 +34,48 @@ def is_database(where: list[Path]) -> bool:
 
 
 def content(where: Path) -> str:
-    """The sha256 of the two files, or of their archive."""
+    """Return the sha256 of the two files, or of their archive."""
     return fingerprint([where / DATA, where / INDEX] if where.is_dir() else [where], lambda name: True)
 
 
-def read(where: Path) -> Pairs:
-    """Every noun synset in the order of the file, its direct hypernyms, and the synsets of every word. DataError names
-    file and line."""
+def read(where: Path) -> RawHierarchy:
+    """Read every noun synset in file order, its direct hypernyms, and the synsets of each word. DataError names file
+    and line."""
     senses = _senses(where)
-    names, at = list[str](), dict[str, int]()                          # by offset
-    above: list[tuple[int, str, str]] = []                             # hyponym, offset of the hypernym, file and line
+    names, id_of = list[str](), dict[str, int]()                          # id by offset
+    above: list[tuple[int, str, str]] = []                             # hyponym, offset of the hypernym, file:line
     for place, line in _lines(where, DATA):
         if line.startswith("  "):
             continue
         offset, word, up = _synset(line, place)
-        if offset in at:
+        if offset in id_of:
             raise DataError(f"{place}: the offset {offset} stands there twice")
         if offset not in senses.get(word, ()):
             raise DataError(f"{place}: {word!r} at {offset} is no sense of that word in {INDEX}: the two files "
                             "are of different versions, or one was changed")
-        at[offset] = len(names)
-        above += [(len(names), other, place) for other in up]
+        id_of[offset] = len(names)
+        above += [(len(names), target, place) for target in up]
         names.append(f"{word}.n.{senses[word].index(offset) + 1:02d}")
     pairs = []
-    for u, other, place in above:
-        if other not in at:
-            raise DataError(f"{place}: points to {other}, where no noun is: the file is cut short")
-        pairs.append((u, at[other]))
+    for u, target, place in above:
+        if target not in id_of:
+            raise DataError(f"{place}: points to {target}, where no noun is: the file is cut short")
+        pairs.append((u, id_of[target]))
     if not pairs:
         raise DataError(f"{where}: {DATA} holds no hypernyms")
-    return Pairs(names, np.array(pairs, np.int64), words=_words(senses, at, where))
+    return RawHierarchy(names, np.array(pairs, np.int64), words=_words(senses, id_of, where))
 
 
-def _words(senses: dict[str, list[str]], at: dict[str, int], where: Path) -> Words:
+def _words(senses: dict[str, list[str]], id_of: dict[str, int], where: Path) -> ConceptsByWord:
     for word, offsets in senses.items():
-        if lacking := [offset for offset in offsets if offset not in at]:
+        if lacking := [offset for offset in offsets if offset not in id_of]:
             raise DataError(f"{where}: {INDEX}: {word!r} is said to stand at {lacking[0]}, where {DATA} has no noun: "
                             "the two files are of different versions, or one was cut short")
-    return {word: [at[offset] for offset in offsets] for word, offsets in senses.items()}
+    return {word: [id_of[offset] for offset in offsets] for word, offsets in senses.items()}
 
 
 def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
-    """Offset, first word, and the offsets of the hypernyms."""
+    """Return offset, first word, and the offsets of the hypernyms."""
     fields = line.partition(" | ")[0].split()
     try:
         offset, kind, n_words = fields[0], fields[2], int(fields[3], 16)
@@ -92,35 +91,37 @@ def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
 
 
 def _senses(where: Path) -> dict[str, list[str]]:
-    """The offsets of each lemma's senses, in their order."""
-    found: dict[str, list[str]] = {}
+    """Return the sense offsets of each lemma, in order."""
+    senses: dict[str, list[str]] = {}
     for place, line in _lines(where, INDEX):
         if line.startswith("  "):
             continue
         fields = line.split()
         try:
             n = int(fields[2])
-            at = 4 + int(fields[3]) + 2
+            first_offset = 4 + int(fields[3]) + 2
         except (IndexError, ValueError) as error:
             raise DataError(f"{place}: is no line of WordNet's index, got {line[:60]!r}") from error
-        if n < 1 or at < 6 or len(fields) != at + n or fields[0] in found:
+        if n < 1 or first_offset < 6 or len(fields) != first_offset + n or fields[0] in senses:
             raise DataError(f"{place}: should name {n} offsets of one lemma that stands there once, "
                             f"got {line[:60]!r}")
-        found[fields[0]] = fields[at:]
-    return found
+        senses[fields[0]] = fields[first_offset:]
+    return senses
 
 
 def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
-    """(file:line, line) of the database's file of that name."""
-    found = ""
-    for source in sources([where / name if where.is_dir() else where], lambda of: base_name(of) == name):
+    """Yield (file:line, line) of the database file `name`."""
+    first_name = ""
+    for source in sources([where / name if where.is_dir() else where], lambda path: base_name(path) == name):
         if base_name(source.name) != name:
             continue
-        if found:
-            raise DataError(f"{where}: holds {found} and {source.name}; unpack it, and name the folder of one of them")
-        found = source.name
+        if first_name:
+            raise DataError(
+                f"{where}: holds {first_name} and {source.name}; unpack it, and name the folder of one of them"
+            )
+        first_name = source.name
         for number, line in read_nonblank_lines(source):
-            yield f"{found}:{number}", line
-    if not found:
+            yield f"{first_name}:{number}", line
+    if not first_name:
         raise DataError(f"{where}: holds no {name}, and {DATA} and {INDEX} are needed together: name the folder or the "
                         "archive that has both")

@@ -1,17 +1,17 @@
-"""Open English WordNet's nouns from its source: YAML files of lexicographers and of words, in a folder or an archive.
+"""FileRules Open English WordNet's nouns from its YAML source, from a folder or an archive.
 
     noun.*.yaml      00001740-n:              a synset; below it `members`, its words, and `hypernym` or
                        hypernym:              `instance_hypernym`, each a list
                        - 00001930-n
     entries-*.yaml   dog:                     a word; below it its parts of speech (n, or n-1, n-2 of homographs),
-                       n:                     and of each its senses in their order
+                       n:                     and for each its senses in order
                          sense:
                          - id: ...
                            synset: 02086723-n
 
-A synset is named as in NLTK: its first word in lower case, part of speech, number of the sense, dog.n.01. Words that
-differ in case alone count as one. The files are written by a program, and only the lines above are looked at, one by
-one: there is nothing in them that could be expanded or nested. globalwordnet/english-wordnet describes the format.
+Synsets are named as in NLTK: first word in lower case, part of speech, sense number: dog.n.01. Words that differ only
+in case are merged. The files are machine-written, so only the lines above are parsed, one at a time; nothing in them
+can be expanded or nested. globalwordnet/english-wordnet describes the format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.hierarchy.files import RawHierarchy
 from embtrain.data.storage.containers import base_name, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
@@ -33,24 +33,24 @@ _SYNSET = re.compile(r"[0-9]{8}-n")
 _KIND = re.compile(r"([a-z])(-[0-9]+)?")
 
 
-def wanted(name: str) -> bool:
+def is_source_file(name: str) -> bool:
+    """Return whether a file name is one of the two kinds of source files."""
     return bool(_NOUNS.fullmatch(name) or _ENTRIES.fullmatch(name))
 
 
 def is_source(where: list[Path]) -> bool:
-    """Whether it is a folder with files of nouns, or one archive that holds some."""
+    """Return whether `where` is one folder with noun files, or one archive that contains some."""
     if len(where) != 1:
         return False
     if where[0].is_dir():
         return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
-    return any(_NOUNS.fullmatch(base_name(source.name)) for source in sources(where, wanted))
+    return any(_NOUNS.fullmatch(base_name(source.name)) for source in sources(where, is_source_file))
 
 
-def read(where: list[Path]) -> Pairs:
-    """Every noun synset in the order of the files, its hypernyms, and the synsets of every word. DataError names file
-    and line."""
+def read(where: list[Path]) -> RawHierarchy:
+    """Read every noun synset in file order, its hypernyms, and each word's synsets. DataError names file and line."""
     first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
-    for source in sources(where, wanted):
+    for source in sources(where, is_source_file):
         lines = read_nonblank_lines(source)
         if _NOUNS.fullmatch(base_name(source.name)):
             _synsets(lines, source.name, first, above)
@@ -58,27 +58,33 @@ def read(where: list[Path]) -> Pairs:
             _senses(lines, source.name, senses)
     if not first or not above:
         raise DataError(f"{where[0]}: holds no noun.*.yaml with hypernyms, which Open English WordNet's source has")
-    at = {synset: i for i, synset in enumerate(first)}
-    for _, other, place in above:
-        if other not in at:
-            raise DataError(f"{place}: points to {other}, where no noun is: a file of nouns is missing")
+    id_of = {synset: i for i, synset in enumerate(first)}
+    for _, target, place in above:
+        if target not in id_of:
+            raise DataError(f"{place}: points to {target}, where no noun is: a file of nouns is missing")
     names = []
     for synset, word in first.items():
-        of = senses.get(word, [])
-        if synset not in of:
+        synsets = senses.get(word, [])
+        if synset not in synsets:
             raise DataError(f"{where[0]}: {word!r} of {synset} is no sense of that word in entries-*.yaml: the files "
                             "are of different versions, or one is missing")
-        names.append(f"{word}.n.{of.index(synset) + 1:02d}")
-    words = {word: [at[synset] for synset in of] for word, of in senses.items() if all(s in at for s in of)}
+        names.append(f"{word}.n.{synsets.index(synset) + 1:02d}")
+    words = {
+        word: [id_of[synset] for synset in synsets]
+        for word, synsets in senses.items()
+        if all(s in id_of for s in synsets)
+    }
     if len(words) < len(senses):
         lost = next(word for word in senses if word not in words)
         raise DataError(f"{where[0]}: {lost!r} stands in a synset that no noun.*.yaml has: a file of nouns is missing")
-    return Pairs(names, np.array([(at[synset], at[other]) for synset, other, _ in above], np.int64), words=words)
+    return RawHierarchy(
+        names, np.array([(id_of[synset], id_of[target]) for synset, target, _ in above], np.int64), words=words
+    )
 
 
 def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
              above: list[tuple[str, str, str]]) -> None:
-    """The first word of each synset, and (synset, hypernym, where it says so)."""
+    """Add the first word of each synset to `first`, and (synset, hypernym, file:line) to `above`."""
     synset, key = "", ""
     for number, line in lines:
         if line[0] != " ":
@@ -92,15 +98,15 @@ def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
         elif line.startswith("  - ") and key == "members":
             first[synset] = first[synset] or _folded(_scalar(line[4:], f"{name}:{number}"))
         elif line.startswith("  - ") and key in UP:
-            if not _SYNSET.fullmatch(other := _scalar(line[4:], f"{name}:{number}")) or not synset:
+            if not _SYNSET.fullmatch(target := _scalar(line[4:], f"{name}:{number}")) or not synset:
                 raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
-            above.append((synset, other, f"{name}:{number}"))
+            above.append((synset, target, f"{name}:{number}"))
     if lacking := next((synset for synset, word in first.items() if not word), None):
         raise DataError(f"{name}: {lacking} has no members")
 
 
 def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[str]]) -> None:
-    """The noun synsets of each word, in the order of its senses."""
+    """Add the noun synsets of each word to `senses`, in the order of its senses."""
     word, noun = "", False
     for number, line in lines:
         if line[0] != " ":
@@ -114,9 +120,9 @@ def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[
             synset = _scalar(line[14:], f"{name}:{number}")
             if not _SYNSET.fullmatch(synset):
                 raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
-            of = senses.setdefault(word, [])
-            if synset not in of:                             # Dog and dog may stand in one synset
-                of.append(synset)
+            synsets = senses.setdefault(word, [])
+            if synset not in synsets:                             # Dog and dog can be in the same synset
+                synsets.append(synset)
 
 
 def _key(line: str, place: str) -> str:
@@ -126,7 +132,7 @@ def _key(line: str, place: str) -> str:
 
 
 def _scalar(text: str, place: str) -> str:
-    """A word as it stands, or between single quotes, doubled inside; what else YAML knows, these files do not have."""
+    """Return a plain or single-quoted scalar ('' is an escaped quote). The files use no other YAML scalars."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == "'" and "'" not in text[1:-1].replace("''", ""):
         text = text[1:-1].replace("''", "'")

@@ -1,4 +1,4 @@
-"""Lines of numbers, parted by blanks or commas: a class from 0 on, then every feature. So are the digits of USPS."""
+"""Dense format: a class from 0 on and all features on each line, separated by blanks or commas (USPS digits)."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import NUMBER, Reading, Score, shown
+from embtrain.data.labels.sparse import NUMBER, DocumentRow, DocumentsBuilder, quoted_start
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
-MOST = 1_000_000    # classes: one number on a line must not ask for gigabytes
+MAX_CLASS = 1_000_000    # so that one number in a file cannot request gigabytes
 _LINE = re.compile(rb"\s*+" + NUMBER + rb"(?:[ \t,]++" + NUMBER + rb")++\s*+")
 
 
-def read(source: Source, into: Reading) -> None:
-    """Append a file's documents, each with one label."""
+def read(source: Source, into: DocumentsBuilder) -> None:
+    """Append the documents of a file to `into`, each with one label."""
     for row in documents(source, into):
         into.append(*row)
 
 
-def documents(source: Source, into: Reading) -> Iterator[Score]:
-    """The documents of a file one by one; at the end `into` receives the shape of the file and no document."""
+def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
+    """Yield the documents of a file. At the end `into` receives the shape of the file, but no document."""
     top, columns = max(into.n_labels, 2), into.n_features
     for where, line in lines(source):
         if not line.strip():
             continue
         if _LINE.fullmatch(line) is None:
-            raise DataError(f"{where}: expected a class and numbers, found {shown(line)}")
+            raise DataError(f"{where}: expected a class and numbers, found {quoted_start(line)}")
         numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
-        of, x = numbers[0], numbers[1:]
-        if not 0 <= of < MOST or of != int(of):  # 1e999 is no whole number either
-            raise DataError(f"{where}: expected a class from 0 to {MOST - 1:,} first, found {of:g}")
+        class_id, x = numbers[0], numbers[1:]
+        if not 0 <= class_id < MAX_CLASS or class_id != int(class_id):  # inf, from 1e999, is also rejected
+            raise DataError(f"{where}: expected a class from 0 to {MAX_CLASS - 1:,} first, found {class_id:g}")
         if columns not in (0, len(x)):
             raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
-        columns, top = len(x), max(top, int(of) + 1)
-        at = np.flatnonzero(x)
-        yield where, np.array([int(of)]), at, x[at]
+        columns, top = len(x), max(top, int(class_id) + 1)
+        nonzero = np.flatnonzero(x)
+        yield where, np.array([int(class_id)]), nonzero, x[nonzero]
     if columns == 0:
         raise DataError(f"{source.name}: holds no line")
     into.n_features, into.n_labels = columns, top

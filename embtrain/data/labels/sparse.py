@@ -1,16 +1,16 @@
-"""Documents with several labels each: x, of v numbers that are mostly 0, and the labels of x among n classes.
+"""Sparse documents with several labels each: features x of dimension v, mostly 0, and labels among n classes.
 
-Rows lie one behind another (compressed sparse rows): row r is index[start[r]:start[r + 1]], with the values of the same
-places. What is read is cached in a folder named after the sha256 of the content and of the settings that matter to it.
+Rows are stored as compressed sparse rows: row r is index[start[r]:start[r + 1]], with the values at the same positions.
+The result of reading is cached in a folder named after the sha256 of the content and relevant settings.
 
-reader   what a file looks like
-xc       the Extreme Classification repository: `documents features labels`, then lines `l1,l2 f:x f:x`; or these lines
-         alone (multi-label svmlight)
-arff     ARFF, rows sparse or dense; the labels are those that an XML file of Mulan names, or the number of attributes
-         that labels.label_attributes gives, or MEKA's `@relation 'NAME: -C n'`
-dense    a class and the features on each line, all of them (the digits of USPS)
-auto     each file is one of these, as its first bytes say
-Which part a file is, `inventory.py` decides. trSplit and tstSplit files say which documents are.
+reader   file format xc       Extreme Classification repository: `documents features labels`, then lines `l1,l2 f:x
+f:x`; or only these
+         lines (multi-label svmlight)
+arff     ARFF, rows sparse or dense; labels are named by Mulan's XML file, or counted by labels.label_attributes or by
+         MEKA's `@relation 'NAME: -C n'`
+dense    a class and all features on each line (USPS digits) auto     detected for each file by its first bytes
+
+`inventory.py` decides the part of a file. trSplit and tstSplit files list the documents of each part.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import pack_lines, unpack_lines
 
-LIMIT = 2**31 - 1       # ids are int32
-CLAIMED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
-PER_ENTRY = 1_000       # labels, or features, that a header may claim for each that a document names
-LINE = 64 << 20         # bytes of the longest line that is read
+MAX_ID = 2**31 - 1           # ids are int32
+MAX_UNSUPPORTED = 3_000_000  # labels, or features, that a header may always claim
+PER_ENTRY = 1_000            # labels, or features, that a header may claim per entry in the documents
+MAX_LINE = 64 << 20          # maximal bytes of a line
 NUMBER = rb"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d{1,3})?"
 _log = logging.getLogger("embtrain")
 
 
 class LabelsConfig(Section):
     reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="what the files of --corpus are")
-    label_attributes: int | None = Field(None, ge=-LIMIT, le=LIMIT, description=(
+    label_attributes: int | None = Field(None, ge=-MAX_ID, le=MAX_ID, description=(
         "arff without an XML file: number of the last attributes that are labels; below 0: of the first; null: "
         "as MEKA's -C says"))
     split: int = Field(0, ge=0, le=10_000, description="which column of trSplit and tstSplit files parts the documents")
@@ -53,7 +53,7 @@ class LabelsConfig(Section):
 
 @dataclass(frozen=True)
 class Csr:
-    """R sparse rows."""
+    """R compressed sparse rows."""
 
     start: np.ndarray                # (R+1,) int64
     index: np.ndarray                # (nnz,) int32
@@ -67,26 +67,26 @@ class Csr:
         return self.start.nbytes + self.index.nbytes + (0 if self.value is None else self.value.nbytes)
 
     def size(self) -> np.ndarray:
-        """(R,) int64  entries of each row."""
+        """Return the number of entries of each row, (R,) int64."""
         return np.diff(self.start)
 
     def rows(self, rows: np.ndarray) -> Csr:
-        """Some rows (n,) in their order; a row may be asked for twice."""
+        """Return the rows `rows` (n,) in the order given, repetitions allowed."""
         size = self.start[rows + 1] - self.start[rows]                           # (n,)
         start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-        at = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], size)
-        return Csr(start, self.index[at], None if self.value is None else self.value[at])
+        entries = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], size)
+        return Csr(start, self.index[entries], None if self.value is None else self.value[entries])
 
     def unit(self) -> Csr:
-        """The same with rows of length 1; a row of zeros stays so."""
+        """Return the rows scaled to length 1; a row of zeros is unchanged."""
         assert self.value is not None
         row = np.repeat(np.arange(len(self)), self.size())
         norm = np.sqrt(np.bincount(row, self.value.astype(np.float64) ** 2, minlength=len(self)))   # (R,)
         return Csr(self.start, self.index, (self.value / np.where(norm > 0, norm, 1)[row]).astype(np.float32))
 
 
-class AppendableArray:
-    """Sparse rows of unknown number, in compact memory: 4 bytes for each index and each value."""
+class AppendableRows:
+    """Sparse rows that grow by appending, at 4 bytes for each index and each value."""
 
     def __init__(self, valued: bool):
         self.index, self.value, self.start = array("i"), array("f") if valued else None, array("q", [0])
@@ -98,35 +98,35 @@ class AppendableArray:
         self.start.append(len(self.index))
 
     def csr(self) -> Csr:
-        # frombuffer refuses what is empty; a copy of nothing costs nothing
-        def whole(x: array, of: type) -> np.ndarray:
-            return np.frombuffer(x, of) if len(x) else np.zeros(0, of)
-        return Csr(whole(self.start, np.int64), whole(self.index, np.int32),
-                   None if self.value is None else whole(self.value, np.float32))
+        # frombuffer rejects empty buffers
+        def as_array(x: array, dtype: type) -> np.ndarray:
+            return np.frombuffer(x, dtype) if len(x) else np.zeros(0, dtype)
+        return Csr(as_array(self.start, np.int64), as_array(self.index, np.int32),
+                   None if self.value is None else as_array(self.value, np.float32))
 
 
 @dataclass
-class Reading:
-    """What the files of a corpus have given so far. Every file adds rows behind those of the one before."""
+class DocumentsBuilder:
+    """Documents collected from the files of a corpus; each file appends its rows."""
 
-    features: AppendableArray = field(default_factory=lambda: AppendableArray(True))
-    labels: AppendableArray = field(default_factory=lambda: AppendableArray(False))
-    valid: list[tuple[int, int]] = field(default_factory=list)  # rows of validation files: from, to
-    test: list[tuple[int, int]] = field(default_factory=list)   # the same of test files
+    features: AppendableRows = field(default_factory=lambda: AppendableRows(True))
+    labels: AppendableRows = field(default_factory=lambda: AppendableRows(False))
+    valid: list[tuple[int, int]] = field(default_factory=list)  # row ranges of validation files: begin, end
+    test: list[tuple[int, int]] = field(default_factory=list)   # row ranges of test files
     n_features: int = 0
     n_labels: int = 0
-    names: list[str] | None = None                             # of the labels
-    bare: bool = False                                         # the shape is that of the ids so far, and may grow
+    names: list[str] | None = None  # names of the labels
+    has_no_header: bool = False     # the shape follows the largest ids, and may grow
 
     def __len__(self) -> int:
         return len(self.features.start) - 1
 
-    def shaped(self, where: str, n_features: int, n_labels: int) -> None:
-        """Every file has to be of one shape; DataError where it is not, or where ids would be too large."""
-        if not (1 <= n_features <= LIMIT and 2 <= n_labels <= LIMIT):
+    def set_shape(self, where: str, n_features: int, n_labels: int) -> None:
+        """Set the numbers of features and labels. DataError if files disagree or if ids would not fit in int32."""
+        if not (1 <= n_features <= MAX_ID and 2 <= n_labels <= MAX_ID):
             raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels; at least 1 and 2, and at most "
-                            f"{LIMIT:,} of either, can be read")
-        if self.bare:
+                            f"{MAX_ID:,} of either, can be read")
+        if self.has_no_header:
             raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, and the file before has "
                             "no line `documents features labels`; give all files that line, or none")
         if len(self) and (n_features, n_labels) != (self.n_features, self.n_labels):
@@ -135,21 +135,21 @@ class Reading:
         self.n_features, self.n_labels = n_features, n_labels
 
     def grow(self, n_features: int, n_labels: int) -> None:
-        """Take the shape of files that do not state one."""
-        self.n_features, self.n_labels, self.bare = n_features, n_labels, True
+        """Set the shape of files that do not state one."""
+        self.n_features, self.n_labels, self.has_no_header = n_features, n_labels, True
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
-        """One document; see `features_of`."""
+        """Append one document; see `merge_features`."""
         self.labels.append(np.unique(labels))
-        self.features.append(*features_of(where, index, value))
+        self.features.append(*merge_features(where, index, value))
 
 
-def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features (n,) and their float32 values (n,) of a document. The values of a feature that is named twice are
-    added. DataError if a value does not fit into a float32."""
+def merge_features(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features (n,) of a document and their float32 values (n,), adding the values of repeated features.
+    DataError if a value overflows float32."""
     if len(np.unique(index)) < len(index):
-        index, at = np.unique(index, return_inverse=True)
-        value = np.bincount(at, value)
+        index, inverse = np.unique(index, return_inverse=True)
+        value = np.bincount(inverse, value)
     with np.errstate(over="ignore"):
         small = value.astype(np.float32)
     if not np.isfinite(small).all():
@@ -157,33 +157,38 @@ def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.nd
     return index, small
 
 
-Score = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
+DocumentRow = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: FILE:LINE, labels, features, values
 
 
 @dataclass(frozen=True)
 class Documents:
+    """Documents of a corpus, with their features, labels and predefined parts."""
+
     features: Csr                    # of all documents
     labels: Csr                      # each row ascending
-    n_features: int                  # v
-    n_labels: int                    # n
-    test: np.ndarray                 # (T,) int64  documents that the data name as test; empty: they name none
-    names: list[str] | None = None   # of the labels; None: their numbers
-    valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same of validation files
+    n_features: int                  # number of features v
+    n_labels: int                    # number of labels n
+    test: np.ndarray                 # (T,) int64  predefined test documents; may be empty
+    names: list[str] | None = None   # names of the labels; None: their numbers
+    valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same for validation
 
     def check_claims(self, where: str) -> None:
-        """Refuse a header whose counts the documents do not support; DataError. Names and tables take memory for each
-        label and feature that a header claims, whatever the size of the file."""
-        for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
-                                 ("features", self.n_features, len(self.features.index))):
-            if n > max(CLAIMED, PER_ENTRY * entries):
-                raise DataError(f"{where}: claims {n:,} {what}, and its documents name {entries:,} in all; correct the "
-                                f"header, or the largest number of the {what}")
+        """Check the counts of a header against the documents. DataError if they claim far more.
 
-    def name(self) -> list[str]:
+        Names and tables take memory for each claimed label and feature, however small the file.
+        """
+        for kind, n, entries in (("labels", self.n_labels, len(self.labels.index)),
+                                 ("features", self.n_features, len(self.features.index))):
+            if n > max(MAX_UNSUPPORTED, PER_ENTRY * entries):
+                raise DataError(f"{where}: its header claims {n:,} {kind}, and its documents name {entries:,} in "
+                                f"all; correct the number of {kind} there")
+
+    def label_names(self) -> list[str]:
+        """Return the names of the labels, by default their numbers."""
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the cache keeps."""
+        """Return the documents as named arrays, for the cache."""
         assert self.features.value is not None
         return {"features.start": self.features.start, "features.index": self.features.index,
                 "features.value": self.features.value, "labels.start": self.labels.start,
@@ -192,45 +197,46 @@ class Documents:
                 "names": pack_lines(self.names or ())}
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild documents from `arrays`."""
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
                    int(arrays["shape"][1]), arrays["test"], unpack_lines(arrays["names"]) or None, arrays["valid"])
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Ids of documents (ascending, int64) that have a label; the others teach nothing and cannot be judged."""
+class DocumentSplit:
+    """Ids of documents with at least one label (ascending, int64). The others cannot be trained or evaluated on."""
 
     train: np.ndarray
     valid: np.ndarray
     test: np.ndarray
 
 
-def parts(documents: Documents, config: LabelsConfig) -> Parts:
-    """A positive share holds out at least one document, where there are enough."""
+def split_documents(documents: Documents, config: LabelsConfig) -> DocumentSplit:
+    """Split the documents. A positive share holds out at least one document if there are more than two."""
     labelled = np.flatnonzero(documents.labels.size() > 0)
     is_test, is_valid = np.isin(labelled, documents.test), np.isin(labelled, documents.valid)
     test, valid, rest = labelled[is_test], labelled[is_valid & ~is_test], labelled[~is_test & ~is_valid]
     draw = np.random.default_rng(config.split_seed)
     if not len(documents.test):
-        rest, test = _apart(rest, config.test, draw)
+        rest, test = _hold_out(rest, config.test, draw)
     if not len(documents.valid):
-        rest, valid = _apart(rest, config.valid, draw)
-    return Parts(rest, valid, test)
+        rest, valid = _hold_out(rest, config.valid, draw)
+    return DocumentSplit(rest, valid, test)
 
 
-def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _hold_out(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     n = max(1, round(share * len(ids))) if share > 0 and len(ids) > 2 else 0
     order = draw.permutation(len(ids))
     return np.sort(ids[order[n:]]), np.sort(ids[order[:n]])
 
 
-def shown(text: bytes) -> str:
-    """The beginning of what stands in a file, for an error line."""
+def quoted_start(text: bytes) -> str:
+    """Return the beginning of `text`, quoted for an error message."""
     return repr(text[:40].decode("utf-8", "replace"))
 
 
-def label(name: str) -> str:
-    """A label's name as files of vectors can hold it: one word."""
+def label_as_word(name: str) -> str:
+    """Return a label's name as one word, as files of vectors require."""
     return re.sub(r"\s+", "_", name.strip())

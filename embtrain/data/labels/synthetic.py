@@ -1,13 +1,13 @@
-"""Documents of a known making, in place of sets that cannot be had here: many labels, few of them frequent.
+"""Synthetic documents with many, mostly rare labels, in place of data sets that cannot be downloaded here.
 
-    labels     w_l = (rank of l + shift)^−exponent; each lies in one of C clusters, and has a prototype of
-               `prototype` features: one half from the features of its cluster, one half its own
-    document   its first label ∝ w; each further one ∝ w too, with probability `together` within its cluster;
-               1 to `most` of them, evenly; `drawn` features for each from its prototype, and `noise` ∝ 1/rank;
-               x_f = 1 + log(how often f was drawn)
+    labels     w_l = (rank of l + shift)^−exponent; each is in one of C clusters and has a prototype of `prototype`
+               features: half of them from the features of its cluster, half drawn for the label alone
+    document   first label ∝ w; each further label ∝ w, with probability `together` within the same cluster; 1 to
+               `most` labels, uniformly; for each label `drawn` features from its prototype, and `noise` features
+               ∝ 1/rank; x_f = 1 + log(number of times f was drawn)
 
-So the labels of a cluster are alike, and one that is confused with a frequent label of its cluster is a hard negative.
-Everything follows from the recipe's numbers.
+Labels of a cluster have similar documents, so a frequent label of the same cluster is a hard negative. The documents
+depend only on the numbers of the recipe.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pydantic import Field, model_validator
 from embtrain.common.config import Section
 from embtrain.data.labels.sparse import Csr, Documents
 
-VERSION = 1     # raised when the same numbers give other documents
-CHUNK = 50_000  # documents made at once
+VERSION = 1     # incremented when the same numbers give other documents
+CHUNK = 50_000  # documents generated at once
 
 
 class PlantedConfig(Section):
@@ -49,33 +49,33 @@ class PlantedConfig(Section):
         return self
 
 
-class _World:
-    """Labels, clusters and prototypes."""
+class _PlantedModel:
+    """Labels, clusters and prototypes that the documents are drawn from."""
 
     def __init__(self, config: PlantedConfig, draw: np.random.Generator):
         n, v = config.labels, config.features
         self.config = config
-        self.w = (np.arange(1, n + 1) + config.shift) ** -config.exponent             # (n,) by rank, which is the id
-        cluster = draw.permutation(np.arange(n) % config.clusters)                    # (n,) none is empty
+        self.w = (np.arange(1, n + 1) + config.shift) ** -config.exponent  # (n,) by rank, which is the label id
+        cluster = draw.permutation(np.arange(n) % config.clusters)                    # (n,) no cluster is empty
         pool = draw.integers(v, size=(config.clusters, config.pool), dtype=np.int32)  # (C, pool)
         half = config.prototype // 2
         shared = pool[cluster[:, None], draw.integers(config.pool, size=(n, half))]
-        own = draw.integers(v, size=(n, config.prototype - half), dtype=np.int32)
-        self.prototype = np.concatenate([shared, own], 1)                             # (n, prototype)
-        self.order = np.argsort(cluster, kind="stable")                               # labels, cluster by cluster
-        self.cdf = np.concatenate([[0], np.cumsum(self.w[self.order])])               # along that order
+        private = draw.integers(v, size=(n, config.prototype - half), dtype=np.int32)
+        self.prototype = np.concatenate([shared, private], 1)                             # (n, prototype)
+        self.order = np.argsort(cluster, kind="stable")                               # labels sorted by cluster
+        self.cdf = np.concatenate([[0], np.cumsum(self.w[self.order])])               # cumulative weight in that order
         first = np.searchsorted(cluster[self.order], np.arange(config.clusters + 1))
-        self.begin, self.end = self.cdf[first[cluster]], self.cdf[first[cluster + 1]]  # (n,) of a label's cluster
+        self.begin, self.end = self.cdf[first[cluster]], self.cdf[first[cluster + 1]]  # (n,) by label, of its cluster
         self.background = np.cumsum(1 / np.arange(1, v + 1))
-        self.feature = draw.permutation(v).astype(np.int32)                           # the feature of each rank
+        self.feature = draw.permutation(v).astype(np.int32)                           # feature of each rank
 
     def pick(self, low: np.ndarray, high: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Labels ∝ w between two places of the cumulative sum."""
-        at = np.searchsorted(self.cdf, low + u * (high - low), side="right") - 1
-        return self.order[np.clip(at, 0, len(self.order) - 1)]
+        """Draw labels ∝ w between the positions `low` and `high` of the cumulative sum, by uniform numbers u."""
+        position = np.searchsorted(self.cdf, low + u * (high - low), side="right") - 1
+        return self.order[np.clip(position, 0, len(self.order) - 1)]
 
     def documents(self, n: int, draw: np.random.Generator) -> tuple[Csr, Csr]:
-        """Features and labels of n documents."""
+        """Draw the features and labels of n documents."""
         c = self.config
         low, high = np.zeros((n, 1)), np.full((n, 1), self.cdf[-1])
         first = self.pick(low, high, draw.random((n, 1)))                             # (n, 1)
@@ -85,33 +85,33 @@ class _World:
         picked = np.concatenate([first, rest], 1)                                     # (n, most)
         has = np.arange(c.most) < draw.integers(1, c.most + 1, size=(n, 1))
         row, column = np.nonzero(has)
-        labels, _ = _counted(n, row, picked[row, column], c.labels)
-        of, label = np.repeat(np.arange(n), labels.size()), labels.index
+        labels, _ = _count_pairs(n, row, picked[row, column], c.labels)
+        row_of_label, label = np.repeat(np.arange(n), labels.size()), labels.index
         which = draw.integers(c.prototype, size=(len(label), c.drawn))
-        at = np.searchsorted(self.background, draw.random((n, c.noise)) * self.background[-1])
-        index = np.concatenate([self.prototype[label[:, None], which].ravel(), self.feature[at].ravel()])
-        rows = np.concatenate([np.repeat(of, c.drawn), np.repeat(np.arange(n), c.noise)])
-        features, times = _counted(n, rows, index, c.features)
+        noise_rank = np.searchsorted(self.background, draw.random((n, c.noise)) * self.background[-1])
+        index = np.concatenate([self.prototype[label[:, None], which].ravel(), self.feature[noise_rank].ravel()])
+        rows = np.concatenate([np.repeat(row_of_label, c.drawn), np.repeat(np.arange(n), c.noise)])
+        features, times = _count_pairs(n, rows, index, c.features)
         return Csr(features.start, features.index, (1 + np.log(times)).astype(np.float32)), labels
 
 
 def generate(config: PlantedConfig) -> Documents:
-    """The documents of a recipe; the last `test` of them are the test part."""
+    """Generate the documents of a recipe; the last `test` of them are the test part."""
     draw = np.random.default_rng(config.seed)
-    world, n = _World(config, draw), config.documents + config.test
-    made = [world.documents(min(CHUNK, n - begin), draw) for begin in range(0, n, CHUNK)]
-    features, labels = (_joined([pair[i] for pair in made]) for i in range(2))
+    model, n = _PlantedModel(config, draw), config.documents + config.test
+    chunks = [model.documents(min(CHUNK, n - begin), draw) for begin in range(0, n, CHUNK)]
+    features, labels = (_concatenate([pair[i] for pair in chunks]) for i in range(2))
     return Documents(features, labels, config.features, config.labels, np.arange(config.documents, n))
 
 
-def _counted(n: int, row: np.ndarray, index: np.ndarray, width: int) -> tuple[Csr, np.ndarray]:
-    """The distinct (row, index) pairs as rows, each ascending, and how often each was there."""
+def _count_pairs(n: int, row: np.ndarray, index: np.ndarray, width: int) -> tuple[Csr, np.ndarray]:
+    """Return the distinct (row, index) pairs as n sorted sparse rows, and the number of times each occurs."""
     key, times = np.unique(row.astype(np.int64) * width + index, return_counts=True)
     start = np.searchsorted(key, np.arange(n + 1) * width)
     return Csr(start.astype(np.int64), (key % width).astype(np.int32)), times
 
 
-def _joined(pieces: list[Csr]) -> Csr:
+def _concatenate(pieces: list[Csr]) -> Csr:
     size = np.concatenate([piece.size() for piece in pieces])
     value = [piece.value for piece in pieces if piece.value is not None]
     return Csr(np.concatenate([[0], np.cumsum(size)]).astype(np.int64), np.concatenate([p.index for p in pieces]),

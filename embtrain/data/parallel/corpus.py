@@ -1,12 +1,12 @@
-"""Parallel text -> ids: sentences of two languages, each the other's translation, in the parts train, valid and test.
+"""Parallel text as ids: sentence pairs in the parts train, valid and test.
 
-Ids of both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by frequency in
-training. There is no padding and no beginning among them: what is beyond a sentence's end is told by its length.
-Held-out lines are kept as they were written, for that is what a translation is compared with.
+Ids on both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by training
+frequency. There is no padding id and no beginning id: lengths mark the end of a sentence. Held-out lines are kept as
+written, because translations are compared with them.
 
-A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, either
-way: pairs that share a sentence of any side, or are joined so through others, go to one part, and nothing that is asked
-was read in training. Reading is cached; ids, which hang on min_count, are made anew.
+A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, in both
+directions: pairs that share a sentence on either side, directly or through other pairs, go to the same part, so no
+held-out sentence was seen in training. Reading is cached; ids, which depend on min_count, are rebuilt at each load.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.parallel import files as parallel_files, synthetic, tokenize
-from embtrain.data.parallel.files import Layout, Pair, Read
+from embtrain.data.parallel.files import Pair, ParallelLayout, ParallelLines
 from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, unmarked, words_of
+from embtrain.data.parallel.tokenize import Tokenizer, strip_marks, tokenize_line, tokenize_source
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, pack_lines, settings_key, unpack_lines
 from embtrain.data.text.vocabulary import Vocabulary, choose
 
 EOS, UNKNOWN = "<eos>", "<unk>"
-END, RARE = 0, 1                                              # their ids
-SPLIT = 3                                                     # raised when other pairs are held out
+END, RARE = 0, 1   # ids of the two
+SPLIT_VERSION = 3  # incremented when other pairs are held out
 _log = logging.getLogger("embtrain")
 
 
-class TranslationConfig(Section):
+class ParallelConfig(Section):
     source: str | None = Field(None, description="the language that is read: what its files end in; null: the recipe's")
     target: str | None = Field(None, description="the language that is written; null: the recipe's")
     columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
@@ -63,14 +63,14 @@ class Side:
     """All sentences of one language, in the order train, valid, test."""
 
     ids: np.ndarray           # (N,) int32  without <eos>
-    start: np.ndarray         # (S+1,) int64  where each sentence begins
-    vocabulary: Vocabulary    # with how often each is a right answer in training; <eos> once a sentence
+    start: np.ndarray         # (S+1,) int64  sentence boundaries in ids
+    vocabulary: Vocabulary    # counts are occurrences as training target; <eos> once a sentence
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
     def size(self) -> np.ndarray:
-        """(S,) words of each sentence, without <eos>."""
+        """Return the number of words of each sentence, (S,), without <eos>."""
         return np.diff(self.start)
 
     def sentence(self, i: int) -> np.ndarray:
@@ -81,114 +81,125 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Parallel:
+class ParallelCorpus:
+    """Both sides of a parallel corpus and its held-out lines."""
+
     source: Side
     target: Side
-    first: tuple[int, int]     # where valid and test begin
-    lines: list[Pair]          # of valid and test, as they were written
+    first: tuple[int, int]     # first sentences of valid and test
+    lines: list[Pair]          # of valid and test, as written
     left_out: int              # training pairs that are empty or too long
     identity: dict[str, Any]   # name, sha256, settings, counts
 
     def part(self, name: str) -> range:
-        """Which sentences train, valid or test are."""
+        """Return the indices of the sentences of train, valid or test."""
         bounds = (0, *self.first, len(self.source))
-        at = PARTS.index(name)
-        return range(bounds[at], bounds[at + 1])
+        i = PARTS.index(name)
+        return range(bounds[i], bounds[i + 1])
 
     def pair(self, i: int) -> Pair:
-        """A held-out pair as it was written."""
+        """Return held-out pair i as written."""
         return self.lines[i - self.first[0]]
 
 
-def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,
-         name: str) -> Parallel:
-    """The sentences of some files. DataError where they do not fit together or hold too little."""
-    files = parallel_files.take(where, layout, config.files)
+def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None,
+         name: str) -> ParallelCorpus:
+    """Load the sentences of files. DataError if they do not fit together or contain too little."""
+    files = parallel_files.inventory_files(where, layout, config.files)
     files.require_training(where)
     key = {"content": files.content(where), "languages": [layout.source, layout.target],
            "columns": list(layout.columns), "pieces": layout.pieces,
            "parts": layout.parts and layout.parts.model_dump(mode="json")}
-    found = _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, files, layout),
+    corpus = _load_cached(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, files, layout),
                      files.key())
-    return replace(found, identity={**found.identity, "files": files.tree()})
+    return replace(corpus, identity={**corpus.identity, "files": files.tree()})
 
 
-def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
-    """The sentences of a recipe that are made and not read."""
+def load_synthetic(grammar: GrammarConfig, config: ParallelConfig, cache: Path | None, name: str) -> ParallelCorpus:
+    """Generate the sentences of a synthetic recipe."""
     key = {"content": settings_key({"grammar": synthetic.VERSION, **grammar.model_dump()})}
-    return _through(key, config, "auto", cache, name, lambda: Read(synthetic.sentences(grammar)))
+    return _load_cached(key, config, "auto", cache, name, lambda: ParallelLines(synthetic.sentences(grammar)))
 
 
-def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], Read], names: Sequence[Sequence[str]] = ()) -> Parallel:
-    """names: the name and part of each file."""
-    own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
-    key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT, **own}
+def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
+             pairs: Callable[[], ParallelLines], names: Sequence[Sequence[str]] = ()) -> ParallelCorpus:
+    """Load a corpus from the cache, or build it from `pairs`. names: name and part of each file."""
+    relevant = config.model_dump(include={"lower", "valid", "test", "split_seed"})
+    key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT_VERSION, **relevant}
     digest, folder = cache_location(cache, name, "parallel", {**key, "names": names})
 
     def read() -> dict[str, np.ndarray]:
         text = pairs()
         parts = _split(text.parts, config, tokenizer)
         facts = {"pieces": pack_lines(text.pieces), "warnings": pack_lines([*text.warnings, *_overlap(parts, name)])}
-        return {**_encoded(parts, tokenizer, config.lower), **facts}
+        return {**_encode(parts, tokenizer, config.lower), **facts}
 
-    found = load_or_build_arrays(folder, digest, read)
-    for kind, of in zip(unpack_lines(found["pieces"]), ("source", "target"), strict=True):
+    arrays = load_or_build_arrays(folder, digest, read)
+    for kind, side in zip(unpack_lines(arrays["pieces"]), ("source", "target"), strict=True):
         if kind != "none":
             _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
-                         "translation.pieces: none", name, of, kind)
-    for warning in unpack_lines(found["warnings"]):
+                         "translation.pieces: none", name, side, kind)
+    for warning in unpack_lines(arrays["warnings"]):
         _log.warning("%s", warning)
-    return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
+    return _build_corpus(arrays, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
-def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
-    """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
+def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
+    """Return the pairs of train, valid and test. A positive share of the target sentences holds out at least one."""
     train = parts.get("train", [])
     lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
                if part not in parts and share > 0]
     out = {part: list(parts.get(part, [])) for part in PARTS[1:]} | {"train": []}
-    of, size = np.zeros(len(train), np.int64), np.zeros(1, np.int64)
+    group_of, size = np.zeros(len(train), np.int64), np.zeros(1, np.int64)
     if lacking:
-        of, size = _joined(train, tokenizer, config.lower)
-    goes = np.full(len(size), "train", dtype=object)
+        group_of, size = _group_pairs(train, tokenizer, config.lower)
+    part_of = np.full(len(size), "train", dtype=object)
     order, n = np.random.default_rng(config.split_seed).permutation(len(size)), int(size.sum())
     for part, share in lacking:
-        wanted = max(1, round(share * n))
-        free = order[(goes[order] == "train") & (size[order] <= wanted)]  # what is larger stays with the training pairs
-        goes[free[size[free].cumsum() - size[free] < wanted]] = part
-        if not (goes == part).any() or not (goes == "train").any():
+        target_size = max(1, round(share * n))
+        free = order[
+            (part_of[order] == "train") & (size[order] <= target_size)
+        ]  # larger groups stay in train
+        part_of[free[size[free].cumsum() - size[free] < target_size]] = part
+        if not (part_of == part).any() or not (part_of == "train").any():
             raise DataError(f"translation.{part}: {n:,} target sentences, in {len(size):,} groups that share none, are "
                             f"too few to hold out a share of {share}; set it to 0, or give a file of that part")
-    for pair, group in zip(train, of.tolist(), strict=True):
-        out[goes[group]].append(pair)
+    for pair, group in zip(train, group_of.tolist(), strict=True):
+        out[part_of[group]].append(pair)
     return out
 
 
 def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
-    """One line on held-out pairs that are training pairs as well."""
+    """Return a one-line warning about held-out pairs that are also training pairs, if there are any."""
     train = set(parts["train"])
-    again = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
-    counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in again.items() if n]
+    repeated = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
+    counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in repeated.items() if n]
     return [f"{name}: {' and '.join(counts)} are training pairs as well"] if counts else []
 
 
-def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
-    reads it, whatever the line looks like."""
+def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the group of each pair (n,), and the number of target sentences in each group.
+
+    Pairs of different groups share no sentence, compared by the tokens that the model reads, not by the raw line.
+    """
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
-    a, b = (np.array([side.setdefault("\n".join(source_words(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
-                     np.int64) for i, side in enumerate(sides))
+    a, b = (
+        np.array(
+            [side.setdefault("\n".join(tokenize_source(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
+            np.int64,
+        )
+        for i, side in enumerate(sides)
+    )
     n = sum(map(len, sides))
     edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
     group = connected_components(edges, directed=False)[1].astype(np.int64)
     return group[a], np.bincount(group[len(sides[0]):], minlength=group.max(initial=-1) + 1)
 
 
-def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
-    """Every word as a number of its own, by first appearance; and the held-out lines."""
+def _encode(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
+    """Number the words by first appearance, and collect the held-out lines."""
     out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
-    for side, split in enumerate((source_words, words_of)):
+    for side, split in enumerate((tokenize_source, tokenize_line)):
         index: dict[str, int] = {}
         pieces = [[index.setdefault(word, len(index)) for word in split(pair[side], tokenizer, lower)]
                   for part in PARTS for pair in parts[part]]
@@ -199,20 +210,20 @@ def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) ->
     return out
 
 
-def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity: dict[str, Any]) -> Parallel:
-    name, first = identity["name"], cast(list[int], found["first"].tolist())
-    size = [np.diff(found[f"start{side}"]) for side in range(2)]
+def _build_corpus(arrays: dict[str, np.ndarray], config: ParallelConfig, identity: dict[str, Any]) -> ParallelCorpus:
+    name, first = identity["name"], cast(list[int], arrays["first"].tolist())
+    size = [np.diff(arrays[f"start{side}"]) for side in range(2)]
     n = len(size[0])
     fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.longest)
-    kept = fits | (np.arange(n) >= first[0])                  # of what is held out nothing leaves
+    kept = fits | (np.arange(n) >= first[0])                  # held-out pairs are never dropped
     if not fits[:first[0]].any():
         raise DataError(f"corpus: {name}: no training pair has 1 to {config.longest} words (translation.longest) on "
                         "each side")
-    if left := int((~kept).sum()):
-        at = int((~kept).argmax())
+    if n_left := int((~kept).sum()):
+        first_left = int((~kept).argmax())
         _log.warning("%s: %s training pairs are empty or longer than translation.longest: %s and leave the text; the "
-                     "first is of %s and %s words", name, f"{left:,}", config.longest, f"{size[0][at]:,}",
-                     f"{size[1][at]:,}")
+                     "first is of %s and %s words", name, f"{n_left:,}", config.longest, f"{size[0][first_left]:,}",
+                     f"{size[1][first_left]:,}")
     if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
         _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
                      "BLEU compares with is whole", name, f"{cut:,}", config.longest)
@@ -220,56 +231,59 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
         _log.warning("%s: %s held-out source lines are empty; their translations are empty lines too", name,
                      f"{empty:,}")
     signs = identity["settings"]["tokenizer"] != "whitespace"
-    sides = [_side(found, side, kept, first[0] - left, config, signs) for side in range(2)]
-    lines = list(zip(unpack_lines(found["lines0"]), unpack_lines(found["lines1"]), strict=True))
-    bounds = (first[0] - left, first[1] - left)
-    counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
-              "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
-    own = config.model_dump(include={"min_count", "max_size", "longest"})
-    identity = {**identity, "pieces": unpack_lines(found["pieces"]), "settings": {**identity["settings"], **own},
+    sides = [_build_side(arrays, side, kept, first[0] - n_left, config, signs) for side in range(2)]
+    lines = list(zip(unpack_lines(arrays["lines0"]), unpack_lines(arrays["lines1"]), strict=True))
+    bounds = (first[0] - n_left, first[1] - n_left)
+    counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - n_left - bounds[1],
+              "left_out": n_left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
+    relevant = config.model_dump(include={"min_count", "max_size", "longest"})
+    identity = {**identity, "pieces": unpack_lines(arrays["pieces"]), "settings": {**identity["settings"], **relevant},
                 "counts": counts}
-    return Parallel(sides[0], sides[1], bounds, lines, left, identity)
+    return ParallelCorpus(sides[0], sides[1], bounds, lines, n_left, identity)
 
 
-def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig,
+def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: ParallelConfig,
           signs: bool) -> Side:
-    ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpack_lines(found[f"words{side}"])
+    ids, start, words = arrays[f"ids{side}"], arrays[f"start{side}"], unpack_lines(arrays[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
-    read = np.minimum(size, config.longest)                   # what is held out may be longer
+    read = np.minimum(size, config.longest)                   # held-out sentences may be longer
     ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
     begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
     counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
     if side and signs:
-        words, ids = _less_marked(words, ids, counts, config.min_count)
+        words, ids = _strip_rare_marks(words, ids, counts, config.min_count)
         counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
-    special = np.isin(words, [EOS, UNKNOWN])                  # a text that writes them means an unknown word
-    asked = np.where(special, 0, counts)
-    most = None if config.max_size is None else config.max_size - 2
-    if not (asked >= config.min_count).any():
+    special = np.isin(words, [EOS, UNKNOWN])                  # in the text itself they are unknown words
+    eligible = np.where(special, 0, counts)
+    max_words = None if config.max_size is None else config.max_size - 2
+    if not (eligible >= config.min_count).any():
         raise DataError(f"translation.min_count: no word of the {('source', 'target')[side]} occurs "
                         f"{config.min_count} times in training; lower it")
-    chosen, renumber = choose(words, asked, config.min_count, most)
+    chosen, renumber = choose(words, eligible, config.min_count, max_words)
     number = np.where(renumber < 0, RARE, renumber + 2).astype(np.int32)
-    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may hold what training has not
+    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may have unknown words
     vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
                             int(counts.sum()) + n_train)
     return Side(number[ids], begin, vocabulary)
 
 
-def _less_marked(words: list[str], ids: np.ndarray, counts: np.ndarray, least: int) -> tuple[list[str], np.ndarray]:
-    """A sign whose marks of spacing are too rare for an id is read without them: better a comma than <unk>."""
+def _strip_rare_marks(
+    words: list[str], ids: np.ndarray, counts: np.ndarray, min_count: int
+) -> tuple[list[str], np.ndarray]:
+    """Drop the spacing marks of signs that are too rare with them: a plain comma is better than <unk>."""
     words, index = list(words), {word: i for i, word in enumerate(words)}
-    becomes = np.arange(len(words))
-    for i in np.flatnonzero(counts < least).tolist():
-        if (plain := unmarked(words[i])) != words[i]:
-            becomes[i] = index.setdefault(plain, len(words))
+    replacement = np.arange(len(words))
+    for i in np.flatnonzero(counts < min_count).tolist():
+        if (plain := strip_marks(words[i])) != words[i]:
+            replacement[i] = index.setdefault(plain, len(words))
             words += [plain] if index[plain] == len(words) else []
-    return words, becomes[ids]
+    return words, replacement[ids]
 
 
-def ids_of(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
-    """Ids (n,) int32 of tokens that training need not have; a sign without its marks, where those are unknown."""
+def encode_words(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+    """Return ids (n,) int32 of tokens, <unk> if unknown. A sign whose marked form is unknown is encoded without its
+    marks."""
     index = vocabulary.index
-    found = (index.get(word, index.get(unmarked(word), RARE)) for word in words)
-    return np.fromiter((RARE if i == END else i for i in found), np.int32)  # a text that writes <eos> ends nothing
+    ids = (index.get(word, index.get(strip_marks(word), RARE)) for word in words)
+    return np.fromiter((RARE if i == END else i for i in ids), np.int32)  # a literal <eos> is an unknown word

@@ -1,11 +1,11 @@
-"""Files -> pairs of lines (source, target) of the parts train, valid and test.
+"""FileRules files of parallel text into pairs of lines (source, target) for train, valid and test.
 
-    two files    NAME.de and NAME.en: line i of one translates line i of the other; .gz and the like may follow
-    mark-up      NAME.de.xml, NAME.de.sgm: the <seg>s count; of train.tags.*, the lines that do not begin with <
-    pieces       words that BPE, SentencePiece or WordPiece cut are joined again: embtrain/data/parallel/pieces.py
-    tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
+    two files    NAME.de and NAME.en: line i of one translates line i of the other; may be packed (.gz and others)
+    mark-up      NAME.de.xml, NAME.de.sgm: the <seg> elements; train.tags.*: the lines that do not begin with <
+    pieces       words cut by BPE, SentencePiece or WordPiece are joined again: embtrain/data/parallel/pieces.py
+    tables       .tsv .tab .txt: columns separated by TABs, in the order of `columns`; further columns are ignored
 
-Which part a file is, `inventory.py` decides. Only UTF-8 is text; a line feed alone ends a line.
+`inventory.py` decides the part of a file. Text must be UTF-8; only a line feed ends a line.
 """
 
 from __future__ import annotations
@@ -27,52 +27,54 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.encoding import encoding_hint
 
-LONGEST = 1_000_000                                         # characters of a line
+MAX_LINE = 1_000_000                                         # maximal characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
-LOOKED_FOR = "parallel text (NAME.de and NAME.en, or a table .tsv)"
+EXPECTED_FILES = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
-# What a program has done to a text: two files that differ in these alone are one text in two forms.
-_DONE = re.compile(r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
-                   r"bpe|sp|spm|pieces|unk)$")
+# Words in file names for processing steps; files that differ only in these are two forms of one text.
+_PROCESSING = re.compile(
+    r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
+    r"bpe|sp|spm|pieces|unk)$"
+)
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How lines are found; source and target: languages, which are the ends of file names."""
+class ParallelLayout:
+    """Layout of the files. source and target: languages, which are the suffixes of file names."""
 
     source: str | None
     target: str | None
-    columns: tuple[str, ...]          # of a table, by language, or ("source", "target")
-    parts: CorpusParts | None = None  # what the recipe says of held-out files
-    pieces: Pieces = "auto"           # how words are cut
+    columns: tuple[str, ...]          # columns of a table, by language, or ("source", "target")
+    parts: CorpusParts | None = None  # the recipe's rules for held-out files
+    pieces: Pieces = "auto"           # kind of word pieces
 
 
 @dataclass
-class Read:
-    """The pairs of each part; of a part without a file nothing.
+class ParallelLines:
+    """The pairs of each part that has a file.
 
-    pieces: of source and target, the kind of pieces of words that were joined. warnings: lines for the user.
+    pieces: kind of word pieces that were joined, of source and target. warnings: lines for the user.
     """
 
     parts: dict[str, list[Pair]] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=lambda: ["none", "none"])
     warnings: list[str] = field(default_factory=list)
 
-    def whole(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
-        """Lines of whole words."""
-        lines, kind, warning = parallel_pieces.read(lines, pieces, name)
+    def join_pieces(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
+        """Return the lines with word pieces joined, and record the kind of pieces and warnings."""
+        lines, kind, warning = parallel_pieces.join_pieces(lines, pieces, name)
         self.pieces[side] = kind if kind != "none" else self.pieces[side]
         self.warnings += [warning] if warning else []
         return lines
 
 
-def reads(layout: Layout) -> FileRules:
-    """Which files are parallel text: those that end in one of the languages, and tables."""
+def file_rules(layout: ParallelLayout) -> FileRules:
+    """Return the rules that select parallel text: names that end in one of the languages, and tables."""
     def verdict(name: str) -> str:
-        _, language, suffix = _taken_apart(name, layout)
+        _, language, suffix = _split_name(name, layout)
         if name.startswith("_"):
             return "a note, by the _ that begins its name"
         if language or suffix in _TABLES:
@@ -81,40 +83,41 @@ def reads(layout: Layout) -> FileRules:
             return reason
         if "." not in name:
             return "no language at the end of its name"
-        if layout.source is None or layout.target is None:   # `read` says which keys are missing
+        if layout.source is None or layout.target is None:   # `read` reports the missing keys
             return ""
         return f"ends in neither .{layout.source} nor .{layout.target}"
 
     def form(inside: str) -> str:
         folder, _, base = inside.rpartition("/")
-        stem, language, _ = _taken_apart(base, layout)
+        stem, language, _ = _split_name(base, layout)
         pieces = re.findall(r"[^\W\d_]+|\d+", re.sub(r"(?i)(?<![a-z])(bpe|spm?|pieces)\d*k?(?![a-z])", "", stem))
-        words = (str(exact_part(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
+        words = (str(exact_part(piece.lower()) or piece) for piece in pieces if not _PROCESSING.match(piece))
         return f"{folder}/{'-'.join(words)}.{language}"
 
-    return FileRules("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
+    return FileRules("translation", EXPECTED_FILES, verdict, form=form, stem=lambda base: _split_name(base, layout)[0])
 
 
-def take(where: list[Path], layout: Layout, config: FilesConfig) -> Inventory:
-    """What each file is: by the patterns of the recipe, else by its name."""
-    return inventory.build_inventory(where, reads(layout), config,
-                                     None if layout.parts is None else layout.parts.patterns())
+def inventory_files(where: list[Path], layout: ParallelLayout, config: FilesConfig) -> Inventory:
+    """Assign a part to each file, by the patterns of the recipe, else by its name."""
+    return inventory.build_inventory(where, file_rules(layout), config, None if layout.parts is None else layout.parts.patterns())
 
 
-def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
-    """DataError where files do not fit together, or hold no text."""
+def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> ParallelLines:
+    """Read the pairs of all files. DataError if files do not fit together or contain no text."""
     inside = files.inside()
     sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
     parts: dict[str, str] = {}                               # folder/stem -> part
-    first: dict[tuple[str, str], str] = {}                   # whose lines those are
-    out = Read()
+    first: dict[tuple[str, str], str] = {}                   # (folder/stem, language) -> file name
+    out = ParallelLines()
     for source, part in files.sources():
         folder, _, base = inside[source.name].rpartition("/")
-        stem, language, suffix = _taken_apart(base, layout)
+        stem, language, suffix = _split_name(base, layout)
         if language:
-            stem, lines = (folder and folder + "/") + stem, _plain(_lines(source), base, suffix)
+            stem, lines = (folder and folder + "/") + stem, _strip_markup(_lines(source), base, suffix)
             named_so = layout.pieces == "auto" and _PIECES.search(base)
-            lines = out.whole(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
+            lines = out.join_pieces(
+                lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name
+            )
             if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
                 raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
                                 f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
@@ -125,7 +128,7 @@ def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
             raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
                              "translation.target to what the names of the files end in, such as de and en")
     for stem, by_language in sides.items():
-        out.parts.setdefault(parts[stem], []).extend(_joined(stem, by_language, layout, where))
+        out.parts.setdefault(parts[stem], []).extend(_pair_lines(stem, by_language, layout, where))
     if not any(out.parts.values()):
         looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
         raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
@@ -133,8 +136,8 @@ def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
     return out
 
 
-def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:
-    """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
+def _split_name(base: str, layout: ParallelLayout) -> tuple[str, str, str]:
+    """Split a file name into stem, language and suffix: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
     name = without_packing(base)
     suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
     inner = name[:len(name) - len(suffix)] if suffix else name
@@ -145,7 +148,7 @@ def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:
 
 
 def _lines(source: Source) -> list[str]:
-    """The lines of a stream, without their ends; DataError where they are no text."""
+    """Return the lines of a stream, without line ends. DataError if it is not text."""
     data = source.stream.read().removeprefix(b"\xef\xbb\xbf")
     try:
         lines = data.decode("utf-8").split("\n")
@@ -157,26 +160,26 @@ def _lines(source: Source) -> list[str]:
     if not lines:
         raise DataError(f"{source.name}: is empty")
     for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST or "\0" in line:
-            what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {LONGEST:,} are read"
-            raise DataError(f"{source.name}:{number}: {what}")
+        if len(line) > MAX_LINE or "\0" in line:
+            reason = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
+            raise DataError(f"{source.name}:{number}: {reason}")
     return [line.strip("\r") for line in lines]
 
 
-def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
-    """The sentences of mark-up; of plain text all lines."""
+def _strip_markup(lines: list[str], base: str, suffix: str) -> list[str]:
+    """Return the sentences of a marked-up file, or all lines of plain text."""
     if suffix in _MARKUP:
-        return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall("\n".join(lines))]
+        return [" ".join(html.unescape(segment).split()) for segment in _SEGMENT.findall("\n".join(lines))]
     if base.startswith("train.tags."):
         return [line for line in lines if not line.lstrip().startswith("<")]
     return lines
 
 
-def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Sequence[Path]) -> list[Pair]:
+def _pair_lines(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, where: Sequence[Path]) -> list[Pair]:
     for language in (layout.source, layout.target):
         if language not in sides:
-            there = next(iter(sides))
-            raise DataError(f"{where[0]}: {stem}.{there} has no {stem}.{language} beside it")
+            language_found = next(iter(sides))
+            raise DataError(f"{where[0]}: {stem}.{language_found} has no {stem}.{language} beside it")
     a, b = sides[layout.source or ""], sides[layout.target or ""]
     if len(a) != len(b):
         raise DataError(f"{stem}.{layout.source} has {len(a):,} lines and {stem}.{layout.target} {len(b):,}: they "
@@ -184,22 +187,22 @@ def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Seque
     return list(zip(a, b, strict=True))
 
 
-def _table(source: Source, layout: Layout, out: Read) -> list[Pair]:
-    at = _columns(layout)
+def _table(source: Source, layout: ParallelLayout, out: ParallelLines) -> list[Pair]:
+    columns = _columns(layout)
     sides: tuple[list[str], list[str]] = [], []
     for number, line in enumerate(_lines(source), 1):
         cells = line.split("\t")
         if len(cells) < len(layout.columns):
             raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
-        for side, column in zip(sides, at, strict=True):
+        for side, column in zip(sides, columns, strict=True):
             side.append(cells[column])
-    a, b = (out.whole(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
+    a, b = (out.join_pieces(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
     return list(zip(a, b, strict=True))
 
 
-def _columns(layout: Layout) -> tuple[int, int]:
-    """Where source and target stand."""
+def _columns(layout: ParallelLayout) -> tuple[int, int]:
+    """Return the column numbers of source and target."""
     columns = list(layout.columns)
     if "source" in columns:
         return columns.index("source"), columns.index("target")

@@ -1,4 +1,4 @@
-"""Another test set for a trained translator, as ids of the vocabularies of its run."""
+"""Reads a user's test set for a trained translator, as ids of the vocabularies of its run."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import files as parallel_files
-from embtrain.data.parallel.corpus import Parallel, Side, TranslationConfig, ids_of
-from embtrain.data.parallel.files import Layout, Pair
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, words_of
+from embtrain.data.parallel.corpus import ParallelConfig, ParallelCorpus, Side, encode_words
+from embtrain.data.parallel.files import Pair, ParallelLayout
+from embtrain.data.parallel.tokenize import Tokenizer, tokenize_line, tokenize_source
 from embtrain.data.storage.containers import PACKED
 from embtrain.data.text.vocabulary import Vocabulary
 
 _log = logging.getLogger("embtrain")
 
 
-def load(where: Path, layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, source: Vocabulary,
-         target: Vocabulary) -> Parallel:
-    """All pairs as the part test; train and valid are empty. Sentences are read up to config.longest words.
+def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, source: Vocabulary,
+         target: Vocabulary) -> ParallelCorpus:
+    """Load all pairs as the part test; train and valid are empty. Sentences are cut at config.longest words.
 
-    where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or an archive of either, whose test part
-    counts if it has several. DataError if they do not fit together or hold no pairs.
+    where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or archive of either. If it has several parts,
+    the test part is used. DataError if the files do not fit together or contain no pairs.
     """
     files, layout = _files(where, layout), dataclasses.replace(layout, parts=None)
-    read = parallel_files.read(files, parallel_files.take(files, layout, FilesConfig()), layout)
+    read = parallel_files.read(files, parallel_files.inventory_files(files, layout, FilesConfig()), layout)
     for warning in read.warnings:
         _log.warning("%s", warning)
     parts = {part: pairs for part, pairs in read.parts.items() if pairs}
@@ -38,13 +38,13 @@ def load(where: Path, layout: Layout, config: TranslationConfig, tokenizer: Toke
                         "on")
     pairs = parts["test"] if len(parts) > 1 else next(iter(parts.values()))
     sides = [_side([split(pair[i], tokenizer, config.lower) for pair in pairs], vocabulary, config.longest)
-             for i, (split, vocabulary) in enumerate(((source_words, source), (words_of, target)))]
+             for i, (split, vocabulary) in enumerate(((tokenize_source, source), (tokenize_line, target)))]
     _report(where, pairs, sides, config)
-    return Parallel(sides[0], sides[1], (0, 0), pairs, 0, {"name": where.name, "pieces": read.pieces})
+    return ParallelCorpus(sides[0], sides[1], (0, 0), pairs, 0, {"name": where.name, "pieces": read.pieces})
 
 
-def _files(where: Path, layout: Layout) -> list[Path]:
-    """The two files of a test set where `where` is one of them or their common name; else `where`."""
+def _files(where: Path, layout: ParallelLayout) -> list[Path]:
+    """Return the two files of a test set if `where` is one of them or their common name; else `where`."""
     languages = [language for language in (layout.source, layout.target) if language]
     packed = next((end for end in PACKED if where.name.endswith(end)), "")
     inner = where.name.removesuffix(packed)
@@ -52,26 +52,26 @@ def _files(where: Path, layout: Layout) -> list[Path]:
     if language is None and where.exists():
         return [where]
     stem = inner.removesuffix(f".{language}") if language else where.name
-    found = []
+    paths = []
     for x in languages:
         ends = [packed, *(end for end in ("", *PACKED) if end != packed)]
         path = next((path for end in ends if (path := where.with_name(f"{stem}.{x}{end}")).is_file()), None)
         if path is None:
             raise DataError(f"{where.with_name(f'{stem}.{x}')}: no such file; a test set is two files that end in "
                             f".{languages[0]} and .{languages[-1]}, or a table (.tsv)")
-        found.append(path)
-    if not found:
+        paths.append(path)
+    if not paths:
         raise DataError(f"{where}: no such file or folder; name a table (.tsv) of source and target")
-    return found
+    return paths
 
 
 def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) -> Side:
-    ids = [ids_of(words[:longest], vocabulary) for words in sentences]
-    start = np.concatenate([[0], np.cumsum([len(one) for one in ids])]).astype(np.int64)
+    ids = [encode_words(words[:longest], vocabulary) for words in sentences]
+    start = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])]).astype(np.int64)
     return Side(np.concatenate([*ids, np.zeros(0, np.int32)]).astype(np.int32), start, vocabulary)
 
 
-def _report(where: Path, pairs: list[Pair], sides: list[Side], config: TranslationConfig) -> None:
+def _report(where: Path, pairs: list[Pair], sides: list[Side], config: ParallelConfig) -> None:
     cut, empty = (int(sum(sides[0].size() == n)) for n in (config.longest, 0))
     if cut:
         _log.warning("%s: %s of %s source lines have %s words or more, and are translated that far "

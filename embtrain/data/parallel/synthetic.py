@@ -1,11 +1,11 @@
-"""Pairs of sentences of a known making, for where no parallel text is at hand: two little languages of one meaning.
+"""Synthetic sentence pairs, if no parallel text is available: two small languages with the same meanings.
 
-    meaning      subject, verb, object, sometimes a place; each thing may have a property
+    meaning      subject, verb, object, sometimes a place; each noun may have a property
     target       a PROPERTY THING VERBs a THING [at the PLACE] .             (verb in the middle, property first)
     source       THING PROPERTY ga , THING PROPERTY o [PLACE ni] VERB .      (verb at the end, property last, cases)
 
-Words are syllables; the k-th of its kind is drawn with probability ∝ 1/(k + 2). So a translator has to learn words,
-another order, and what has no counterpart. Everything follows from the recipe's numbers.
+Words are made of syllables; the k-th word of its kind has probability ∝ 1/(k + 2). A translator has to learn words,
+another word order, and words without a counterpart. The sentences depend only on the numbers of the recipe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 
-VERSION = 1  # raised when the same numbers give other sentences
+VERSION = 1  # incremented when the same numbers give other sentences
 _SOURCE, _TARGET = ("k", "m", "r", "sh", "t"), ("b", "d", "f", "l", "pr", "st", "v")
 _VOWELS = "aeiou"
 
@@ -33,7 +33,7 @@ class GrammarConfig(Section):
 
 
 def sentences(config: GrammarConfig) -> dict[str, list[tuple[str, str]]]:
-    """The pairs (source, target) of each part."""
+    """Return the pairs (source, target) of each part."""
     draw = np.random.default_rng(config.seed)
     sizes = (config.things, config.verbs, config.properties)
     words = [_lexicon(n, syllables, sum(sizes[:i])) for syllables in (_SOURCE, _TARGET) for i, n in enumerate(sizes)]
@@ -43,29 +43,29 @@ def sentences(config: GrammarConfig) -> dict[str, list[tuple[str, str]]]:
 
 
 def _lexicon(n: int, consonants: tuple[str, ...], begin: int) -> list[str]:
-    """n words, apart from those of another kind: `begin` of the same language are taken."""
+    """Return n words, different from the first `begin` words of the language, which other kinds use."""
     syllables = [a + b for a in consonants for b in _VOWELS]
-    size, found = len(syllables), []
+    size, words = len(syllables), []
     for i in range(begin + size, begin + size + n):          # at least two syllables: particles have one
         word = ""
         while i:
-            i, at = divmod(i, size)
-            word = syllables[at] + word
-        found.append(word)
-    return found
+            i, digit = divmod(i, size)
+            word = syllables[digit] + word
+        words.append(word)
+    return words
 
 
 def _pair(draw: np.random.Generator, source: list[list[str]], target: list[list[str]]) -> tuple[str, str]:
     things = [_pick(draw, len(source[0])) for _ in range(3)]
     verb, with_place = _pick(draw, len(source[1])), draw.random() < 0.4
     described = [_pick(draw, len(source[2])) if draw.random() < 0.5 else None for _ in range(2)]
-    theirs = [source[0][thing] + ("" if which is None else f" {source[2][which]}")
+    source_nouns = [source[0][thing] + ("" if which is None else f" {source[2][which]}")
               for thing, which in zip(things, described, strict=False)]
-    ours = ["a " + ("" if which is None else f"{target[2][which]} ") + target[0][thing]
+    target_nouns = ["a " + ("" if which is None else f"{target[2][which]} ") + target[0][thing]
             for thing, which in zip(things, described, strict=False)]
     place = (f" {source[0][things[2]]} ni", f" at the {target[0][things[2]]}") if with_place else ("", "")
-    return (f"{theirs[0]} ga, {theirs[1]} o{place[0]} {source[1][verb]}.".capitalize(),
-            f"{ours[0]} {target[1][verb]}s {ours[1]}{place[1]}.".capitalize())
+    return (f"{source_nouns[0]} ga, {source_nouns[1]} o{place[0]} {source[1][verb]}.".capitalize(),
+            f"{target_nouns[0]} {target[1][verb]}s {target_nouns[1]}{place[1]}.".capitalize())
 
 
 def _pick(draw: np.random.Generator, n: int) -> int:

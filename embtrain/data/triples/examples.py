@@ -1,17 +1,20 @@
-"""Triples (h, r, t) as questions: which entity fills the open slot?
+"""Link prediction examples from triples (h, r, t): predict the entity in the open slot.
 
-    slot 0   (h, r, ?)   the tail is open, the head is given        context (h, r)
-    slot 1   (?, r, t)   the head is open, the tail is given        context (t, r + R)
+    slot 0   (h, r, ?)   predict the tail from the head        context (h, r)
+    slot 1   (?, r, t)   predict the head from the tail        context (t, r + R)
 
-With R relations there are 2R directed ones. Which side an example leaves open (triples.slot):
+R relations give 2R directed relations. `triples.slot` chooses the open side of an example:
+
     both        each triple is two examples of an epoch
-    random      one, by a fair coin
-    bernoulli   one; the head is open with probability tph / (tph + hpt), for tph tails of a head and hpt heads of a
-                tail of the relation, on average: where fewer answers are right, a drawn one is more often wrong
+    random      one side, by a fair coin
+    bernoulli   one side: the head with probability tph / (tph + hpt), where tph is the mean number of tails per head
+                of the relation, hpt the mean number of heads per tail. The side with fewer positives is open more
+                often, so a drawn candidate is more often a true negative
                 (Wang et al., Knowledge Graph Embedding by Translating on Hyperplanes, AAAI 2014)
-With triples.reciprocal half of the R relations are inverses: (?, r, t) is asked as (t, r + R/2, ?), of slot 0.
 
-Order and coins follow from (seed, epoch) and a position, so (epoch, block) finds its place again.
+With `triples.reciprocal` half of the R relations are inverses: (?, r, t) becomes (t, r + R/2, ?) with slot 0.
+
+Order and coins depend only on (seed, epoch) and the position, so training resumes at any (epoch, block).
 """
 
 from __future__ import annotations
@@ -29,25 +32,25 @@ from embtrain.data.known_pairs import KnownPairs, distinct
 from embtrain.data.triples.graph import TriplesConfig
 from embtrain.kernels.reference import splitmix64
 
-TAIL, HEAD = 0, 1       # slot: the side that is open
-CHUNK = 1 << 16         # triples whose keys are made at once
+TAIL, HEAD = 0, 1       # Batch.slot: the open side
+CHUNK = 1 << 16         # triples whose keys are computed at once
 _ORDER, _SLOT = range(2)
 
 
 @dataclass(frozen=True)
 class TripleBatch(Batch):
-    """Which entity (target) stands on the open side (slot) beside the given entity."""
+    """A batch of link prediction examples: target is the entity on the open side (`slot`)."""
 
-    entity: Tensor    # (B,) int64  on the other side
+    entity: Tensor    # (B,) int64  the known entity
     relation: Tensor  # (B,) int64
 
     def context(self, n_relations: int) -> Tensor:
-        """(B, 2) int64  the given entity, and the directed relation."""
+        """Return contexts (B, 2) int64: the known entity and the directed relation."""
         return torch.stack([self.entity, self.relation + n_relations * self.slot], 1)
 
 
-class Triples:
-    """The training examples of triples (n, 3)."""
+class TripleExamples:
+    """Training examples from triples (n, 3) int64."""
 
     def __init__(self, triples: np.ndarray, n_entities: int, n_relations: int, config: TriplesConfig, seed: int):
         self._triples, self._config, self._seed = triples, config, seed
@@ -55,7 +58,7 @@ class Triples:
         self.n_entities, self.n_relations = n_entities, n_relations * (2 if config.reciprocal else 1)
         self.p_head = np.full(n_relations, 0.5)                                              # (R,)
         if config.slot == "bernoulli":
-            tph, hpt = per_entity(triples, n_relations)
+            tph, hpt = tails_and_heads_per_entity(triples, n_relations)
             self.p_head = tph / (tph + hpt)
 
     @property
@@ -64,7 +67,7 @@ class Triples:
 
     @property
     def target_counts(self) -> np.ndarray:
-        """(E,) float64  how often each entity is expected to be a target in an epoch."""
+        """Expected number of times each entity is a target in an epoch, (E,) float64."""
         head, relation, tail = self._triples.T
         p = np.ones(len(relation)) if self._config.slot == "both" else self.p_head[relation]
         q = p if self._config.slot == "both" else 1 - p
@@ -75,7 +78,7 @@ class Triples:
         return -(-self.examples_per_epoch // block)
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[TripleBatch]:
-        """`block` examples at a time, from block `start` on."""
+        """Yield blocks of `block` examples, from block number `start` on."""
         n = self.examples_per_epoch
         for begin in range(start * block, n, block):
             rows = self._epoch(epoch)[begin:begin + block] if shuffle else np.arange(begin, min(begin + block, n))
@@ -87,21 +90,21 @@ class Triples:
             yield self.batch(self._triples[rows], slot)
 
     def batch(self, triples: np.ndarray, slot: np.ndarray) -> TripleBatch:
-        """Triples (n, 3) with the side that each leaves open (n,)."""
+        """Make a batch from triples (n, 3) and the open side of each, slot (n,)."""
         head, relation, tail = triples.T
         if self._config.reciprocal:
-            relation, asked = relation + self.n_relations // 2 * slot, np.zeros_like(slot)
+            relation, open_slot = relation + self.n_relations // 2 * slot, np.zeros_like(slot)
         else:
-            asked = slot
-        columns = (np.where(slot == HEAD, head, tail), asked, np.where(slot == HEAD, tail, head), relation)
+            open_slot = slot
+        columns = (np.where(slot == HEAD, head, tail), open_slot, np.where(slot == HEAD, tail, head), relation)
         return TripleBatch(*(torch.from_numpy(np.ascontiguousarray(x)) for x in columns))
 
     def both(self, triples: np.ndarray) -> TripleBatch:
-        """Two examples of each triple, one after the other: its tail, its head."""
+        """Make two examples of each triple (n, 3), in turn: tail open, then head open."""
         return self.batch(np.repeat(triples, 2, axis=0), np.tile([TAIL, HEAD], len(triples)))
 
     def _epoch(self, epoch: int) -> np.ndarray:
-        """The order of the examples in an epoch."""
+        """Return the order of the examples in an epoch."""
         if self._order is None or self._order[0] != epoch:
             order = np.random.default_rng(self._seed_of(epoch, _ORDER)).permutation(self.examples_per_epoch)
             self._order = epoch, order
@@ -112,25 +115,29 @@ class Triples:
 
 
 class KnownTriples(KnownPairs):
-    """The right answers of some triples, for both sides of each: contexts are (entity, directed relation)."""
+    """Known positives of both sides of triples; a context is (entity, directed relation)."""
 
     @classmethod
-    def from_triples(cls, of: Triples, parts: Iterable[np.ndarray]) -> Self:
-        """Of triples (n, 3) as `of` asks them. Keys are made of some at a time and sorted where they lie: what is made
-        of all at once on the way to them is ten times as large."""
-        some = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
-        nothing = torch.zeros(0, 2, dtype=torch.int64)
-        known = cls(nothing, nothing[:, 0], of.n_entities, (of.n_entities, 2 * of.n_relations))
-        keys, end = np.empty(2 * sum(map(len, some)), np.int64), 0
-        for triples in some:
-            batch, begin, end = of.both(triples), end, end + 2 * len(triples)
-            keys[begin:end] = known.context_key(batch.context(of.n_relations)) * of.n_entities + batch.target
-        return cls.from_keys(torch.from_numpy(distinct(keys)), of.n_entities, known.sizes)
+    def from_triples(cls, examples: TripleExamples, parts: Iterable[np.ndarray]) -> Self:
+        """Collect the known positives of triples (n, 3), with the contexts that `examples` uses.
+
+        Keys are computed in chunks and sorted in place: the intermediate arrays of all triples at once would take ten
+        times the memory of the keys.
+        """
+        chunks = [part[begin:begin + CHUNK] for part in parts for begin in range(0, len(part), CHUNK)]
+        empty = torch.zeros(0, 2, dtype=torch.int64)
+        known = cls(empty, empty[:, 0], examples.n_entities, (examples.n_entities, 2 * examples.n_relations))
+        keys, end = np.empty(2 * sum(map(len, chunks)), np.int64), 0
+        for triples in chunks:
+            batch, begin, end = examples.both(triples), end, end + 2 * len(triples)
+            keys[begin:end] = known.context_key(batch.context(examples.n_relations)) * examples.n_entities + batch.target
+        return cls.from_keys(torch.from_numpy(distinct(keys)), examples.n_entities, known.sizes)
 
 
-def per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
-    """tph and hpt, (R,) each: triples of a relation ÷ its distinct heads, and ÷ its distinct tails; 1 of none."""
+def tails_and_heads_per_entity(triples: np.ndarray, n_relations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tph and hpt, (R,) each: triples of a relation / its distinct heads, and / its distinct tails. 1 for a
+    relation without triples."""
     n = np.bincount(triples[:, 1], minlength=n_relations)
     heads, tails = (np.bincount(np.unique(triples[:, [1, side]], axis=0)[:, 0], minlength=n_relations)
                     for side in (0, 2))
-    return tuple(np.where(n > 0, n / np.maximum(of, 1), 1.0) for of in (heads, tails))  # type: ignore[return-value]
+    return tuple(np.where(n > 0, n / np.maximum(n_distinct, 1), 1.0) for n_distinct in (heads, tails))  # type: ignore[return-value]

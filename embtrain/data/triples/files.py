@@ -1,10 +1,11 @@
-"""Files of triples -> names and rows, nothing skipped unsaid.
+"""FileRules files of triples into names and rows of ids; every skipped line is reported.
 
-names      three names a line, in the order and with the delimiter that the settings name (data/formats/delimited.py)
-openke     a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
-ntriples   the lines of N-Triples (data/triples/ntriples.py)
+    names      three names a line, in the configured order and with the configured delimiter (formats/delimited.py)
+    openke     a count, then lines `head tail relation` of ids; entity2id and relation2id: a count, then `name id`
+    ntriples   N-Triples (data/triples/ntriples.py)
 
-Which part a file is, `inventory.py` decides; entity2id and relation2id are named so. Blank lines are passed over.
+`inventory.py` decides the part (train, valid, test) of a file; entity2id and relation2id are recognized by name. Blank
+lines are ignored.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.data.triples import ntriples
 
-LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
+EXPECTED_FILES = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
 _TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
-_WHAT = "this is no file of triples"
+_NOT_TRIPLES = "this is no file of triples"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _log = logging.getLogger("embtrain")
@@ -41,145 +42,151 @@ COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a file of names is laid out."""
+class TripleLayout:
+    """Layout of a file of names."""
 
     delimiter: Delimiter = "tab"
     columns: tuple[Column, ...] = COLUMNS
     header: bool = False
-    literals: Literal["keep", "drop"] = "drop"  # of N-Triples
+    literals: Literal["keep", "drop"] = "drop"  # N-Triples only
 
 
 @dataclass
-class Read:
-    """What stood in the files: ids are places in the two lists of names, in the order in which they were met."""
+class RawTriples:
+    """Content of the files. Ids are positions in the two lists of names, in order of first appearance."""
 
     entities: list[str] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
-    parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
-    told: tuple[str, ...] = ()                                  # warnings of what was left out or changed
+    parts: dict[str, array[int]] = field(default_factory=dict)  # part -> head, relation, tail, head, ...
+    warnings: tuple[str, ...] = ()                              # of dropped or changed triples
 
     def rows(self, part: str) -> np.ndarray:
-        """(n, 3) int64  head, relation, tail."""
+        """Return the triples of a part, (n, 3) int64: head, relation, tail."""
         return np.array(self.parts.get(part, ()), dtype=np.int64).reshape(-1, 3)
 
 
 def _role(name: str) -> str:
-    found = _TABLES.search(without_packing(name))
-    return "" if found is None else {"entity": "entities", "relation": "relations"}[found[1].lower()]
+    match = _TABLES.search(without_packing(name))
+    return "" if match is None else {"entity": "entities", "relation": "relations"}[match[1].lower()]
 
 
-READS = FileRules("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
+FILE_RULES = FileRules("triples", EXPECTED_FILES, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
               only_parts=True, single_data_set=True)
 
 
-def format_of(files: Inventory) -> Format:
-    """The format of some files, by their content: `openke` where a training file begins with a number and both tables
-    of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
-    found: set[str] = set()
+def detect_format(files: Inventory) -> Format:
+    """Detect the format of the files by their content.
+
+    `openke` if a training file begins with a number and both id tables exist, `ntriples` if the first file of a part is
+    N-Triples, else `names`.
+    """
+    present: set[str] = set()
     for source, part in files.sources():
-        found.add(part)
-        if part in PARTS and ntriples.looks_like(source):
+        present.add(part)
+        if part in PARTS and ntriples.is_ntriples(source):
             return "ntriples"
         head = source.stream.peek(64)[:64].decode("utf-8-sig", "replace")
         if part == "train" and _is_id(head.partition("\n")[0].strip()):
-            found.add("counted")
-    return "openke" if {"entities", "relations", "counted"} <= found else "names"
+            present.add("counted")
+    return "openke" if {"entities", "relations", "counted"} <= present else "names"
 
 
-def read(where: list[Path], files: Inventory, format: Format, layout: Layout) -> Read:
-    """Every triple of the files; DataError names the file and the line where something is wrong."""
-    found = (_openke(where, files) if format == "openke" else _ntriples(files, layout) if format == "ntriples"
-             else _names(files, layout))
-    if not found.parts.get("train"):
-        more = "".join(f"; {line}" for line in found.told)
-        raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
-                        if "train" not in found.parts else f"{where[0]}: the training part holds no triples{more}")
-    return found
+def read(where: list[Path], files: Inventory, format: Format, layout: TripleLayout) -> RawTriples:
+    """Read every triple of the files. DataError names the file and line of a fault."""
+    raw = (_read_openke(where, files) if format == "openke" else _read_ntriples(files, layout) if format == "ntriples"
+             else _read_names(files, layout))
+    if not raw.parts.get("train"):
+        more = "".join(f"; {line}" for line in raw.warnings)
+        raise DataError(f"{where[0]}: holds no triples to train on: there is no {EXPECTED_FILES}"
+                        if "train" not in raw.parts else f"{where[0]}: the training part holds no triples{more}")
+    return raw
 
 
-def _names(files: Inventory, layout: Layout) -> Read:
-    found = Read()
+def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
+    raw = RawTriples()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
-    first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
+    first: dict[str, tuple[int, int, int]] = {}              # file:line -> ids of the first triple of a file
     passed, tables = ParseNotes(), list[str]()
     for source, part in files.sources():
         if part not in PARTS:
             tables.append(source.name)
             continue
-        rows = found.parts.setdefault(part, array("q"))
-        for at, (number, line, fields) in enumerate(read_records(source, layout.delimiter, len(COLUMNS), _WHAT,
-                                                                 passed)):
-            if at == 0 and layout.header:
+        rows = raw.parts.setdefault(part, array("q"))
+        for row, (number, line, fields) in enumerate(
+            read_records(source, layout.delimiter, len(COLUMNS), _NOT_TRIPLES, passed)
+        ):
+            if row == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
                 raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names with "
-                                f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _otherwise(line)}")
+                                f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _format_hint(line)}")
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
-            if at == 0:
+            if row == 0:
                 first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
-    _tell_of_headers(found, first)
-    found.entities, found.relations = list(entities), list(relations)
-    found.told = passed.warnings() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples "
-                                           "are ids, set triples.format=openke" for name in tables)
-    return found
+    _warn_of_headers(raw, first)
+    raw.entities, raw.relations = list(entities), list(relations)
+    raw.warnings = passed.warnings() + tuple(
+        f"{name}: is not read: files of names need no table of ids; if the triples are ids, set triples.format=openke"
+        for name in tables
+    )
+    return raw
 
 
-def _ntriples(files: Inventory, layout: Layout) -> Read:
-    found = Read()
+def _read_ntriples(files: Inventory, layout: TripleLayout) -> RawTriples:
+    raw = RawTriples()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     literals, first = 0, ""
     for source, part in files.sources():
         if part not in PARTS:
             continue
-        rows = found.parts.setdefault(part, array("q"))
-        for of in ntriples.statements(source):
-            if of.is_literal:
-                literals, first = literals + 1, first or f"{source.name}:{of.number}"
+        rows = raw.parts.setdefault(part, array("q"))
+        for statement in ntriples.statements(source):
+            if statement.is_literal:
+                literals, first = literals + 1, first or f"{source.name}:{statement.number}"
                 if layout.literals == "drop":
                     continue
-            rows.append(entities.setdefault(of.subject, len(entities)))
-            rows.append(relations.setdefault(of.predicate, len(relations)))
-            rows.append(entities.setdefault(of.object, len(entities)))
-    found.entities, found.relations = list(entities), list(relations)
+            rows.append(entities.setdefault(statement.subject, len(entities)))
+            rows.append(relations.setdefault(statement.predicate, len(relations)))
+            rows.append(entities.setdefault(statement.object, len(entities)))
+    raw.entities, raw.relations = list(entities), list(relations)
     if literals:
         kept = "kept, each literal as an entity" if layout.literals == "keep" else "left out"
-        found.told = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
-    return found
+        raw.warnings = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
+    return raw
 
 
-def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> None:
-    """A warning of each line that begins a file and holds no name that stands anywhere else but in such lines."""
-    rows, begins = np.concatenate([found.rows(part) for part in PARTS]), np.array(list(first.values()), np.int64)
+def _warn_of_headers(raw: RawTriples, first_rows: dict[str, tuple[int, int, int]]) -> None:
+    """Warn of each first line of a file whose names occur only in first lines."""
+    rows, begins = np.concatenate([raw.rows(part) for part in PARTS]), np.array(list(first_rows.values()), np.int64)
     begins = begins.reshape(-1, 3)
     for columns in ([0, 2], [1]):
         times = np.bincount(rows[:, columns].ravel(), minlength=rows.max(initial=0) + 1)
-        alone = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
-        first = {where: ids for where, ids in first.items() if alone[np.array(ids)[columns]].all()}
-    for where in first if len(rows) > len(begins) else ():
+        is_unique = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
+        first_rows = {where: ids for where, ids in first_rows.items() if is_unique[np.array(ids)[columns]].all()}
+    for where in first_rows if len(rows) > len(begins) else ():
         _log.warning("%s: its names stand nowhere else; if they are the names of the columns, set "
                      "triples.header=true", where)
 
 
-def _otherwise(line: str) -> str:
-    """What else a line may be: that of another delimiter, or of OpenKE."""
+def _format_hint(line: str) -> str:
+    """Return a hint if the line has another delimiter or is an OpenKE line."""
     if _is_id(line.strip()):
         return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
     found = [name for name in SEPARATORS if len(split_fields(line, name)) == len(COLUMNS)]
     return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
-def _openke(where: list[Path], files: Inventory) -> Read:
-    found, tables = Read(), dict[str, list[str]]()
-    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
+def _read_openke(where: list[Path], files: Inventory) -> RawTriples:
+    raw, tables = RawTriples(), dict[str, list[str]]()
+    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # largest id and its file:line
     for source, part in files.sources():
         rows = array("q")
-        lines = _counted(source)
+        lines = _lines_after_count(source)
         if part in ("entities", "relations"):
             tables[part] = _table(source, lines)
             continue
@@ -193,19 +200,19 @@ def _openke(where: list[Path], files: Inventory) -> Read:
             for kind, id in (("entities", max(head, tail)), ("relations", relation)):
                 if id > largest[kind][0]:
                     largest[kind] = id, f"{source.name}:{number}"
-        found.parts.setdefault(part, array("q")).extend(rows)
+        raw.parts.setdefault(part, array("q")).extend(rows)
     for kind, file in (("entities", "entity2id"), ("relations", "relation2id")):
         if kind not in tables:
             raise DataError(f"{where[0]}: there is no file {file}, which names the {kind}")
         id, place = largest[kind]
         if id >= len(tables[kind]):
             raise DataError(f"{place}: id {id} is none of the {len(tables[kind]):,} {kind} that {file} names")
-    found.entities, found.relations = tables["entities"], tables["relations"]
-    return found
+    raw.entities, raw.relations = tables["entities"], tables["relations"]
+    return raw
 
 
 def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
-    """Names in the order of their ids, which are 0 to n - 1."""
+    """Return names by id; the ids must be 0 to n - 1."""
     names: dict[int, str] = {}
     for number, line in lines:
         name, _, id = line.replace("\t", " ").strip().rpartition(" ")
@@ -226,8 +233,8 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _counted(source: Source) -> Iterator[tuple[int, str]]:
-    """The lines after the first, which says how many they are."""
+def _lines_after_count(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the lines after the first, which must state their number."""
     lines = _lines(source)
     number, head = next(lines, (1, ""))
     if not _is_id(head.strip()):
@@ -241,4 +248,4 @@ def _counted(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    return read_nonblank_lines(source, MAX_LINE, _WHAT)
+    return read_nonblank_lines(source, MAX_LINE, _NOT_TRIPLES)

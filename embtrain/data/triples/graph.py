@@ -1,8 +1,8 @@
-"""A graph of triples: which entities and relations there are, and which triples are held out.
+"""Loads a graph of triples: assigns ids, holds out triples, and caches the result.
 
-Ids: the entity (relation) that stands most often in training triples is 0; those that stand equally often go by name.
-A part without a file of its own is drawn from the training triples. A triple that a part holds twice counts once.
-Cached in a folder named after the sha256 of the content and of the settings that matter.
+Entities and relations are numbered by their frequency in training triples, most frequent first, ties by name. A part
+without a file of its own is drawn from the training triples. Duplicates within a part count once. The cache folder is
+named after the sha256 of the content and of the settings that affect it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
-from embtrain.data.triples.files import COLUMNS, Column, Format, Layout
+from embtrain.data.triples.files import COLUMNS, Column, Format, TripleLayout
 
-# The formats of recipes' readers. Files of the user's own have the reader `triples`, and auto looks at their content.
+# Recipe reader -> format. A user's files have the reader `triples`; auto detects their format by content.
 READERS: dict[str, Format] = {"triples": "names", "openke": "openke", "ntriples": "ntriples"}
 _log = logging.getLogger("embtrain")
 
@@ -61,38 +61,39 @@ class Graph:
     """Triples in the order train, valid, test."""
 
     triples: np.ndarray        # (N, 3) int32  head, relation, tail; may be memory-mapped, read only
-    first: tuple[int, int]     # where valid and test begin
-    entities: Vocabulary       # with how often each stands in training triples
+    first: tuple[int, int]     # first rows of valid and test
+    entities: Vocabulary       # counts are occurrences in training triples
     relations: Vocabulary
     identity: dict[str, Any]   # name, sha256 of the content, settings, counts
 
     def part(self, name: str) -> np.ndarray:
-        """(n, 3) int64  of train, valid or test."""
+        """Return the triples of train, valid or test, (n, 3) int64."""
         bounds = (0, *self.first, len(self.triples))
         i = PARTS.index(name)
         return np.asarray(self.triples[bounds[i]:bounds[i + 1]], dtype=np.int64)
 
 
 def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
-    """Whether a part has a file of its own; its content is not read."""
-    return inventory.build_inventory(where, triple_files.READS, config.files).has(part)
+    """Return whether a part has a file of its own, without reading its content."""
+    return inventory.build_inventory(where, triple_files.FILE_RULES, config.files).has(part)
 
 
 def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
-    """The graph at `where`. DataError where a file is missing, damaged or holds something else than triples."""
+    """Load the graph from files. DataError if a file is missing, damaged or does not contain triples; UsageError if the
+    recipe's reader gives no triples."""
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
-    files = inventory.build_inventory(where, triple_files.READS, config.files)
+    files = inventory.build_inventory(where, triple_files.FILE_RULES, config.files)
     files.require_training(where)
     content = files.content(where)
     format: Format = config.format if config.format != "auto" else READERS[reader]
     if config.format == "auto" and reader == "triples":
-        format = triple_files.format_of(files)
+        format = triple_files.detect_format(files)
     settings = {"content": content, "format": format,
                 **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
                                              "unseen"})}
-    # Keys of later versions are part of it only where they matter, so that other graphs keep their identity.
+    # Keys added in later versions enter only if they matter, so that older graphs keep their identity.
     split_off = [part for part in PARTS[1:] if getattr(config, part) and not files.has(part)]
     if format == "names" and config.delimiter == "comma":
         settings["quotes"] = "csv"
@@ -102,13 +103,13 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         settings["split"] = config.split
 
     def build(out: AppendableArray) -> Encoded:
-        layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
-        return _arranged(triple_files.read(where, files, format, layout), config, out)
+        layout = TripleLayout(config.delimiter, tuple(config.columns), config.header, config.literals)
+        return _encode(triple_files.read(where, files, format, layout), config, out)
 
     key, folder = cache_location(cache, name, "graph", {**settings, "names": files.key()})
-    found = load_or_build(folder, key, build)
-    facts, e = found.facts, found.facts["entities"]
-    for line in found.warnings:
+    encoded = load_or_build(folder, key, build)
+    facts, e = encoded.facts, encoded.facts["entities"]
+    for line in encoded.warnings:
         _log.warning("%s", line)
     avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
     for fact, words in (("repeated", "triples stand twice in their part and count once"),
@@ -121,29 +122,29 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         if not facts[part] and files.has(part):
             _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
     identity = {"name": name, "sha256": content, "settings": settings, "files": files.tree(), "counts": facts}
-    bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
-    return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),
-                 Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
+    bounds = (int(encoded.sequence[1]) // 3, int(encoded.sequence[2]) // 3)
+    return Graph(encoded.ids.reshape(-1, 3), bounds, Vocabulary(encoded.words[:e], encoded.counts[:e], 2 * bounds[0]),
+                 Vocabulary(encoded.words[e:], encoded.counts[e:], bounds[0]), identity)
 
 
-def _arranged(read: triple_files.Read, config: TriplesConfig, out: AppendableArray) -> Encoded:
-    parts = {name: _distinct(read.rows(name)) for name in PARTS}
-    repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
-    told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
+def _encode(raw: triple_files.RawTriples, config: TriplesConfig, out: AppendableArray) -> Encoded:
+    parts = {name: _unique_rows(raw.rows(name)) for name in PARTS}
+    repeated = sum(len(raw.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
+    warnings = _split({name for name in PARTS[1:] if name not in raw.parts}, parts, config)
     train = parts["train"]
-    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(read.entities))
-    of_relation = np.bincount(train[:, 1], minlength=len(read.relations))
+    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(raw.entities))
+    of_relation = np.bincount(train[:, 1], minlength=len(raw.relations))
     unseen = 0
     for name in PARTS[1:]:
         rows = parts[name]
         known = (of_entity[rows[:, [0, 2]]] > 0).all(1) & (of_relation[rows[:, 1]] > 0)
         unseen += int((~known).sum())
         parts[name] = rows[known] if config.unseen == "drop" else rows
-    seen = sum(len(parts[name]) + len(train) - len(_distinct(np.concatenate([parts[name], train])))
+    seen = sum(len(parts[name]) + len(train) - len(_unique_rows(np.concatenate([parts[name], train])))
                for name in PARTS[1:])
     used = np.concatenate([parts[name] for name in PARTS])
-    entities, number = _numbered(read.entities, of_entity, np.unique(used[:, [0, 2]]))
-    relations, relation = _numbered(read.relations, of_relation, np.unique(used[:, 1]))
+    entities, number = _assign_ids(raw.entities, of_entity, np.unique(used[:, [0, 2]]))
+    relations, relation = _assign_ids(raw.relations, of_relation, np.unique(used[:, 1]))
     if len(entities.words) < 2:
         raise DataError(f"the triples name {len(entities.words)} entity, which leaves nothing to tell apart")
     out.append(np.stack([number[used[:, 0]], relation[used[:, 1]], number[used[:, 2]]], 1).astype(np.int32).ravel())
@@ -151,21 +152,21 @@ def _arranged(read: triple_files.Read, config: TriplesConfig, out: AppendableArr
              **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
     sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
     return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
-                   entities.words + relations.words, facts, read.told + told)
+                   entities.words + relations.words, facts, raw.warnings + warnings)
 
 
 def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:
-    """Move triples from train to the parts that have no file. A positive share holds out at least one triple.
+    """Move triples from train to the parts that have no file. Returns warnings.
 
-    Triples are taken in a random order. A transductive split passes those by that are the last of an entity or a
-    relation in train. Where it passes none by, both splits are equal. Returns warnings.
+    A positive share holds out at least one triple. Triples are taken in random order. A transductive split skips a
+    triple that is the last one of an entity or a relation in train. If it skips none, both splits are equal.
     """
     train = parts["train"]
     order = np.random.default_rng(config.split_seed).permutation(len(train))
-    taken, told = 0, list[str]()
+    taken, warnings = 0, list[str]()
     spare = len(train) - 1
     if config.split == "transductive" and any(getattr(config, name) > 0 for name in missing):
-        order, spare = _covering(train, order)
+        order, spare = _order_spare_first(train, order)
     for name, share in (("valid", config.valid), ("test", config.test)):
         size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
         if taken + size >= len(train):
@@ -174,18 +175,20 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
             if taken == spare:
                 raise DataError(f"triples.{name}: no triple can be held out with every entity and relation left in "
                                 f"train; set triples.split: random, or triples.{name}: 0")
-            told.append(f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
-                        "last training triples of an entity or a relation (triples.split: transductive)")
+            warnings.append(
+                f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
+                "last training triples of an entity or a relation (triples.split: transductive)"
+            )
             size = spare - taken
         if name in missing:
             parts[name] = train[np.sort(order[taken:taken + size])]
         taken += size
     parts["train"] = train[np.sort(order[taken:])]
-    return tuple(told)
+    return tuple(warnings)
 
 
-def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
-    """The order (n,) with those triples first, n' of them, that leave every entity and relation in the rest; and n'."""
+def _order_spare_first(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return (order (n,), n'): first the n' triples whose removal leaves every entity and relation in train."""
     of_entity, of_relation = np.bincount(train[:, [0, 2]].ravel()).tolist(), np.bincount(train[:, 1]).tolist()
     free, last = list[int](), list[int]()
     for i, (head, relation, tail) in zip(order.tolist(), train[order].tolist(), strict=True):
@@ -202,13 +205,13 @@ def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
     return np.array(free + last, dtype=np.int64), len(free)
 
 
-def _distinct(rows: np.ndarray) -> np.ndarray:
-    """The rows (n, 3) without repetitions, in their order."""
+def _unique_rows(rows: np.ndarray) -> np.ndarray:
+    """Return the rows (n, 3) without duplicates, in their order."""
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
-def _numbered(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
-    """The vocabulary of the used ids, and the new id of each old one."""
+def _assign_ids(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
+    """Return the vocabulary of the used ids, and the new id of each old one (-1: unused)."""
     order = sorted(used.tolist(), key=lambda i: (-counts[i], names[i]))
     number = np.full(len(names), -1, dtype=np.int64)
     number[order] = np.arange(len(order))

@@ -1,12 +1,12 @@
-"""N-Triples: `subject predicate object .` in each line (W3C Recommendation of 25 February 2014, grammar of section 7).
+"""N-Triples parser: `subject predicate object .` on each line (W3C Recommendation of 25 February 2014, section 7).
 
     <iri>  _:blank  "literal"  "literal"@language  "literal"^^<iri>        # comment
 
-An entity's name is its IRI without the angle brackets and with its escapes resolved, or `_:label`. Blank nodes with
-one label are one entity, in all files of a graph. A literal that is kept has its canonical N-Triples form as its name,
-which holds no control character. Comments are part of the format and need no blank after `#`.
+The name of an entity is its IRI without angle brackets and with escapes resolved, or `_:label`. Blank nodes with the
+same label are one entity in all files of a graph. The name of a literal is its canonical N-Triples form, which contains
+no control characters. A comment needs no blank after `#`.
 
-The grammar is regular, so one expression reads a line, within bounds. This would be the only use of rdflib.
+The grammar is regular, so one bounded regular expression parses a line. rdflib would have no other use here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import PACKED, Source
 from embtrain.data.storage.lines import read_lines
 
-LONGEST = 1 << 20  # bytes of a line: literals can be whole abstracts
+LONGEST = 1 << 20  # bytes of a line: a literal can be a whole abstract
 _HEX = "[0-9A-Fa-f]"
 _UCHAR = rf"\\u{_HEX}{{4}}|\\U{_HEX}{{8}}"
 _BASE = ("A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f"
          "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff")
 _IN_LABEL = rf"[{_BASE}_0-9\u00b7\u0300-\u036f\u203f-\u2040-]"
-# Possessive: a line that does not fit is refused in one pass.
+# Possessive quantifiers: a malformed line is rejected in one pass.
 _IRI = rf"<((?:[^\x00-\x20<>\"{{}}|^`\\]|{_UCHAR})*+)>"
 _BLANK = rf"_:[{_BASE}_0-9](?:\.*+{_IN_LABEL})*+"
 _STRING = rf"\"((?:[^\"\\\n\r]|\\[tbnrf\"'\\]|{_UCHAR})*+)\""
@@ -44,15 +44,17 @@ _LIKE = re.compile(r"[ \t]*(?:<[^>]*>|_:\S+)[ \t]*<[^>]*>.*\.[ \t]*(?:#.*)?", re
 
 @dataclass(frozen=True)
 class Statement:
-    number: int            # of the line
+    """One parsed triple."""
+
+    number: int            # line number
     subject: str
     predicate: str
     object: str
-    is_literal: bool       # the object's name is that of a literal
+    is_literal: bool       # the object is a literal
 
 
-def looks_like(source: Source) -> bool:
-    """Whether a stream is N-Triples, by the end of its name or by its first line that is not a comment."""
+def is_ntriples(source: Source) -> bool:
+    """Return whether a stream is N-Triples, by its suffix or by its first line that is not a comment."""
     name = source.name.lower()
     for suffix in PACKED:
         name = name.removesuffix(suffix)
@@ -64,16 +66,18 @@ def looks_like(source: Source) -> bool:
 
 
 def statements(source: Source) -> Iterator[Statement]:
-    """Every triple of a stream. DataError names the line that is not one."""
-    for number, whole in read_lines(source, LONGEST, "is it N-Triples?"):
-        for line in whole.split("\r"):                       # a carriage return alone ends a line too
+    """Yield every triple of a stream. DataError names a malformed line."""
+    for number, text in read_lines(source, LONGEST, "is it N-Triples?"):
+        for line in text.split("\r"):                       # a lone carriage return also ends a line
             if _NOTHING.fullmatch(line):
                 continue
             where = f"{source.name}:{number}"
-            if (found := _TRIPLE.fullmatch(line)) is None:
-                raise DataError(f"{where}: is not a triple of N-Triples: {_wrong(line)}, found {line.strip()[:80]!r}")
-            subject, blank, predicate, iri, other, string, kind, language = found.groups()
-            name = _iri(iri, where) if iri is not None else other
+            if (match := _TRIPLE.fullmatch(line)) is None:
+                raise DataError(
+                    f"{where}: is not a triple of N-Triples: {_syntax_error(line)}, found {line.strip()[:80]!r}"
+                )
+            subject, blank, predicate, iri, blank_object, string, kind, language = match.groups()
+            name = _iri(iri, where) if iri is not None else blank_object
             if string is not None:
                 name = _literal(string, kind, language, where)
             yield Statement(number, blank or _iri(subject, where), _iri(predicate, where), name, string is not None)
@@ -99,19 +103,19 @@ def _unescaped(text: str, where: str) -> str:
     if "\\" not in text:
         return text
 
-    def char(found: re.Match[str]) -> str:
-        digits = found[1] or found[2]
+    def char(match: re.Match[str]) -> str:
+        digits = match[1] or match[2]
         if digits is None:
-            return _ECHAR[found[3]]
+            return _ECHAR[match[3]]
         code = int(digits, 16)
         if code > 0x10ffff or 0xd800 <= code <= 0xdfff:
-            raise DataError(f"{where}: {found[0]} is not a character; escapes are those of Unicode scalar values")
+            raise DataError(f"{where}: {match[0]} is not a character; escapes are those of Unicode scalar values")
         return chr(code)
     return _ESCAPE.sub(char, text)
 
 
-def _wrong(line: str) -> str:
-    """The first term of a line that does not fit, in words."""
+def _syntax_error(line: str) -> str:
+    """Describe the first malformed term of a line."""
     rest = line.strip(" \t")
     if re.match(r"@prefix|@base|prefix\s|base\s", rest, re.IGNORECASE):
         return "this is Turtle; convert it, for example by: rapper -i turtle -o ntriples FILE"
@@ -119,9 +123,9 @@ def _wrong(line: str) -> str:
     for expected, pattern in (("an IRI <...> or a blank node _:label as subject", node),
                               ("an IRI <...> as predicate", _IRI),
                               ('an IRI <...>, a blank node or a literal "..." as object', rf"{node}|{_LITERAL}")):
-        if (found := re.match(pattern, rest)) is None:
+        if (match := re.match(pattern, rest)) is None:
             return f"expected {expected} at character {len(line) - len(rest) + 1}"
-        rest = rest[found.end():].lstrip(" \t")
+        rest = rest[match.end():].lstrip(" \t")
     if re.match(rf"(?:{node})[ \t]*\.", rest):
         return "it has four terms: this is N-Quads; take the graph's name out"
     return f"expected the end ` .` at character {len(line) - len(rest) + 1}"

@@ -1,8 +1,8 @@
-"""Triples of the user's file, in the names of a trained graph: to judge the model on them.
+"""FileRules a user's file of triples in the names of a trained graph, to evaluate the model on it.
 
-A line has three names in the order of the run's training files. The delimiter is the run's, or, if that does not give
-three names in the first line, the one that does. N-Triples are detected. Triples with a name that the graph lacks, and
-repetitions, are left out and counted.
+A line has three names in the column order of the run. The delimiter is the run's, or, if that does not split the first
+line into three names, the first one that does. N-Triples are detected. Triples with unknown names and duplicates are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _WHAT = "is it a file of triples?"
 
 
 @dataclass(frozen=True)
-class Other:
-    """Distinct triples whose names the graph has, and what was left out."""
+class OwnTriples:
+    """Distinct triples with known names, and counts of the dropped ones."""
 
     triples: np.ndarray    # (n, 3) int64
-    lines: int             # triples of the file
-    entity: int            # of these, with an entity that the graph lacks
-    relation: int          # of the others, with a relation that it lacks
+    lines: int             # triples in the file
+    entity: int            # triples with an unknown entity
+    relation: int          # further triples with an unknown relation
     repeated: int
 
     def note(self) -> str:
-        """What was passed over, as text; empty if nothing was."""
-        passed = [f"{n:,} {what}" for n, what in ((self.entity, "with an entity that the run lacks"),
+        """Return the number of triples used and of those dropped, as text."""
+        passed = [f"{n:,} {reason}" for n, reason in ((self.entity, "with an entity that the run lacks"),
                                                   (self.relation, "with a relation that the run lacks"),
                                                   (self.repeated, "repeated")) if n]
         return f"{len(self.triples):,} of {self.lines:,} triples" + (f"; passed over: {', '.join(passed)}" if passed
                                                                      else "")
 
 
-def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
-    """The triples of a file. DataError names a malformed line, or the file if no triple can be judged."""
+def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
+    """Read the triples of a file. DataError names a malformed line, or the file if no triple is usable."""
     entities, relations = graph.entities.index, graph.relations.index
-    found: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     lines = entity = relation = 0
     for source in sources([path], lambda name: True):
         for head, name, tail in _triples(source, config):
@@ -55,28 +55,28 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
             elif name not in relations:
                 relation += 1
             else:
-                found.append((entities[head], relations[name], entities[tail]))
-    triples = np.array(list(dict.fromkeys(found)), np.int64).reshape(-1, 3)
-    other = Other(triples, lines, entity, relation, len(found) - len(triples))
+                rows.append((entities[head], relations[name], entities[tail]))
+    triples = np.array(list(dict.fromkeys(rows)), np.int64).reshape(-1, 3)
+    own = OwnTriples(triples, lines, entity, relation, len(rows) - len(triples))
     if not len(triples):
-        raise DataError(f"{path}: no triple has names of the run ({other.note()}); give a file with the names of the "
+        raise DataError(f"{path}: no triple has names of the run ({own.note()}); give a file with the names of the "
                         "training file")
-    return other
+    return own
 
 
 def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, str]]:
-    if ntriples.looks_like(source):
-        for of in ntriples.statements(source):
-            if not of.is_literal or config.literals == "keep":
-                yield of.subject, of.predicate, of.object
+    if ntriples.is_ntriples(source):
+        for statement in ntriples.statements(source):
+            if not statement.is_literal or config.literals == "keep":
+                yield statement.subject, statement.predicate, statement.object
         return
     first = source.stream.peek(1 << 12)[:1 << 12].decode("utf-8-sig", "replace").partition("\n")[0]
     delimiter: Delimiter = config.delimiter
     if len(split_fields(first, delimiter)) != 3:
-        delimiter = next((other for other in SEPARATORS if len(split_fields(first, other)) == 3), delimiter)
+        delimiter = next((separator for separator in SEPARATORS if len(split_fields(first, separator)) == 3), delimiter)
     order = [config.columns.index(column) for column in COLUMNS]
-    for at, (number, line, fields) in enumerate(read_records(source, delimiter, 3, _WHAT, ParseNotes())):
-        if at == 0 and config.header:
+    for row, (number, line, fields) in enumerate(read_records(source, delimiter, 3, _WHAT, ParseNotes())):
+        if row == 0 and config.header:
             continue
         if len(fields) != 3 or not all(fields):
             raise DataError(f"{source.name}:{number}: {line[:80]!r}: should be {', '.join(config.columns)} with "

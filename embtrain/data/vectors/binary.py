@@ -1,8 +1,8 @@
-"""Reads word2vec's binary format: "V D\\n", then V times: word, blank, D float32, perhaps a newline.
+"""Reads word2vec's binary format: "V D\\n", then V times: word, blank, D float32, optional newline.
 
-A word cannot hold a blank here. Some programs write one nevertheless; the bytes that follow are then read at the wrong
-place, and the end of one vector becomes the beginning of the next word. So each row is compared with the reading in
-which its word goes on to a further blank.
+A word cannot contain a blank in this format, but some programs write one. The following bytes are then read at the
+wrong position, and the end of one vector becomes the beginning of the next word. Each row is therefore compared with
+the reading in which its word continues to a further blank.
 """
 
 from __future__ import annotations
@@ -13,44 +13,57 @@ from typing import IO
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.vectors.files import MAX_LINE, MAX_WORD, Read, Rows, header, is_word, offer, word_of
-from embtrain.data.vectors.open import PLAIN, Reading, opened
+from embtrain.data.vectors.files import (
+    MAX_LINE,
+    MAX_WORD,
+    VectorRows,
+    WordsAndTable,
+    decode_word,
+    is_word,
+    limit_hint,
+    parse_header,
+)
+from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
 
 _CHUNK = 1 << 20
-_USUAL = 2.0 ** -40, 2.0 ** 40  # sizes of numbers in a vector; bytes read at the wrong place rarely give these alone
+_USUAL = 2.0 ** -40, 2.0 ** 40  # range of absolute values in a vector; misaligned bytes rarely stay within it
 
 
-def read_binary(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path) as file:
-        V, D = header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
-        rows, newline = Rows(path, V, D, max_bytes, reading), False
-        held, at, need = b"", 0, 4 * (MAX_WORD + 4 * D)      # held[at:] is read next: a row, and what follows it
+def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Return the words and the table (V, D) float32. DataError names a damaged row, ResourceError if it takes too much
+    memory."""
+    with open_unpacked(path) as file:
+        V, D = parse_header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
+        rows, newline = VectorRows(path, V, D, max_bytes, reading), False
+        buffer, begin, need = b"", 0, 4 * (MAX_WORD + 4 * D)  # buffer[begin:]: the next row and bytes after it
         while True:
-            if len(held) - at < need:
-                held, at = held[at:] + _read(file, max(_CHUNK, need)), 0
-            if rows.is_full or not held[at:at + 2].strip(b"\n"):
+            if len(buffer) - begin < need:
+                buffer, begin = buffer[begin:] + _read(file, max(_CHUNK, need)), 0
+            if rows.is_full or not buffer[begin:begin + 2].strip(b"\n"):
                 break
             i = len(rows.words)
             where = f"{path}: row {i + 1:,} of {V:,}"
-            end = held.find(b" ", at, at + MAX_WORD)
-            if end < 0 and len(held) - at >= MAX_WORD:
+            end = buffer.find(b" ", begin, begin + MAX_WORD)
+            if end < 0 and len(buffer) - begin >= MAX_WORD:
                 raise DataError(f"{where}: no word within {MAX_WORD:,} bytes: damaged, or not word2vec binary")
             after = end + 1 + 4 * D
-            if end < 0 or len(held) < after:
-                raise DataError(f"{where}: the file ends inside it: cut off, or line 1 declares too much{offer(i)}")
-            newline = held[after:after + 1] == b"\n" if i == 0 else newline
-            _refuse_blank(held, at, end, D, newline if i else None, i + 1 == V, reading.codec, where)
-            word, row = word_of(held[at:end], where, reading.codec), np.frombuffer(held, "<f4", D, end + 1)
+            if end < 0 or len(buffer) < after:
+                raise DataError(
+                    f"{where}: the file ends inside it: cut off, or line 1 declares too much{limit_hint(i)}"
+                )
+            newline = buffer[after:after + 1] == b"\n" if i == 0 else newline
+            _refuse_blank(buffer, begin, end, D, newline if i else None, i + 1 == V, reading.codec, where)
+            word, row = decode_word(buffer[begin:end], where, reading.codec), np.frombuffer(buffer, "<f4", D, end + 1)
             if not np.isfinite(row).all():
                 raise DataError(f"{where}: {word[:40]!r}: holds NaN or infinity")
             rows.add(word)[:] = row
-            at = after + (newline and held[after:after + 1] == b"\n")
-        if not rows.is_whole:
+            begin = after + (newline and buffer[after:after + 1] == b"\n")
+        if not rows.is_complete:
             n = len(rows.words)
-            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{offer(n)}")
-        if reading.limit is None and held[at:].strip(b"\n"):
-            raise DataError(f"{path}: goes on after the {V:,} rows that line 1 declares{offer(V)}")
-    return rows.done()
+            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n)}")
+        if reading.limit is None and buffer[begin:].strip(b"\n"):
+            raise DataError(f"{path}: goes on after the {V:,} rows that line 1 declares{limit_hint(V)}")
+    return rows.result()
 
 
 def _read(file: IO[bytes], n: int) -> bytes:
@@ -62,40 +75,43 @@ def _read(file: IO[bytes], n: int) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_blank(held: bytes, at: int, end: int, D: int, newline: bool | None, last: bool, codec: str, where: str
+def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | None, last: bool, codec: str, where: str
                   ) -> None:
-    """DataError if the word at held[at:end] goes on after its first blank.
+    """Raise DataError if the word at buffer[begin:end] continues after its first blank.
 
     newline: whether one follows each row, None: not known yet. last: whether the header declares no further row.
     """
-    fits = _fits(held, end + 1 + 4 * D, newline, last, codec)
+    fits = _row_may_follow(buffer, end + 1 + 4 * D, newline, last, codec)
     later = end
-    while (later := held.find(b" ", later + 1, at + MAX_WORD)) >= 0:
-        if later == end + 1 or not is_word(held[end + 1:later].replace(b" ", b"_"), codec):
-            break                                            # a vector's bytes are no text for long
-        if len(held) < later + 1 + 4 * D or not _fits(held, later + 1 + 4 * D, newline, last, codec):
+    while (later := buffer.find(b" ", later + 1, begin + MAX_WORD)) >= 0:
+        if later == end + 1 or not is_word(buffer[end + 1:later].replace(b" ", b"_"), codec):
+            break                                            # the bytes of a vector soon fail to decode as text
+        if len(buffer) < later + 1 + 4 * D or not _row_may_follow(buffer, later + 1 + 4 * D, newline, last, codec):
             continue
-        if not fits or _usual(held, later + 1, D) > _usual(held, end + 1, D):
-            word = word_of(held[at:later], where, codec)
+        if not fits or _is_usual(buffer, later + 1, D) > _is_usual(buffer, end + 1, D):
+            word = decode_word(buffer[begin:later], where, codec)
             raise DataError(f"{where}: {word[:40]!r}: a blank inside the word, which this format has no way to hold; "
                             "write the file again with _ in its place, or as text")
-    if newline and not fits and held[end + 1 + 4 * D:end + 2 + 4 * D] not in (b"\n", b""):
-        raise DataError(f"{where}: {held[at:end][:40]!r}: no newline follows it as it follows row 1: damaged, or a "
-                        "blank inside the word, which this format has no way to hold; fetch it again")
+    if newline and not fits and buffer[end + 1 + 4 * D:end + 2 + 4 * D] not in (b"\n", b""):
+        raise DataError(
+            f"{where}: {buffer[begin:end][:40]!r}: no newline follows it as it follows row 1: damaged, or a "
+            "blank inside the word, which this format has no way to hold; fetch it again"
+        )
 
 
-def _fits(held: bytes, after: int, newline: bool | None, last: bool, codec: str) -> bool:
-    """Whether what comes after a row may be the next one: its newline, and a word up to a blank."""
-    if last or after == len(held):
-        return not held[after:].strip(b"\n")
+def _row_may_follow(buffer: bytes, after: int, newline: bool | None, last: bool, codec: str) -> bool:
+    """Return whether the bytes after a row can be the next one: its newline, and a word up to a blank."""
+    if last or after == len(buffer):
+        return not buffer[after:].strip(b"\n")
     if newline is not False:
-        if newline and held[after:after + 1] != b"\n":
+        if newline and buffer[after:after + 1] != b"\n":
             return False
-        after += held[after:after + 1] == b"\n"
-    end = held.find(b" ", after, after + MAX_WORD)
-    return after == len(held) or (end > after and is_word(held[after:end], codec))
+        after += buffer[after:after + 1] == b"\n"
+    end = buffer.find(b" ", after, after + MAX_WORD)
+    return after == len(buffer) or (end > after and is_word(buffer[after:end], codec))
 
 
-def _usual(held: bytes, at: int, D: int) -> bool:
-    size = np.abs(np.frombuffer(held, "<f4", D, at))
+def _is_usual(buffer: bytes, begin: int, D: int) -> bool:
+    """Return whether the D floats at `begin` all have usual sizes."""
+    size = np.abs(np.frombuffer(buffer, "<f4", D, begin))
     return bool(((size == 0) | ((size > _USUAL[0]) & (size < _USUAL[1]))).all())

@@ -1,13 +1,13 @@
-"""Files of word vectors as text, read within bounds: a header's claim is checked before memory is taken.
+"""Reads text files of word vectors within bounds: the header is checked before memory is allocated.
 
     word2vec text     "V D\n", then V lines "word x_1 ... x_D"        (values in decimal)
     word2vec binary   embtrain/data/vectors/binary.py
     GloVe             lines "word x_1 ... x_D" without a header
 
-Values are separated by blanks or TABs, in any number and mixture; lines end at a newline byte and nothing else. The
-text before the last D values is the word: it may hold blanks (GloVe's 840B has such words) and any other character but
-control characters. A byte order mark before the first line is not part of it. Each reader returns the words and a
-float32 table (V, D), in the order of the file.
+Values are separated by any mixture of blanks and TABs; only a newline byte ends a line. The text before the last D
+values is the word: it may contain blanks (as in GloVe's 840B) and any other character except control
+characters. A byte order mark before the first line is skipped. Each reader returns the words and a float32 table (V,
+D), in file order.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 
 from embtrain.common.errors import DataError, ResourceError
-from embtrain.data.vectors.open import PLAIN, Reading, capacity, opened, refuse_others
+from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 
 Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors"]
-Read = tuple[list[str], np.ndarray]
+WordsAndTable = tuple[list[str], np.ndarray]
 
 MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
 MAX_LINE = 64 * MAX_DIM   # bytes
 _CHUNK = 1 << 20
 _LARGEST_SAFE_HEADER = 1 << 27
-_WORD_COST = 100          # bytes of memory that a word takes in addition to its vector
-_SMALL = 64 << 20         # bytes of a table that may be taken although the file looks too short for it
+_WORD_COST = 100          # bytes of memory of a word, in addition to its vector
+_SMALL = 64 << 20         # bytes of a table that are allocated even if the file looks too short for it
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
-_BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that no text holds
+_BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that do not occur in text
 _log = logging.getLogger("embtrain")
 
 
-class Line(NamedTuple):
+class VectorLine(NamedTuple):
+    """A line of a file, with its number and the state of its end."""
+
     number: int
-    text: bytes    # without blanks at its end
-    cut: bool      # it is the last, and has no line end
-    bare: bool     # nothing at all follows its last character, so that this may be the middle of a number
+    text: bytes      # without trailing blanks
+    is_cut: bool     # the last line, without a line end
+    ends_bare: bool  # no byte follows its last character, so its last number may be cut short
 
 
-class Rows:
-    """The rows that are read: as many as a header declares, or as `reading.limit` allows."""
+class VectorRows:
+    """Rows read so far: up to the number that the header declares, or `reading.limit`."""
 
-    def __init__(self, path: Path, V: int, D: int, max_bytes: int, reading: Reading):
+    def __init__(self, path: Path, V: int, D: int, max_bytes: int, reading: ReadOptions):
         self.path, self.declared, self.max_bytes = path, V, max_bytes
         self.target = V if reading.limit is None else reading.limit
         self.words: list[str] = []
@@ -60,31 +62,32 @@ class Rows:
         return len(self.words) >= self.target
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.is_full or len(self.words) == self.declared
 
     def add(self, word: str) -> np.ndarray:
         """Append a word and return its row of the table, to be filled."""
         self.words.append(word)
-        if len(self.words) > len(self.table):                # a limit beyond the rows that the header declares
+        if len(self.words) > len(self.table):                # the limit exceeds the declared number of rows
             more = min(self.target, 2 * len(self.table)) - len(self.table)
             check_memory(self.path, len(self.table) + more, self.table.shape[1], self.max_bytes)
             self.table = np.concatenate([self.table, np.empty((more, self.table.shape[1]), np.float32)])
         row: np.ndarray = self.table[len(self.words) - 1]
         return row
 
-    def done(self) -> Read:
+    def result(self) -> WordsAndTable:
+        """Return the words and the filled part of the table."""
         return self.words, self.table[:len(self.words)]
 
 
-def detect_format(path: Path, reading: Reading = PLAIN) -> Format:
-    """Return the format of a file, by its content; DataError if it is none of the four."""
+def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
+    """Detect the format of a file by its content. DataError if it is none of the four."""
     path = Path(path)
-    with opened(path, reading) as file:
+    with open_unpacked(path, reading) as file:
         head = file.read(_CHUNK)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _LARGEST_SAFE_HEADER:
             return "safetensors"
-        refuse_others(path, head)
+        refuse_other_formats(path, head)
         if not head.strip():
             raise DataError(f"{path}: is no file of vectors: it is empty; fetch it again")
         first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
@@ -96,35 +99,41 @@ def detect_format(path: Path, reading: Reading = PLAIN) -> Format:
             if sizes[0] and not rest.strip():
                 raise DataError(f"{path}: ends after 0 rows; line 1 declares {sizes[0]:,}; fetch it again")
             values = rest.partition(b"\n")[0].rsplit(None, sizes[1])[1:]
-            if len(values) == sizes[1] and _floats(values) is not None:
+            if len(values) == sizes[1] and _parse_floats(values) is not None:
                 return "word2vec"
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
-        if _dims(first):
+        if _possible_dims(first):
             return "glove"
     raise DataError(f"{path}: is no file of vectors: should be word2vec text or binary, GloVe or safetensors")
 
 
-def read_text(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path, reading) as file:
-        V, D = header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
-        rows = Rows(path, V, D, max_bytes, reading)
+def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Read word2vec text. DataError names the file and line of a fault."""
+    with open_unpacked(path, reading) as file:
+        V, D = parse_header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
+        rows = VectorRows(path, V, D, max_bytes, reading)
         for line in _lines(path, file, 2):
             if rows.is_full:
                 if reading.limit is None:
-                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{offer(V)}")
+                    raise DataError(
+                        f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V)}"
+                    )
                 break
-            _take(rows, line, D, f"a word and {D} numbers", reading.codec)
-    if not rows.is_whole:
-        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{offer(len(rows.words))}")
-    return rows.done()
+            _add_row(rows, line, D, f"a word and {D} numbers", reading.codec)
+    if not rows.is_complete:
+        raise DataError(
+            f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words))}"
+        )
+    return rows.result()
 
 
-def read_glove(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
-    with opened(path, reading) as file:  # once to count, so that the table is taken once and whole
+def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Read GloVe text. DataError names the file and line of a fault."""
+    with open_unpacked(path, reading) as file:  # first pass counts, so that the table is allocated once
         V, D, dims = 0, 0, list[int]()
         for line in _lines(path, file, 1):
-            if V < 2:                                        # line 2 decides where line 1 can be read in two ways
-                second = _dims(line.text)
+            if V < 2:                                        # line 2 decides if line 1 is ambiguous
+                second = _possible_dims(line.text)
                 dims = [n for n in dims if n in second] or dims or second
             V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
@@ -134,31 +143,37 @@ def read_glove(path: Path, max_bytes: int, reading: Reading = PLAIN) -> Read:
                 break
     if V == 0:
         raise DataError(f"{path}: holds no vectors")
-    rows = Rows(path, V, D, max_bytes, PLAIN)
-    with opened(path, reading) as file:
+    rows = VectorRows(path, V, D, max_bytes, PLAIN)
+    with open_unpacked(path, reading) as file:
         for line in _lines(path, file, 1):
             if rows.is_full:
                 break
-            _take(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
-    if all("." in word and _floats([word.encode()]) is not None for word in rows.words):
+            _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
+    if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines hold numbers alone; each should begin with its word")
-    return rows.done()
+    return rows.result()
 
 
 def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
+    """Raise ResourceError if V vectors of D numbers and their words need more than `max_bytes`."""
     need = V * (4 * D + _WORD_COST)
     if need > max_bytes:
         raise ResourceError(f"{path}: {V:,} vectors of {D:,} numbers take {need:,} bytes of memory, "
                             f"more than the {max_bytes:,} that may be taken")
 
 
-def offer(n: int) -> str:
-    """Return the end of an error line: how to read the rows that are in order."""
+def limit_hint(n: int) -> str:
+    """Return the end of an error message: how to read the n valid rows."""
     return f"; fetch it again, or add --limit {n} to read the first {n:,}" if n else "; fetch it again"
 
 
-def header(path: Path, line: bytes, least: int, max_bytes: int, reading: Reading) -> tuple[int, int]:
-    """Return V and D of a header, if the file can hold them. least: the fewest bytes of a value."""
+def parse_header(
+    path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
+) -> tuple[int, int]:
+    """Return V and D of a header. DataError if the file is too small for them, ResourceError if the memory is.
+
+    min_value_bytes: the fewest bytes that a value takes in the file.
+    """
     sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
         raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
@@ -167,22 +182,22 @@ def header(path: Path, line: bytes, least: int, max_bytes: int, reading: Reading
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions; should be 1 or more words "
                         f"of 1 to {MAX_DIM:,}")
     n = V if reading.limit is None else min(V, reading.limit)
-    size = capacity(path) * (2 if reading.is_wide else 1)
-    # A word of a letter, its blank, the values; the last newline may be missing.
-    if n * (2 + least * D) - 1 > size and 4 * n * D > _SMALL:
+    size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
+    # One letter, a blank, the values; the last newline may be missing.
+    if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
                         "bytes can hold; fetch it again, or read the first N rows with --limit N")
     check_memory(path, n, D, max_bytes)
     return V, D
 
 
-def word_of(word: bytes, where: str, codec: str = "utf-8") -> str:
-    """Return a word of a file as text; DataError if no reader of words could use it."""
+def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
+    """Decode a word. DataError if it is empty, too long, not in the encoding, or has control characters."""
     try:
         text = word.decode(codec)
     except UnicodeDecodeError as error:
-        said, name = ("UTF-8", "latin-1, say") if codec == "utf-8" else (codec, "another one")
-        raise DataError(f"{where}: its word is not {said}: {word[:40]!r}; name the encoding it has: --encoding "
+        expected, name = ("UTF-8", "latin-1, say") if codec == "utf-8" else (codec, "another one")
+        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; name the encoding it has: --encoding "
                         f"({name})") from error
     if not text or len(word) > MAX_WORD:
         raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
@@ -193,19 +208,20 @@ def word_of(word: bytes, where: str, codec: str = "utf-8") -> str:
 
 
 def is_word(word: bytes, codec: str) -> bool:
-    return not _CONTROL.search(word) and is_text(word, codec, whole=True)
+    """Return whether bytes are a whole word in the encoding, without control characters."""
+    return not _CONTROL.search(word) and is_text(word, codec, is_complete=True)
 
 
-def is_text(text: bytes, codec: str, whole: bool = False) -> bool:
-    """Whether bytes can be decoded. whole: no character may be cut off at the end."""
+def is_text(text: bytes, codec: str, is_complete: bool = False) -> bool:
+    """Return whether bytes decode in the encoding. is_complete: a character cut off at the end is an error."""
     try:
-        codecs.getincrementaldecoder(codec)().decode(text, final=whole)
+        codecs.getincrementaldecoder(codec)().decode(text, final=is_complete)
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _take(rows: Rows, line: Line, D: int, should: str, codec: str) -> None:
+def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -> None:
     """Append the word and the values of a line."""
     where = f"{rows.path}:{line.number}"
     word, *values = line.text.rsplit(None, D)
@@ -213,30 +229,30 @@ def _take(rows: Rows, line: Line, D: int, should: str, codec: str) -> None:
         word, values = b"", [word, *values]
     by_tab = bool(values) and b"\t" in line.text[len(word):].partition(values[0])[0] and b"\t" not in word
     parts = word.split()
-    is_number = len(parts) > 1 and _floats(parts[-1:]) is not None and not by_tab
+    is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
     n = len(rows.words)
-    cut = f"; the file ends inside this line{offer(n)}" if line.cut else ""
+    cut = f"; the file ends inside this line{limit_hint(n)}" if line.is_cut else ""
     if len(values) != D or is_number:
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
     try:
-        text = word_of(word.lstrip(b" "), where, codec)
-        _put(rows.add(text), values, where)
+        text = decode_word(word.lstrip(b" "), where, codec)
+        _fill_row(rows.add(text), values, where)
     except DataError as error:
         raise DataError(f"{error}{cut}") from error
-    if line.bare:
+    if line.ends_bare:
         _log.warning("%s: the file ends without a line end, so its last number, %s, may be cut short; fetch it again, "
                      "or add a line end if it is whole", where, values[-1].decode("ascii", "replace"))
 
 
-def _dims(line: bytes) -> list[int]:
-    """Return how many numbers a line may hold after its word, the likeliest first; empty if it holds none.
+def _possible_dims(line: bytes) -> list[int]:
+    """Return how many numbers a line may have after its word, likeliest first; empty if none.
 
-    All numbers at its end count, unless its first TAB comes later: the word may then end in a number (`route 66`).
+    All trailing numbers count, unless the first TAB comes later: the word may then end in a number (`route 66`).
     """
     fields = line.split()
-    n = next((i for i, field in enumerate(reversed(fields)) if _floats([field]) is None), len(fields))
+    n = next((i for i, field in enumerate(reversed(fields)) if _parse_floats([field]) is None), len(fields))
     after = line.strip().partition(b"\t")[2].split()
-    dims = [min(n, len(fields) - 1), *([len(after)] if after and _floats(after) is not None else [])]
+    dims = [min(n, len(fields) - 1), *([len(after)] if after and _parse_floats(after) is not None else [])]
     return [n for n in dict.fromkeys(dims) if n > 0]
 
 
@@ -247,30 +263,30 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[Line]:
-    """Lines that are not blank."""
+def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
+    """Yield the lines that are not blank."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
         if len(line) > MAX_LINE:
             raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes")
         text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
         if text:
-            yield Line(number, text, not line.endswith(b"\n"), line.endswith(text))
+            yield VectorLine(number, text, not line.endswith(b"\n"), line.endswith(text))
 
 
-def _floats(values: list[bytes]) -> list[float] | None:
-    """None where one is no number; Python's 1_000 is none."""
+def _parse_floats(values: list[bytes]) -> list[float] | None:
+    """Return the values as floats, None if one is not a number; Python's 1_000 is not accepted."""
     try:
         return None if any(b"_" in v for v in values) else [float(v) for v in values]
     except ValueError:
         return None
 
 
-def _put(row: np.ndarray, values: list[bytes], where: str) -> None:
-    numbers = _floats(values)
+def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
+    numbers = _parse_floats(values)
     if numbers is None:
-        bad = next(v for v in values if _floats([v]) is None)
+        bad = next(v for v in values if _parse_floats([v]) is None)
         raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}")
-    with np.errstate(over="ignore"):  # 1e39 becomes infinity, refused in the next line
+    with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():
         raise DataError(f"{where}: holds NaN or infinity, or a number too large for float32")

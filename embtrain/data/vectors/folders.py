@@ -1,13 +1,13 @@
-"""Vectors as folders of files that other programs read.
+"""Writes vectors as folders for other programs, and reads them back.
 
     huggingface   README.md (a model card: YAML between lines of ---, then Markdown), config.json, model.safetensors
-                  with `embedding.weight` (V, D) float32 and perhaps `relation.weight` (R, ·), vocab.txt and
-                  relations.txt: a name a line, line i belongs to row i. The Hub's layout; `read` takes it back.
-    projector     vectors.tsv, metadata.tsv: what the Embedding Projector loads. A line for each vector, numbers with
-                  TABs between; metadata of two columns begin with their names.
-    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail with TABs between, which TriplesFactory.from_path
-                  reads; entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i of
-                  id i, for PretrainedInitializer.
+                  with `embedding.weight` (V, D) float32 and optionally `relation.weight` (R, ·), vocab.txt and
+                  relations.txt: one name a line, line i for row i. The Hub's layout; `read_huggingface` reads it.
+    projector     vectors.tsv, metadata.tsv, for the Embedding Projector: a line for each vector, numbers separated by
+                  TABs; metadata with two columns begin with a header.
+    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail separated by TABs, for TriplesFactory.from_path;
+                  entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i for id i,
+                  for PretrainedInitializer.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from embtrain.common.files import check_exists, write_atomically, write_json, wr
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import vectors as files_of_vectors
-from embtrain.data.vectors.files import MAX_WORD, check_memory, word_of
-from embtrain.data.vectors.open import PLAIN, Reading, opened
-from embtrain.data.vectors.vectors import FLOATS, Vectors, floats, memory
+from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
+from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
+from embtrain.data.vectors.vectors import FLOATS, Vectors, default_max_bytes, read_float_tensor
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
-OF_RUN = "vectors.safetensors"  # what a run's folder holds
-TABLE, OF_RELATIONS = "embedding.weight", "relation.weight"
+RUN_FILE = "vectors.safetensors"  # the vectors in a run folder
+TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 
 
-def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
+def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
-    """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
-    _lines(folder / VOCABULARY, vectors.words)
+    """Write a Hugging Face folder. front: YAML of the card; card: its Markdown. config.json also receives the sizes."""
+    _write_lines(folder / VOCABULARY, vectors.words)
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     if relations is not None:
-        _lines(folder / RELATIONS, relations.words)
-        arrays[OF_RELATIONS] = relations.table
+        _write_lines(folder / RELATIONS, relations.words)
+        arrays[RELATION_TABLE] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_atomically(folder / MODEL) as file:
         file.writelines(checksummed.file_chunks(arrays))
@@ -55,41 +55,46 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
 
 
 def is_huggingface(folder: Path) -> bool:
+    """Return whether a folder has the layout of `write_huggingface`."""
     return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
 
 
-def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
-    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError.
+def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vectors:
+    """Read the vectors of a file, of a run folder, or of a folder that `write_huggingface` wrote.
 
-    reading: how many rows, and the encoding of the words of a file.
+    reading: maximal rows, and the encoding of the words of a file. DataError or ResourceError if they cannot be read.
     """
     path = Path(path)
     check_exists(path, "the folder of a run or a file of vectors")
     if not path.is_dir():
         return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):
-        return read(path).first(reading.limit)
-    if not (path / OF_RUN).exists():
-        raise DataError(f"{path}: holds no vectors: neither {OF_RUN}, as a run's folder does, nor {MODEL} beside "
+        return read_huggingface(path).first(reading.limit)
+    if not (path / RUN_FILE).exists():
+        raise DataError(f"{path}: holds no vectors: neither {RUN_FILE}, as a run's folder does, nor {MODEL} beside "
                         f"{VOCABULARY}")
-    return files_of_vectors.read(path / OF_RUN).first(reading.limit)
+    return files_of_vectors.read(path / RUN_FILE).first(reading.limit)
 
 
-def read(folder: Path) -> Vectors:
-    """What `huggingface` wrote; DataError names the file that is wrong."""
+def read_huggingface(folder: Path) -> Vectors:
+    """Read a folder that `write_huggingface` wrote. DataError names the faulty file."""
     path = folder / MODEL
     try:
-        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+        with open_unpacked(path), safetensors.safe_open(path, framework="numpy") as file:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
                 raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
-            ours = checksummed.CHECKSUM_KEY in (file.metadata() or {})
-            if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
+            is_sealed = checksummed.CHECKSUM_KEY in (file.metadata() or {})
+            if len(shape) != 2 or kind not in (FLOATS[:1] if is_sealed else FLOATS):
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
                                 f"{shape}")
-            check_memory(path, shape[0], shape[1], memory())
-            tensors = [name for name in (TABLE, OF_RELATIONS) if name in file.keys()]  # noqa: SIM118  it is no dict
-            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: floats(path, TABLE)}
+            check_memory(path, shape[0], shape[1], default_max_bytes())
+            tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is no dict
+            arrays = (
+                {name: file.get_tensor(name) for name in tensors}
+                if is_sealed
+                else {TABLE: read_float_tensor(path, TABLE)}
+            )
             checksummed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -101,13 +106,13 @@ def read(folder: Path) -> Vectors:
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
                         f"all different, and every number be finite; it has {len(words):,} lines")
-    if not ours:
-        words = [word_of(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
+    if not is_sealed:
+        words = [decode_word(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
 
 
 def _names(path: Path, n: int) -> list[str]:
-    """The lines of a file of n names; ValueError where it is longer than n of the longest."""
+    """Return the lines of a file of n names. ValueError if it is longer than n names of maximal length."""
     with open(path, "rb") as file:
         content = file.read(n * (MAX_WORD + 1) + 1)
     if len(content) > n * (MAX_WORD + 1):
@@ -115,44 +120,52 @@ def _names(path: Path, n: int) -> list[str]:
     return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
-def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
-    """counts: of each name, where they are known; the second column then."""
+def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
+    """Write files for the Embedding Projector. counts: frequency of each name, written as a second column; None:
+    unknown."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
     with write_atomically(folder / "vectors.tsv") as file:
         for row in vectors.table:
             file.write(line % tuple(row.tolist()))
     if counts is None:
-        _lines(folder / "metadata.tsv", vectors.words, tabs=False)
+        _write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
         return
-    _plain(folder / "metadata.tsv", vectors.words, tabs=False)
-    _lines(folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)])
+    _check_fields(folder / "metadata.tsv", vectors.words, tabs=False)
+    _write_lines(
+        folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)]
+    )
 
 
-def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
+def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
            ) -> None:
-    """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
-    those behind are inverses."""
+    """Write files for PyKEEN.
+
+    parts: ids (n, 3) of each part, as head, relation, tail. They use the first n_relations of `relations`; the rest are
+    inverses. DataError if a name cannot be written.
+    """
     for word in (*entities.words, *relations.words):
-        if word.startswith('"'):             # pandas, with which PyKEEN reads, takes it for a quoted field's beginning
+        if word.startswith('"'):             # pandas, which PyKEEN uses, would start a quoted field
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
                             "the beginning of a quoted field; this layout has no way to write it")
-    for name, of in (("entity", entities), ("relation", relations)):
-        _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
-        _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])
+    for name, vectors in (("entity", entities), ("relation", relations)):
+        _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
+        _write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
         with write_atomically(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, of.table, allow_pickle=False)
-    names, called = entities.words, relations.words[:n_relations]
+            np.lib.format.write_array(file, vectors.table, allow_pickle=False)
+    names, relation_names = entities.words, relations.words[:n_relations]
     for part, ids in parts.items():
-        _lines(folder / f"{part}.tsv", [f"{names[h]}\t{called[r]}\t{names[t]}" for h, r, t in ids.tolist()])
+        _write_lines(
+            folder / f"{part}.tsv", [f"{names[h]}\t{relation_names[r]}\t{names[t]}" for h, r, t in ids.tolist()]
+        )
 
 
-def _lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
-    _plain(path, lines, tabs)
+def _write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+    _check_fields(path, lines, tabs)
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _plain(path: Path, names: Sequence[str], tabs: bool = True) -> None:
-    """DataError for a name that would not be one field of one line."""
+def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
+    """Raise DataError for a name that would not be one field of one line."""
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
     for name in names:
         if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):

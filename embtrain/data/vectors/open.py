@@ -1,7 +1,7 @@
-"""Opens files of vectors: unpacks gzip, bzip2, xz and zip, and says what a file that holds no vectors is.
+"""Opens files of vectors: unpacks gzip, bzip2, xz and zip, and rejects other file types with a hint.
 
-The first bytes of a file decide what it is; its name is not trusted. A packed file may unpack to at most
-max(256 MiB, 200 times its size), as text does in embtrain/data/storage/containers.py.
+The type of a file is detected by its first bytes, not by its name. A packed file may unpack to at most max(256 MiB, 200
+times its size), as text does in embtrain/data/storage/containers.py.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
 
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 _PACKED = {rb"\x1f\x8b": "gzip", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2", rb"\xfd7zXZ\x00": "xz",
-           rb"PK(\x03\x04|\x05\x06)": "zip"}  # of bzip2: a block, or the end of an empty file
+           rb"PK(\x03\x04|\x05\x06)": "zip"}  # bzip2: a block, or the end of an empty file
 _IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
-RATIO = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # how much a byte may unpack to
-_CONTROL = {*range(9), *range(14, 32), 127}  # characters that no text holds
+MAX_RATIOS = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # maximal unpacked bytes per packed byte
+_CONTROL = {*range(9), *range(14, 32), 127}                                   # characters that do not occur in text
 
 _PICKLE = ("looks like a pickle, as gensim's save writes, and a pickle may run anything; in gensim: "
            "keyed_vectors.save_word2vec_format(...)")
@@ -55,8 +55,8 @@ _OTHERS = (
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a file of vectors is read. limit: rows that are read at most, None: all. encoding: of its words."""
+class ReadOptions:
+    """Options for reading a file of vectors. limit: maximal number of rows, None: all. encoding: of the words."""
 
     limit: int | None = None
     encoding: str = "utf-8"
@@ -72,34 +72,34 @@ class Reading:
 
     @property
     def codec(self) -> str:
-        """The encoding of words in the bytes that `opened` gives."""
+        """The encoding of words in the bytes that `open_unpacked` yields."""
         return "utf-8" if self.is_wide else self.encoding
 
     @property
     def is_wide(self) -> bool:
-        """Whether blanks and digits are written in other bytes than in ASCII, as in UTF-16."""
+        """True if blanks and digits have other bytes than in ASCII, as in UTF-16."""
         try:
             return " \t\n09.".encode(self.encoding) != b" \t\n09."
         except UnicodeError:
             return True
 
 
-PLAIN = Reading()
+PLAIN = ReadOptions()
 
 
 @contextlib.contextmanager
-def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
-    """Open the unpacked bytes of a file, in UTF-8 if `reading` names an encoding that is not based on ASCII.
+def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes]]:
+    """Open the unpacked bytes of a file, recoded to UTF-8 if `reading` has an encoding that is not based on ASCII.
 
-    DataError for whatever is wrong with the file, ResourceError if permission is missing.
+    DataError for any fault of the file, ResourceError if permission is missing.
     """
     kind = ""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block forever
             raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
         with contextlib.ExitStack() as stack:
             plain = stack.enter_context(open(path, "rb"))
-            kind = packing(plain)
+            kind = detect_packing(plain)
             file = stack.enter_context(_unpacked(path, plain, kind)) if kind else cast(IO[bytes], plain)
             yield _recoded(path, file, reading.encoding) if reading.is_wide else file
     except _DAMAGED as error:
@@ -107,35 +107,35 @@ def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
     except PermissionError as error:
         raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:
-        if error.errno is None:                              # as bz2 has it
+        if error.errno is None:                              # raised by bz2
             raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def packing(file: IO[bytes]) -> str:
-    """Return how an open file is packed, a key of RATIO, or ''; the file is then at its beginning again."""
+def detect_packing(file: IO[bytes]) -> str:
+    """Return how an open file is packed (a key of MAX_RATIOS, or ''), and rewind it."""
     head = file.read(10)
     file.seek(0)
     return next((kind for magic, kind in _PACKED.items() if re.match(magic, head)), "")
 
 
-def capacity(path: Path) -> int:
-    """Return how many bytes a file can hold at most once it is unpacked."""
+def max_unpacked_bytes(path: Path) -> int:
+    """Return the maximal size of a file after unpacking, in bytes."""
     with open(path, "rb") as file:
-        return os.path.getsize(path) * RATIO.get(packing(file), 1)
+        return os.path.getsize(path) * MAX_RATIOS.get(detect_packing(file), 1)
 
 
-def refuse_others(path: Path, head: bytes) -> None:
-    """DataError that says what to do, if the first bytes of a file are those of another kind of file."""
+def refuse_other_formats(path: Path, head: bytes) -> None:
+    """Raise DataError with a remedy if the first bytes of a file are those of another file type."""
     no = f"{path}: is no file of vectors, but"
-    for magic, what in _OTHERS:
+    for magic, reason in _OTHERS:
         if head.startswith(magic):
-            raise DataError(f"{no} {what}")
+            raise DataError(f"{no} {reason}")
     if _IS_PICKLE.match(head):
         raise DataError(f"{no} {_PICKLE}")
     if head[257:262] == b"ustar":
         raise DataError(f"{no} is a tar archive; unpack it and name one of its files: tar -xf FILE")
-    if packing(io.BytesIO(head)):
+    if detect_packing(io.BytesIO(head)):
         raise DataError(f"{path}: is packed twice; unpack it once")
     if wide := _wide(head):
         raise DataError(f"{path}: is written in {wide}; name it with --encoding {wide.lower()}, or convert the file: "
@@ -152,10 +152,10 @@ def _wide(head: bytes) -> str:
         return "UTF-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    for name, width, at in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
-        some = head[:4 * width]                              # four characters, as `3 3\n` has
-        text = some[at::width]                               # ASCII, and zeros in the other bytes of each character
-        if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and some.count(0) == 4 * (width - 1):
+    for name, width, offset in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
+        start = head[:4 * width]                              # four characters, e.g. `3 3\n`
+        text = start[offset::width]  # ASCII, and zeros in the other bytes of each character
+        if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and start.count(0) == 4 * (width - 1):
             return name
     return ""
 
@@ -179,12 +179,14 @@ def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
         if names and all(name.endswith(".npy") for name in names):
             raise DataError(f"{path}: is no file of vectors, but {_NUMPY}")
         if len(files) != 1:
-            some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-            raise DataError(f"{path}: a zip archive of {len(files):,} files{some and f': {some[:300]}'}; one is read: "
-                            "unpack the one that is meant: unzip FILE MEMBER")
+            listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+            raise DataError(
+                f"{path}: a zip archive of {len(files):,} files{listed and f': {listed[:300]}'}; one is read: "
+                "unpack the one that is meant: unzip FILE MEMBER"
+            )
         try:
             member = archive.open(files[0])
-        except (RuntimeError, NotImplementedError) as error:  # it has a password, or an unknown way of packing
+        except (RuntimeError, NotImplementedError) as error:  # password-protected, or an unknown compression
             raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it by hand") from error
         with member:
             yield _bounded(path, member)
@@ -195,7 +197,7 @@ def _bounded(path: Path, file: Any) -> IO[bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """An unpacked stream that ends in a DataError if the file unpacks to too much."""
+    """An unpacked stream that raises DataError if the file unpacks to too much."""
 
     def __init__(self, path: Path, file: Any):
         self._path, self._file, self._taken = path, file, 0
@@ -219,7 +221,7 @@ def _recoded(path: Path, file: IO[bytes], encoding: str) -> IO[bytes]:
 
 
 class _Recoded(io.RawIOBase):
-    """A stream of another encoding, as UTF-8."""
+    """A stream in another encoding, as UTF-8."""
 
     def __init__(self, path: Path, file: IO[bytes], encoding: str):
         self._path, self._file, self._encoding, self._held = path, file, encoding, b""
@@ -237,6 +239,6 @@ class _Recoded(io.RawIOBase):
                 raise DataError(f"{self._path}: is not written in {self._encoding}: {error}") from error
             if not data:
                 break
-        some, self._held = self._held[:len(buffer)], self._held[len(buffer):]
-        buffer[:len(some)] = some
-        return len(some)
+        data_out, self._held = self._held[:len(buffer)], self._held[len(buffer):]
+        buffer[:len(data_out)] = data_out
+        return len(data_out)

@@ -1,12 +1,12 @@
-"""Words and their vectors: in memory, and in the files that other tools read.
+"""Words and their vectors, in memory and in files that other tools read.
 
-    word2vec          text, nine significant digits: the float32 that is read back is the one that was written
-    word2vec-binary   the bits themselves, as gensim writes them
+    word2vec          text, nine significant digits: float32 values are preserved exactly
+    word2vec-binary   the raw float32 values, as gensim writes them
     glove             text without a header
-    safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: the words in UTF-8, a newline between
+    safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: UTF-8, separated by newlines
 
-A word that a file holds twice keeps its first vector, as in gensim, and a warning says so (GloVe's own files have
-such); everything else that is wrong with a file is an error.
+If a word occurs twice in a file, its first vector is kept, as in gensim, with a warning (GloVe's own files have
+duplicates). Every other fault of a file is an error.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from embtrain.data.vectors.files import (
     MAX_WORD,
     Format,
     check_memory,
+    decode_word,
     detect_format,
     read_glove,
     read_text,
-    word_of,
 )
-from embtrain.data.vectors.open import PLAIN, Reading, opened, packing
+from embtrain.data.vectors.open import PLAIN, ReadOptions, detect_packing, open_unpacked
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -47,20 +47,21 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
 FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
-FLOATS = ("F32", "F16", "BF16")  # types of tables in safetensors files
+FLOATS = ("F32", "F16", "BF16")  # table types in safetensors files
 _log = logging.getLogger("embtrain")
-_BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at one of these, or refuse it
+_BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at these, or reject it
 
 
 @dataclass(eq=False)
 class Vectors:
-    """Row i of `table` belongs to words[i]; the most frequent word comes first. Neither is changed afterwards."""
+    """Words and a table (V, D) float32; row i belongs to words[i]. The most frequent word is first. Immutable by
+    convention."""
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
 
     def __post_init__(self) -> None:
-        table = np.asarray(self.table, dtype=np.float32)     # of padded rows, which the engines train, it is no copy
+        table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
         self.table = table if table.strides[-1:] == (4,) else np.ascontiguousarray(table)
         if self.table.ndim != 2 or len(self.words) != len(self.table):
             raise ValueError(f"{len(self.words)} words and a table of shape {self.table.shape}")
@@ -73,7 +74,7 @@ class Vectors:
         return self.table.shape[1]
 
     def first(self, n: int | None) -> Vectors:
-        """Return the vectors of the first n words, which are the most frequent; None: of all."""
+        """Return the vectors of the first n words, the most frequent ones; None: all."""
         return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n])
 
     @cached_property
@@ -83,23 +84,24 @@ class Vectors:
 
     @cached_property
     def spellings(self) -> Spellings:
-        """Finds words whose exact spelling has no row."""
+        """Index of other spellings, for words without a row."""
         return Spellings(self.words, self.index)
 
     @cached_property
     def unit(self) -> np.ndarray:
-        """The table with rows of length 1 (V, D); a row of zeros stays so."""
+        """The table (V, D) with rows of length 1; a row of zeros is unchanged."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
-        norms, of = np.where(norms > 0, norms, 1), np.finfo(np.float32)
-        unit: np.ndarray = self.table / norms.clip(max=of.max).astype(np.float32)[:, None]
-        beyond = (norms > of.max) | (norms < of.tiny)        # lengths that float32 does not hold, or of a digit or two
-        unit[beyond] = self.table[beyond] / norms[beyond, None]
+        norms, limits = np.where(norms > 0, norms, 1), np.finfo(np.float32)
+        unit: np.ndarray = self.table / norms.clip(max=limits.max).astype(np.float32)[:, None]
+        # lengths outside float32's range or precision
+        is_extreme = (norms > limits.max) | (norms < limits.tiny)
+        unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]
         return unit
 
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
         """Return rows (n,) int64, -1 for a missing word.
 
-        lower: a word whose exact spelling is missing is looked up in other spellings (embtrain/data/text/spelling.py).
+        lower: look up a missing word in other spellings (embtrain/data/text/spelling.py).
         """
         if lower:
             return np.array([self.spellings.find(w) for w in words], np.int64)
@@ -107,11 +109,11 @@ class Vectors:
 
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
-        """Those that gensim's KeyedVectors hold."""
+        """Make Vectors from gensim's KeyedVectors."""
         return cls(list(keyed.index_to_key), keyed.vectors)
 
     def keyed(self) -> KeyedVectors:
-        """The same as gensim's KeyedVectors."""
+        """Return the vectors as gensim's KeyedVectors."""
         from gensim.models import KeyedVectors
 
         keyed = KeyedVectors(self.dim)
@@ -120,27 +122,27 @@ class Vectors:
 
 
 def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None,
-         reading: Reading = PLAIN) -> Vectors:
-    """Read the vectors of a file, packed by gzip, bzip2, xz or zip or not packed.
+         reading: ReadOptions = PLAIN) -> Vectors:
+    """Read the vectors of a file, plain or packed by gzip, bzip2, xz or zip.
 
-    format: None: by its content. max_bytes: memory for the table, by default four fifths of the machine's. reading: how
-    many rows, and the encoding of their words. DataError and ResourceError name the file and the line or row.
+    format: None: detected by content. max_bytes: memory for the table, by default four fifths of the machine's.
+    reading: maximal rows, and the encoding of the words. DataError and ResourceError name the file and the line or row.
     """
     path = Path(path)
-    limit = memory() if max_bytes is None else max_bytes
+    limit = default_max_bytes() if max_bytes is None else max_bytes
     format = detect_format(path, reading) if format is None else format
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
-    return _first_of_each(path, *readers[format](path, limit, reading))
+    return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
-    """Write a file whole, or nothing: DataError where a word or a number cannot stand in it."""
+    """Write a file atomically. DataError if the format cannot represent a word or a number."""
     if format not in FORMATS:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
     path = Path(path)
-    words = _checked(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    words = _check_words(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own: this format has no way to write it")
@@ -156,13 +158,13 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
             for word, row in zip(words, vectors.table.astype("<f4", copy=False), strict=True):
                 file.write(word + b" " + row.tobytes())
             return
-        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits tell every float32 apart
+        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits identify every float32
         for word, row in zip(words, vectors.table, strict=True):
             file.write(line % (word, *row.tolist()))
 
 
-def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
-    """The words as bytes, each one a word that a reader would find again."""
+def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
+    """Return the words as bytes. DataError if a reader would not read a word back, or if a vector is not finite."""
     V, D = vectors.table.shape
     if V == 0 or not 1 <= D <= MAX_DIM:
         raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; 1 or more of 1 to {MAX_DIM:,} can")
@@ -187,10 +189,10 @@ def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes
     return words
 
 
-def floats(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
-    """Return the first rows of a tensor (V, D) of a safetensors file as float32.
+def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
+    """Read the first rows of a tensor (V, D) of a safetensors file as float32.
 
-    It may be stored as float32, float16 or bfloat16, which NumPy does not have; DataError if it is anything else.
+    It may be stored as float32, float16 or bfloat16 (which NumPy does not support); DataError for any other type.
     """
     with safetensors.safe_open(path, framework="pt") as file:
         tensor = file.get_slice(name)
@@ -198,33 +200,35 @@ def floats(path: Path, name: str, limit: int | None = None, max_bytes: int | Non
         if len(shape) != 2 or kind not in FLOATS:
             raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
         n = shape[0] if limit is None else min(shape[0], limit)
-        check_memory(path, n, shape[1], memory() if max_bytes is None else max_bytes)
+        check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
         table: np.ndarray = tensor[:n].float().numpy()
     return table
 
 
-def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[list[str], np.ndarray]:
-    wanted = ("should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
-              "writes them")
-    with opened(path), open(path, "rb") as whole:
-        if kind := packing(whole):
-            raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
+def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tuple[list[str], np.ndarray]:
+    expected = (
+        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
+        "writes them"
+    )
+    with open_unpacked(path), open(path, "rb") as raw_file:
+        if kind := detect_packing(raw_file):
+            raise DataError(f"{path}: a safetensors file is read unpack_lines; unpack it: it is packed by {kind}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             if set(file.keys()) != {"vectors", "words"}:
-                raise DataError(f"{path}: {wanted}; got {', '.join(sorted(file.keys()))[:80]}")
+                raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
             vectors, text = file.get_slice("vectors"), file.get_slice("words")
             shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
             if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
-                raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
+                raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
             n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
             check_memory(path, n, shape[1], max_bytes)
-            ours, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
-            table = file.get_tensor("vectors") if ours else floats(path, "vectors", n, max_bytes)
+            is_sealed, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
+            table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
             checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
             words = code.tobytes().decode(reading.codec).split("\n")
-            if not ours:                                     # no hash says that these words are what was written
-                words = [word_of(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
+            if not is_sealed:                                     # no hash verifies these words
+                words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
     except UnicodeDecodeError as error:
@@ -239,7 +243,7 @@ def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[li
     return words, table
 
 
-def _first_of_each(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:
+def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:
     first: dict[str, int] = {}
     for i, word in enumerate(words):
         first.setdefault(word, i)
@@ -251,6 +255,6 @@ def _first_of_each(path: Path, words: Sequence[str], table: np.ndarray) -> Vecto
     return Vectors(list(first), table[list(first.values())])
 
 
-def memory() -> int:
-    """Bytes that a table may take where nobody says otherwise."""
+def default_max_bytes() -> int:
+    """Return the default memory limit of a table, in bytes."""
     return int(machine.total() * 0.8)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embtrain.data.hierarchy.files import Words
+from embtrain.data.hierarchy.files import ConceptsByWord
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.statistics.ties import round_scores
@@ -30,7 +30,7 @@ WordPair = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or
 class Scorer:
     """Scores pairs by vectors, as `model` defines. words: words of concepts that do not occur in the concept's name."""
 
-    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: Words | None = None):
+    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: ConceptsByWord | None = None):
         self.vectors, self.model, self.words = vectors, model, words or {}
 
     @cached_property
@@ -42,8 +42,8 @@ class Scorer:
         """Scores (n,); NaN if a word is unknown. Rounded (ties.py), so that equal scores tie."""
         a, b, owner = list[int](), list[int](), list[int]()
         for i, (u, v, pos) in enumerate(pairs):
-            hypernym_senses = self.senses.of(v, pos)
-            for sense in self.senses.of(u, pos):
+            hypernym_senses = self.senses.concepts_of(v, pos)
+            for sense in self.senses.concepts_of(u, pos):
                 a += [sense] * len(hypernym_senses)
                 b += hypernym_senses
                 owner += [i] * len(hypernym_senses)
@@ -57,7 +57,7 @@ class Scorer:
     def describe_scores(self, pairs: Sequence[WordPair]) -> str:
         """How the scores of these pairs were computed, as text for a note."""
         words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
-        n = [len(senses) for senses in (self.senses.of(word, pos) for word, pos in words) if senses]
+        n = [len(senses) for senses in (self.senses.concepts_of(word, pos) for word, pos in words) if senses]
         detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
         return self.model.entailment + detail + self.senses.note(dict.fromkeys(w for u, v, _ in pairs for w in (u, v)))
 

@@ -51,7 +51,7 @@ def wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
             other = same_model if key == "model" else first
             for place, a, b in outcome.differing(outcome.at(other.settings, key), outcome.at(cell.settings, key), key):
                 # What belongs to a strategy, as its loss does, or changes nothing that is held out.
-                if place in task.chosen or (key == "model" and any(runs.says(one.strategy, place)
+                if place in task.strategy_keys or (key == "model" and any(runs.says(one.strategy, place)
                                                                   for one in (cell, other))):
                     continue
                 wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "

@@ -210,7 +210,7 @@ def _judged_on(of: Grid, model: str) -> list[str]:
     """The benchmarks as a setting; none where none are asked for and the model's task knows of none."""
     if of.benchmarks is None or model not in models.names():  # which is told with its place where it is read
         return []
-    task = tasks.of_model(model)
+    task = tasks.find_for_model(model)
     if "on" in task.Evaluate.model_fields:
         return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
     if of.benchmarks:

@@ -38,7 +38,7 @@ FILE = "search.json"
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
     """What trials are judged by, and whether higher is better: the validation part of what decides, if it has one."""
     part, _, name = metric.partition("/")
-    return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.better, True)
+    return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.stopping_metric, True)
 
 
 def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:

@@ -36,7 +36,7 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int =
     config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(made.model), questions(made, most)
     known, n, strategies = _known(made), 0, strategies or [config.strategy]
-    asked, names = made.task.asked(query), made.task.candidates()
+    asked, names = made.task.describe_queries(query), made.task.candidate_names()
     with write_atomically(out, "w") as file:
         lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
         lines.writerow(HEAD)
@@ -74,6 +74,6 @@ def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None)
 
 def _known(made: Parts) -> KnownPositives | None:
     try:
-        return made.task.answers(int(components.OBSERVED_SHARE * machine.free()))
+        return made.task.known_positives(int(components.OBSERVED_SHARE * machine.free()))
     except (UsageError, ResourceError):
         return None

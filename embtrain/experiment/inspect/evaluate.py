@@ -15,7 +15,7 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.vectors import folders, vectors as files_of_vectors
-from embtrain.data.vectors.open import PLAIN, Reading
+from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.words.neighbours import NeighbourList, near
@@ -27,7 +27,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
 
-def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: Reading = PLAIN
+def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: ReadOptions = PLAIN
              ) -> list[Score]:
     """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
 
@@ -39,7 +39,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     """
     run = Run(what) if _is_run(what) else None
     config = words_config(run.settings.evaluate) if run is not None else WordsConfig()
-    by_task = run is not None and tasks.find(run.settings).judge_on is not Task.judge_on
+    by_task = run is not None and tasks.find(run.settings).score_file is not Task.judge_on
     named = [chosen(name, by_task) for name in dict.fromkeys(on or config.on)]
     files = [one.path for one in named if one.recipe is None and one.path is not None]
     training = [one.recipe for one in named if one.trains and one.recipe is not None]
@@ -61,7 +61,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
                                         scorer=scorer)
     if files:
         made = stored.opened(what, sets)
-        rows += [row for path in files for row in made.task.judge_on(made, path)]
+        rows += [row for path in files for row in made.task.score_file(made, path)]
     for recipe in training:
         done = on_top(what, recipe) if run is not None and not sets else None
         rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
@@ -76,7 +76,7 @@ def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -
         return downstream.rows(done.scores, recipe, what.name, dim)
 
 
-def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, NeighbourList]:
+def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN) -> dict[str, NeighbourList]:
     """Return the nearest words of each word with their cosines, none of a word that has no vector.
 
     reading: how a file of vectors is read. DataError if no word has a vector.
@@ -110,7 +110,7 @@ def as_tree(found: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
             for word, near in found.items()]
 
 
-def export(what: Path, format: str, out: Path, reading: Reading = PLAIN) -> None:
+def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN) -> None:
     """Write the vectors of a run, or of what others made of vectors, for other programs
     (embtrain.experiment.inspect.export);
     a folder that a run alone can fill is refused to others. reading: how a file of vectors is read."""
@@ -127,5 +127,5 @@ def _is_run(what: Path) -> bool:
     return what.is_dir() and not folders.is_huggingface(what)
 
 
-def _open(what: Path, reading: Reading = PLAIN) -> Vectors:
-    return Run(what).table_of_vectors.first(reading.limit) if _is_run(what) else folders.any_of(what, reading)
+def _open(what: Path, reading: ReadOptions = PLAIN) -> Vectors:
+    return Run(what).table_of_vectors.first(reading.limit) if _is_run(what) else folders.read_any(what, reading)

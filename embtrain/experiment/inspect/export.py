@@ -24,7 +24,7 @@ from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.triples import Triples
+from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.report.format import interval, number
 from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
@@ -49,9 +49,9 @@ def export(run: Run, format: str, out: Path) -> None:
                          "or holds an earlier export of this format")
     check_output_folder(out)
     if format == "huggingface":
-        folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
+        folders.write_huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
     elif format == "projector":
-        folders.projector(out, run.table_of_vectors, _counts(run))
+        folders.write_projector(out, run.table_of_vectors, _counts(run))
     else:
         _pykeen(run, out)
 
@@ -83,16 +83,16 @@ def _counts(run: Run) -> Mapping[str, int] | None:
 
 
 def _pykeen(run: Run, out: Path) -> None:
-    if tasks.find(run.settings) is not Triples:
+    if tasks.find(run.settings) is not TriplesTask:
         raise UsageError(f"--format: pykeen: is for models of triples with a vector for each relation, and "
                          f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
     if (relations := _relations(run)) is None:
         raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
                         f"vector for each relation; else {resume_command(run.folder)} writes it again")
-    task = cast(Triples, tasks.read(run.settings))
+    task = cast(TriplesTask, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
-    folders.pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
+    folders.write_pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
 
 
 # -- a model card -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.trained_on(run.folder))}."]
+    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.corpus_hash(run.folder))}."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
         said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from embtrain.common.errors import UsageError
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.experiment.run import settings as runs
-from embtrain.experiment.tasks.translation import SIDES, Translation
+from embtrain.experiment.tasks.translation import SIDES, TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.models.output_table import END_WORDS
 
@@ -29,7 +29,7 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
         if one not in known:
             raise UsageError(f"--{key}: {one!r} is none of {', '.join(known)}")
     config = runs.resolve(None, Nmt.name, corpus, sets=sets)
-    text = Translation.read(config).text
+    text = TranslationTask.read(config).text
     if len(text.part(part)) == 0:
         raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
     of, end = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []

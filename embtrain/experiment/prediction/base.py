@@ -20,32 +20,32 @@ from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Parts
 from embtrain.models.base import AbstractMethod
 
-OPEN = "_"           # the part of a query that is predicted
-CELLS = 1 << 22      # scores held at once
-AT_ONCE = 1024       # most queries of a chunk
+OPEN = "_"            # marks the part of a query to predict
+MAX_SCORES = 1 << 22  # maximal number of scores in memory
+MAX_CHUNK = 1024      # maximal number of queries in a chunk
 PACKAGE = "embtrain.experiment.prediction"
 Q = TypeVar("Q")
 
 
-class Unknown(Exception):
-    """A query with a name that the model does not have."""
+class UnknownName(Exception):
+    """A query contains a name that the model does not have."""
 
     def __init__(self, kind: str, name: str, known: Collection[str]):
         super().__init__(f"no {kind} is called {name!r}")
         self.kind, self.name, self.known = kind, name, known
 
 
-class Malformed(Exception):
-    """A query that does not have the form that the task needs; str(error) says why."""
+class MalformedQuery(Exception):
+    """A query does not have the form that the task requires; str(error) gives the reason."""
 
 
 class Answer(NamedTuple):
     """A candidate with its score."""
 
     name: str
-    score: float | None = None        # None: the task gives none
-    probability: float | None = None  # None: the loss does not estimate one
-    known: bool | None = None         # whether training has the answer as a positive; None: not checked
+    score: float | None = None        # None: the task has no scores
+    probability: float | None = None  # None: the loss does not estimate probabilities
+    known: bool | None = None         # whether the answer is a training positive; None: not checked
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Prediction:
 
     query: str
     answers: list[Answer] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)  # of a query without an open part: score, rank, threshold
-    place: str = ""    # FILE:LINE
-    note: str = ""     # a warning about this query
-    unseen: bool = False  # the query has a name, word or feature that no training example has
-    missing: str = ""  # why there is no answer: the kind of name that the model does not have
+    facts: dict[str, Any] = field(default_factory=dict)  # for a query without an open part: score, rank, threshold
+    place: str = ""                                      # FILE:LINE
+    note: str = ""                                       # warning about this query
+    unseen: bool = False                                 # the query has a name, word or feature that is not in training
+    missing: str = ""                                    # if there is no answer: the kind of the unknown name
 
-    def tree(self) -> dict[str, Any]:
-        """The same for JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the prediction as a JSON-serializable dict."""
         answers = [{key: _finite(value) for key, value in answer._asdict().items() if value is not None}
                    for answer in self.answers]
         more = {"place": self.place, "note": self.note, "missing": self.missing}
@@ -71,55 +71,63 @@ class Prediction:
 
 
 def _finite(value: Any) -> Any:
-    """The value, or None for a number that JSON does not have."""
+    """Return the value, or None for a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Predictor:
-    """Base of the predictors. A sub-class has the `name` of its task."""
+    """Base class of the predictors. `name` is the name of the task."""
 
     name: ClassVar[str]
-    form: ClassVar[str]                # how a query is written, for errors
-    hides: ClassVar[bool] = False      # whether --hide-known applies
+    query_form: ClassVar[str]               # syntax of a query, for errors
+    can_hide_known: ClassVar[bool] = False  # whether --hide-known applies
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
-        if hide_known and not self.hides:
-            raise UsageError(f"--hide-known: model.name: {made.task.settings.model.name} keeps no known positives; "
-                             "leave the option out, or use it with graphs and hierarchies")
-        self.made, self.top, self.hide_known = made, top, hide_known
-        self.names = made.task.candidates()
-        self.at_once = max(1, min(AT_ONCE, CELLS // max(1, len(self.names))))
+    def __init__(self, components: Parts, top: int, hide_known: bool):
+        if hide_known and not self.can_hide_known:
+            raise UsageError(
+                f"--hide-known: model.name: {components.task.settings.model.name} keeps no known positives; "
+                "leave the option out, or use it with graphs and hierarchies"
+            )
+        self.components, self.top, self.hide_known = components, top, hide_known
+        self.names = components.task.candidate_names()
+        self.at_once = max(1, min(MAX_CHUNK, MAX_SCORES // max(1, len(self.names))))
 
-    def given(self, words: Sequence[str]) -> list[Prediction]:
-        """Predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
+    def predict_words(self, words: Sequence[str]) -> list[Prediction]:
+        """Return predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
         raise AbstractMethod(self, "given")
 
-    def read(self, source: Source) -> Iterator[Prediction]:
-        """Predictions for the queries of a file, in their order, computed in chunks. DataError names the line of a
-        malformed query; one with an unknown name gives a prediction without answers."""
+    def predict_file(self, source: Source) -> Iterator[Prediction]:
+        """Yield predictions for the queries of a file in order, computed in chunks.
+
+        DataError names the line of a malformed query. A query with an unknown name gives a prediction without answers.
+        """
         raise AbstractMethod(self, "read")
 
     @torch.no_grad()
     def scores(self, batch: Batch, rows: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of some rows (B,) of a batch: scores (B, V), logits (B, V), which evaluation ranks by, and log P (B, V) or
-        None if the loss estimates no probability."""
-        made = self.made
-        query = made.model.encode(batch).detach().rows(rows)
-        everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
-        s = made.model.score(query, everyone).double()
-        z = scoring.logits(made, corrected=True)(query).double()
-        return s, z, z.log_softmax(1) if scoring.estimates_probabilities(made) else None
+        """Return scores (n, V), logits (n, V) and log P (n, V) of the rows `rows` of a batch.
 
-    def answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
+        Evaluation ranks by the logits. log P is None if the loss does not estimate probabilities.
+        """
+        components = self.components
+        query = components.model.encode(batch).detach().rows(rows)
+        all_candidates = torch.arange(components.world.n_candidates).unsqueeze(0)
+        s = components.model.score(query, all_candidates).double()
+        z = scoring.logits(components, corrected=True)(query).double()
+        return s, z, z.log_softmax(1) if scoring.estimates_probabilities(components) else None
+
+    def top_answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
                 without: Tensor | None = None) -> list[Answer]:
-        """The best candidates by `key` (V,); equal ones in the order of their ids. known, without (V,) bool: positives
-        of training, and candidates that are no answers."""
+        """Return the best candidates by `key` (V,), ties in the order of their ids.
+
+        known (V,) bool: training positives. without (V,) bool: candidates to leave out.
+        """
         key = key.nan_to_num(nan=-math.inf)
         if without is not None:
             key = key.masked_fill(without, -math.inf)
         k = min(self.top, len(key))
-        least = key.topk(k).values[-1]
-        near = (key >= least).nonzero()[:, 0]
+        threshold = key.topk(k).values[-1]
+        near = (key >= threshold).nonzero()[:, 0]
         order = near[torch.argsort(key[near], descending=True, stable=True)][:k]
         if without is not None:
             order = order[~without[order]]
@@ -128,51 +136,52 @@ class Predictor:
 
 
 class LinePredictor(Predictor, Generic[Q]):
-    """Predictors whose queries are lines of text. Sub-classes parse a query and answer several at once."""
+    """Base class of predictors whose queries are lines of text. Subclasses parse a query and predict for several at
+    once."""
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
-        """The queries of a command line."""
+        """Return the queries of a command line, each as fields."""
         return [list(words)]
 
     def fields(self, line: str) -> list[str]:
-        """The fields of a line of a file."""
+        """Return the fields of a line of a file."""
         return [line.strip()]
 
     def parse(self, fields: Sequence[str]) -> Q:
-        """A query of its fields. Raises Unknown or Malformed."""
+        """Parse the fields of a query. Raises UnknownName or MalformedQuery."""
         raise AbstractMethod(self, "parse")
 
-    def of(self, queries: Sequence[Q]) -> list[Prediction]:
-        """Predictions for some queries, in their order."""
+    def predict(self, queries: Sequence[Q]) -> list[Prediction]:
+        """Return predictions for the queries, in order."""
         raise AbstractMethod(self, "of")
 
-    def given(self, words: Sequence[str]) -> list[Prediction]:
+    def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         try:
             queries = [self.parse(fields) for fields in self.split(words)]
-        except Unknown as error:
+        except UnknownName as error:
             raise UsageError(f"predict: {error}{did_you_mean(error.name, error.known)}") from error
-        except Malformed as error:
-            raise UsageError(f"predict: {' '.join(words)}: {error}; write {self.form}") from error
-        return self.of(queries)
+        except MalformedQuery as error:
+            raise UsageError(f"predict: {' '.join(words)}: {error}; write {self.query_form}") from error
+        return self.predict(queries)
 
-    def read(self, source: Source) -> Iterator[Prediction]:
+    def predict_file(self, source: Source) -> Iterator[Prediction]:
         lines = read_nonblank_lines(source)
-        while some := list(itertools.islice(lines, self.at_once)):
-            found: dict[int, Prediction] = {}
+        while chunk := list(itertools.islice(lines, self.at_once)):
+            predictions: dict[int, Prediction] = {}
             queries: list[tuple[int, Q]] = []
-            for i, (number, line) in enumerate(some):
+            for i, (number, line) in enumerate(chunk):
                 place, fields = f"{source.name}:{number}", self.fields(line)
                 try:
                     queries.append((i, self.parse(fields)))
-                except Unknown as error:
-                    found[i] = Prediction(" ".join(fields), place=place, note=str(error), missing=error.kind)
-                except Malformed as error:
-                    raise DataError(f"{place}: {line[:80]!r}: {error}; write {self.form}") from error
-            for (i, _), one in zip(queries, self.of([query for _, query in queries]), strict=True):
-                found[i] = replace(one, place=f"{source.name}:{some[i][0]}")
-            yield from (found[i] for i in range(len(some)))
+                except UnknownName as error:
+                    predictions[i] = Prediction(" ".join(fields), place=place, note=str(error), missing=error.kind)
+                except MalformedQuery as error:
+                    raise DataError(f"{place}: {line[:80]!r}: {error}; write {self.query_form}") from error
+            for (i, _), prediction in zip(queries, self.predict([query for _, query in queries]), strict=True):
+                predictions[i] = replace(prediction, place=f"{source.name}:{chunk[i][0]}")
+            yield from (predictions[i] for i in range(len(chunk)))
 
 
 def find(task: str) -> type[Predictor]:
-    """The predictor of a task."""
+    """Return the predictor of a task."""
     return registry.find(PACKAGE, Predictor, task, "task")

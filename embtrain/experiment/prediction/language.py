@@ -1,7 +1,7 @@
-"""Next words of a language model, by P(w | context) if the loss estimates it, else by score.
+"""Predicts the next words of a language model, by P(w | context) if the loss estimates it, else by score.
 
-A context begins after an end of text, as in training, and is split into words as the training text was. A word that the
-vocabulary lacks is <unk>, and counted in the note.
+A context starts after an end of text and is tokenized like the training text. Words that are not in the vocabulary
+become <unk>, and the note lists them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,29 @@ from embtrain.common.errors import DataError
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import UNKNOWN, LanguageBatch
 from embtrain.data.text.tokenize import Splitter, make_splitter
-from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, Unknown
-from embtrain.experiment.tasks.language import Language
+from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, UnknownName
+from embtrain.experiment.tasks.language import LanguageTask
 
 _OF_READER: dict[str, Reader] = {"auto": "text"}
 
 
-class Query(NamedTuple):
+class ContextQuery(NamedTuple):
+    """Word ids of a context, its text, and a note on unknown words."""
+
     ids: tuple[int, ...]
-    said: str
+    text: str
     note: str
 
 
-class LanguagePredictor(LinePredictor[Query]):
+class LanguagePredictor(LinePredictor[ContextQuery]):
+    """Predictor of next words."""
+
     name = "language"
-    form = "the words of a context (in a file one context a line)"
+    query_form = "the words of a context (in a file one context a line)"
 
     @cached_property
     def tokens(self) -> Splitter:
-        settings: dict[str, Any] = cast(Language, self.made.task).identity.get("settings", {})
+        settings: dict[str, Any] = cast(LanguageTask, self.components.task).identity.get("settings", {})
         try:
             reader = settings["reader"]
             return make_splitter(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
@@ -47,31 +51,35 @@ class LanguagePredictor(LinePredictor[Query]):
         words = words[:-1] if words and words[-1] == OPEN else words
         return [[" ".join(words)]]
 
-    def parse(self, fields: Sequence[str]) -> Query:
-        index = cast(Language, self.made.task).corpus.vocabulary.index
+    def parse(self, fields: Sequence[str]) -> ContextQuery:
+        index = cast(LanguageTask, self.components.task).corpus.vocabulary.index
         words = self.tokens.tokens(fields[0])
         lacking = [word for word in words if word not in index]
         if lacking and UNKNOWN not in index:
-            raise Unknown("word", lacking[0], index)
+            raise UnknownName("word", lacking[0], index)
         note = f"not in the vocabulary, read as {UNKNOWN}: {', '.join(dict.fromkeys(lacking))}" if lacking else ""
-        return Query(tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note)
+        return ContextQuery(
+            tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note
+        )
 
-    def of(self, queries: Sequence[Query]) -> list[Prediction]:
-        """Contexts of one length are read side by side."""
+    def predict(self, queries: Sequence[ContextQuery]) -> list[Prediction]:
+        """Return predictions for the queries, in order. Contexts of the same length are encoded in one batch."""
         by_length: dict[int, list[int]] = {}
         for i, query in enumerate(queries):
             by_length.setdefault(len(query.ids), []).append(i)
-        found: dict[int, Prediction] = {}
+        predictions: dict[int, Prediction] = {}
         for rows in by_length.values():
-            for i, answers in zip(rows, self._of_one_length([queries[i].ids for i in rows]), strict=True):
-                found[i] = Prediction(queries[i].said, answers, note=queries[i].note, unseen=bool(queries[i].note))
-        return [found[i] for i in range(len(queries))]
+            for i, answers in zip(rows, self._predict_one_length([queries[i].ids for i in rows]), strict=True):
+                predictions[i] = Prediction(
+                    queries[i].text, answers, note=queries[i].note, unseen=bool(queries[i].note)
+                )
+        return [predictions[i] for i in range(len(queries))]
 
-    def _of_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
-        eos = cast(Language, self.made.task).eos
-        word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)                 # (T S,) as training has it
+    def _predict_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
+        eos = cast(LanguageTask, self.components.task).eos
+        word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)  # (T S,) time-major, as in training
         begins = torch.zeros(len(word), dtype=torch.bool)
         begins[:len(contexts)] = True
         batch = LanguageBatch(torch.zeros_like(word), torch.zeros_like(word), word, begins, len(contexts))
         score, z, log_p = self.scores(batch, slice(len(word) - len(contexts), None))
-        return [self.answers(z[i], score[i], None if log_p is None else log_p[i]) for i in range(len(contexts))]
+        return [self.top_answers(z[i], score[i], None if log_p is None else log_p[i]) for i in range(len(contexts))]

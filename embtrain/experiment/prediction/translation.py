@@ -1,4 +1,4 @@
-"""Translations of lines, as `embtrain translate` gives them: one answer each, without a score."""
+"""Predicts translations of lines, like `embtrain translate`: one answer a line, without a score."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from typing import cast
 from embtrain.data.storage.containers import Source
 from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
 from embtrain.experiment.run import translation
-from embtrain.experiment.tasks.translation import Translation
+from embtrain.experiment.tasks.translation import TranslationTask
 
-AT_ONCE = 100  # lines read before they are translated, as the command does
+MAX_CHUNK = 100  # lines in a chunk, as in the command
 
 
 class TranslationPredictor(Predictor):
+    """Predictor of translations."""
+
     name = "translation"
-    form = "a line of the source language"
+    query_form = "a line of the source language"
 
-    def given(self, words: Sequence[str]) -> list[Prediction]:
-        return list(self._of([" ".join(words).encode()], "the line", ""))
+    def predict_words(self, words: Sequence[str]) -> list[Prediction]:
+        return list(self._predict_lines([" ".join(words).encode()], "the line", ""))
 
-    def read(self, source: Source) -> Iterator[Prediction]:
-        return self._of(translation.bounded(source.stream), source.name, source.name)
+    def predict_file(self, source: Source) -> Iterator[Prediction]:
+        return self._predict_lines(translation.bounded(source.stream), source.name, source.name)
 
-    def _of(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
-        """One prediction for each line; `name` is that of the stream in errors."""
-        lines, again = itertools.tee(stream)
-        found = translation.lines(self.made, cast(Translation, self.made.task), again, AT_ONCE, name)
-        for number, (text, line) in enumerate(zip(found, lines, strict=False), 1):
+    def _predict_lines(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
+        """Yield one prediction a line; `name` is the name of the stream in errors."""
+        lines, lines_to_read = itertools.tee(stream)
+        translations = translation.lines(
+            self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name
+        )
+        for number, (text, line) in enumerate(zip(translations, lines, strict=False), 1):
             yield Prediction(line.decode("utf-8-sig").rstrip("\r\n"), [Answer(text)], place=place and
                              f"{place}:{number}")

@@ -50,7 +50,7 @@ def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observ
     device = choose_device(settings.train.device)
     train, slow = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    world = replace(world or of.world(device), vectors=folders.any_of)
+    world = replace(world or of.problem_spec(device), vectors=folders.read_any)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     use_dense_gradients_for(model, train.optimizer)                 # before an update is tried for what it takes
@@ -64,7 +64,7 @@ def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observ
         raise UsageError(*reasons)
     answers = None
     if observed and settings.negatives.mask == "observed":
-        answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)
+        answers = of.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
     return Parts(of, world, model, source, loss, answers, train, slow)
 
 

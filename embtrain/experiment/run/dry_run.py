@@ -79,8 +79,17 @@ def plan(config: Settings) -> Plan:
     threads = components.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return Plan(config, made.task.summary(), made.task.files(), str(made.train.engine), list(made.slow), taken, threads,
-                n, per_block)
+    return Plan(
+        config,
+        made.task.summary(),
+        made.task.describe_files(),
+        str(made.train.engine),
+        list(made.slow),
+        taken,
+        threads,
+        n,
+        per_block,
+    )
 
 
 def _loaded() -> None:
@@ -117,5 +126,5 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
         timed = seconds[1:] or seconds
         known = None
         if program is not None and most is not None and now is not None:
-            known = Memory(program, most - program, now - program + made.task.judging(made))
+            known = Memory(program, most - program, now - program + made.task.evaluation_bytes(made))
     return made, known, sum(timed) / max(1, len(timed))

@@ -95,13 +95,13 @@ class Run:
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
         """Predictions of the trained model; the corpus is not needed. See
-        embtrain.experiment.prediction.predict.of_run.
+        embtrain.experiment.prediction.predict.predict_queries.
 
             run.predict("paris", "located_in", "_")             one query in words
             run.predict(("a", "r", "_"), ("_", "r", "b"))       several
             run.predict(file="queries.tsv", top=10)             a line each; of a model of labels a file of documents
         """
-        from embtrain.experiment.prediction.predict import of_run  # lazily: training does not need it
+        from embtrain.experiment.prediction.predict import predict_queries  # lazily: training does not need it
 
         return of_run(self.folder, queries, file, top, hide_known, corpus)
 
@@ -121,7 +121,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     check(config)
     threads = components.use_threads(config.train.threads)
     made = components.to_train(config, tasks.read(config))
-    print_line(made.task.files())
+    print_line(made.task.describe_files())
     folder = out or files.claim_folder(folder)
     with _alone_in(folder):
         _check_new(folder)               # while the corpus was read another may have begun one
@@ -183,7 +183,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
         return _judged(folder, config, training, made, {})
     with tempfile.TemporaryDirectory() as apart:
         _best(folder, config, training)
-        return made.task.judge(made, Path(apart), {})
+        return made.task.score_run(made, Path(apart), {})
 
 
 def _again(folder: Path, config: Settings) -> tuple[Settings, Parts, bool, int]:
@@ -250,16 +250,16 @@ def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _:
     task = made.task
 
     def evaluate() -> dict[str, float]:
-        return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
+        return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(made) if row.value is not None}
 
     return Trainer(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
-               task.better, kept)
+               task.stopping_metric, kept)
 
 
 def _judged(folder: Path, config: Settings, training: Trainer, made: Parts, items: scoring.Items) -> list[Score]:
     _best(folder, config, training)
     machine.release_free_memory()  # pieces that training left are too small for judging
-    return made.task.judge(made, folder, items)
+    return made.task.score_run(made, folder, items)
 
 
 def _downstream(folder: Path, config: Settings) -> list[Score]:

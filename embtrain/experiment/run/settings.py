@@ -50,7 +50,7 @@ class Settings(Section):
     @property
     def data(self) -> Section:
         """The section that the model's task brings: how its data are read."""
-        return getattr(self, tasks.of_model(self.model.name).section)
+        return getattr(self, tasks.find_for_model(self.model.name).section)
 
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
@@ -125,7 +125,7 @@ def _build(layers: list[Layer]) -> Settings:
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
     """Settings whose sections have the keys of these three and of the model's task."""
-    task = tasks.of_model(model)
+    task = tasks.find_for_model(model)
     sections = {"model": models.find(model).Config, "negatives": negatives.find(source).Config,
                 "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
     fields: Any = {name: (section, section()) for name, section in sections.items()}
@@ -164,7 +164,7 @@ def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
     may be misspelt, which `build` tells."""
     if model not in models.names():
         return []
-    task = tasks.of_model(model)
+    task = tasks.find_for_model(model)
     known: dict[str, type[Section]] = {"model": models.find(model).Config, task.section: task.Config,
                                        "evaluate": task.Evaluate}
     out: list[str] = []

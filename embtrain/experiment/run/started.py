@@ -33,6 +33,8 @@ def as_begun(folder: Path, config: Settings) -> Settings:
 
 def check_corpus(folder: Path, task: Task) -> None:
     """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
-    if tasks.trained_on(folder) != task.identity["sha256"]:
-        raise task.other(folder, "its content has another sha256 than in identity.json; give the same files back")
+    if tasks.corpus_hash(folder) != task.identity["sha256"]:
+        raise task.corpus_changed(
+            folder, "its content has another sha256 than in identity.json; give the same files back"
+        )
     task.check_ids(folder)

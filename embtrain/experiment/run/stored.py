@@ -38,7 +38,7 @@ def write(folder: Path, made: Parts) -> None:
         arrays["raw_counts"] = _float(world.raw_counts)
     if world.context_sizes is not None:
         arrays["context_sizes"] = np.array(world.context_sizes, np.int64)
-    stored_corpus.write(folder, arrays, made.task.kept())
+    stored_corpus.write(folder, arrays, made.task.stored_arrays())
 
 
 def opened(folder: Path, sets: Sequence[str] = ()) -> Parts:
@@ -57,7 +57,7 @@ def opened(folder: Path, sets: Sequence[str] = ()) -> Parts:
         task = _from_corpus(folder, config)
         made = components.build(_without_file(config), task, observed=False)
     else:
-        task = tasks.find(config).stored(config, folder)
+        task = tasks.find(config).from_run_folder(config, folder)
         made = components.build(_without_file(config), task, _world(folder, config, task, arrays), observed=False)
     best = config.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
@@ -94,7 +94,7 @@ def _without_file(config: Settings) -> Settings:
 
 def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
     """The world of training. DataError if its arrays do not fit the names of the folder."""
-    names = task.candidates()
+    names = task.candidate_names()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
     if counts.shape != (len(names),):
         raise DataError(f"{folder / stored_corpus.FILE}: has {len(counts):,} counts, and the folder has {len(names):,} "

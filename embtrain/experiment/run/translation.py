@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Query
-from embtrain.data.parallel.batches import batch_of, sources_of
-from embtrain.data.parallel.corpus import ids_of
-from embtrain.data.parallel.pieces import joined
-from embtrain.data.parallel.tokenize import source_words
+from embtrain.data.parallel.batches import make_batch, pad_sources
+from embtrain.data.parallel.corpus import encode_words
+from embtrain.data.parallel.pieces import join_line
+from embtrain.data.parallel.tokenize import tokenize_source
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.encoding import encoding_hint
 from embtrain.evaluate.translation import decoding
@@ -31,14 +31,14 @@ from embtrain.train.state import checkpoint
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
-    from embtrain.experiment.tasks.translation import Translation
+    from embtrain.experiment.tasks.translation import TranslationTask
 
 NEAREST = 5                # words shown at an answer
 LONGEST_LINE = 1_000_000   # bytes
 _log = logging.getLogger("embtrain")
 
 
-def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
+def written(made: Parts, task: TranslationTask, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
             config: TranslationEvaluate) -> list[list[str]]:
     """The words of each translation. sentences: ids of the sources; words: the same as words.
 
@@ -51,7 +51,7 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     step = partial(_density, made.loss) if model.has_frozen_table and not made.loss.estimates_log_prob else None
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]
-        source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))
+        source, length = (x.to(made.world.device) for x in pad_sources([sentences[i] for i in chosen]))
         found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
                                    step=step)
         for i, one in zip(chosen, found, strict=True):
@@ -68,21 +68,23 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 # --- lines ---------------------------------------------------------------------------------------------------------
 
-def load(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> tuple[Parts, Translation]:
+def load(
+    folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None
+) -> tuple[Parts, TranslationTask]:
     """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
     errors call them."""
-    from embtrain.experiment.tasks.translation import Translation
+    from embtrain.experiment.tasks.translation import TranslationTask
 
     config = runs.of_run(folder, sets, said)
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
-    Translation.check(config)
+    TranslationTask.check(config)
     given = cast(Any, config.model).targets
     if given.file is not None:                               # the checkpoint holds the table; the file may be gone
         model = config.model.model_copy(update={"targets": given.model_copy(update={"kind": "sphere", "file": None})})
         config = config.model_copy(update={"model": model})
     components.use_threads(config.train.threads)
-    task = Translation.stored(config, folder)
+    task = TranslationTask.from_run_folder(config, folder)
     made = components.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
@@ -96,18 +98,18 @@ def load(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None 
     return made, task
 
 
-def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int, name: str = "standard input"
+def lines(made: Parts, task: TranslationTask, stream: Iterable[bytes], at_once: int, name: str = "standard input"
           ) -> Iterator[str]:
     """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
     empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
     numbered = enumerate(stream, 1)
     while some := list(itertools.islice(numbered, at_once)):
         words = [_words(line, f"{name}:{number}", task) for number, line in some]
-        ids = [ids_of(line, task.source) for line in words]
-        yield from map(task.line, written(made, task, ids, words, task.evaluate))
+        ids = [encode_words(line, task.source) for line in words]
+        yield from map(task.detokenize, written(made, task, ids, words, task.evaluate))
 
 
-def _words(line: bytes, place: str, task: Translation) -> list[str]:
+def _words(line: bytes, place: str, task: TranslationTask) -> list[str]:
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
     try:
@@ -116,15 +118,15 @@ def _words(line: bytes, place: str, task: Translation) -> list[str]:
         raise DataError(f"{place}: not UTF-8; {encoding_hint(line[:4])}") from error
     if "\0" in text:
         raise DataError(f"{place}: a NUL: not text; remove it")
-    text = joined(text, task.pieces)
-    found, longest = source_words(text, task.tokenizer, task.config.lower), task.config.longest
+    text = join_line(text, task.pieces)
+    found, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.longest
     if len(found) > longest:
         _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(found):,}",
                      longest)
     return found[:longest]
 
 
-def translations(made: Parts, task: Translation, file: Path, at_once: int) -> Iterator[str]:
+def translations(made: Parts, task: TranslationTask, file: Path, at_once: int) -> Iterator[str]:
     """The same of a file, which may be packed. DataError or ResourceError where it cannot be read."""
     if file.is_dir():
         raise UsageError(f"{file}: is a folder; name a file with a sentence a line")
@@ -141,15 +143,15 @@ def bounded(stream: IO[bytes]) -> Iterator[bytes]:
 # --- examples ------------------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
+def examples(made: Parts, task: TranslationTask, n: int) -> list[dict[str, Any]]:
     """Of the first sentences of test: their translation, and of each word that was not the nearest to its answer the
     nearest words, those nearest to what projection makes a negative of, unit(ê − (ê·e) e), and the cosine ê·e."""
     chosen = task.text.part("test")[:n]
     if not len(chosen):
         return []
     source = [task.text.source.sentence(i) for i in chosen]
-    found = written(made, task, source, [task.written(i) for i in chosen], task.evaluate)
-    batch = batch_of(task.text, np.array(chosen))
+    found = written(made, task, source, [task.source_tokens(i) for i in chosen], task.evaluate)
+    batch = make_batch(task.text, np.array(chosen))
     query = scoring.ask(made, batch)
     table = nn.functional.normalize(made.model.table().detach(), dim=1)                  # (V, D)
     answer, right = nn.functional.normalize(query.vector, dim=1), table[query.target]    # (B, D)
@@ -163,7 +165,7 @@ def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
                   "nearest": told[at], "negative": against[at]}
                  for at in mine if told[at][0] != task.target.words[int(query.target[at])]]
         out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
-                    "translation": task.line(words), "wrong": wrong})
+                    "translation": task.detokenize(words), "wrong": wrong})
     return out
 
 

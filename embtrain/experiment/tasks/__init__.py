@@ -1,1 +1,8 @@
-"""What a corpus is to a model: one file for each kind of data, found by walking this package."""
+"""Tasks: one file for each kind of data, found by walking this package.
+
+    base.py         `Task`, the base class; lookup by name, model or settings; the corpus of a run
+    windows.py      skip-gram windows of text          walks.py     the same over random walks of a graph
+    language.py     next-word prediction               labels.py    documents with labels
+    triples.py      link prediction in a graph         pairs.py     hypernym prediction in a hierarchy
+    translation.py  translation of sentences
+"""

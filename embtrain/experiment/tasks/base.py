@@ -1,8 +1,8 @@
-"""A task stands between a corpus and the models that learn from it.
+"""Base class of tasks, which connect a corpus to the models that learn from it.
 
-It reads the corpus, hands out examples to train on and others that are held out, says what is judged and what is taken
-home. A model names its task (`Model.task`); the task brings two sections of the settings: `section`, how its data are
-read, and `evaluate`, what is measured.
+A task reads the corpus, provides training and held-out examples, scores the trained model and writes its exports. A
+model names its task (`Model.task`). The task has two sections of the settings: `section`, how its data are read, and
+`evaluate`, what is measured.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 
 class Task:
-    """Base of every task. A sub-class states the class attributes and implements the methods."""
+    """Base class of every task. A subclass sets the class attributes and implements the methods."""
 
     name: ClassVar[str]
-    section: ClassVar[str]                                      # its key in the settings, such as text
-    Config: ClassVar[type[Section]]                             # of that section
-    readers: ClassVar[frozenset[str]]                           # of recipes that it can read
-    learns: ClassVar[str]                                       # and what those give, in words
-    Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
-    chosen: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
-                                                                # is held out, and asked there, is the same
-    better: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
-    metric: ClassVar[str] = "test/log_likelihood"               # what decides a comparison, where nothing is declared
+    section: ClassVar[str]                                     # key of the section in the settings, e.g. text
+    Config: ClassVar[type[Section]]                            # of that section
+    recipe_readers: ClassVar[frozenset[str]]                   # recipe readers that it supports
+    corpus_kind: ClassVar[str]                                 # kind of data in words, for errors
+    Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig  # of the section evaluate
+    strategy_keys: ClassVar[frozenset[str]] = frozenset()      # keys of `section` that may differ between strategies:
+                                                               # they do not change the held-out queries
+    stopping_metric: ClassVar[str] = "valid/log_likelihood"    # BENCHMARK/METRIC of early stopping; higher is better
+    metric: ClassVar[str] = "test/log_likelihood"              # default primary metric of a comparison
 
     settings: Settings
     identity: dict[str, Any]                                    # of the corpus: name, sha256, settings, counts
@@ -54,51 +54,54 @@ class Task:
 
     @classmethod
     def check(cls, settings: Settings) -> None:
-        """UsageError for what can be known to be wrong before anything is read."""
+        """Check the settings before anything is read. UsageError if they cannot work."""
 
     @classmethod
     def read(cls, settings: Settings) -> Task:
-        """The corpus of a run, read through the cache. UsageError, DataError or ResourceError where it cannot be."""
+        """Read the corpus of a run through the cache. UsageError, DataError or ResourceError if that fails."""
         raise AbstractMethod(cls, "read")
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
-        """What a run is judged on besides valid and test."""
+        """Return the names of the benchmarks of a run besides valid and test."""
         return []
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        """Why there is no part `valid` or `test`, in words that name the keys; '' where there is one."""
+        """Return why there is no part `valid` or `test`, naming the keys to set; '' if there is one."""
         return ""
 
-    def files(self) -> str:
-        """One line on which file of the user's corpus is which part, and which are passed over; '' if there is only one
-        file or the corpus is a recipe."""
+    def describe_files(self) -> str:
+        """Return one line with the part of each file of the user's corpus, and the skipped files.
+
+        '' if there is only one file or if the corpus is a recipe.
+        """
         tree = self.identity.get("files") or {}
-        names = [name for part, found in tree.items() if part != "passed over" for name in found]
+        names = [name for part, files in tree.items() if part != "passed over" for name in files]
         is_own = self.settings.corpus not in shipped.names("corpora")
         return format_line(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
-    def world(self, device: str) -> ProblemSpec:
-        """What sources and losses may know of the data."""
+    def problem_spec(self, device: str) -> ProblemSpec:
+        """Return the properties of the data that sources and losses may use."""
         raise AbstractMethod(self, "world")
 
-    def answers(self, most: int) -> KnownPositives:
-        """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
+    def known_positives(self, max_bytes: int) -> KnownPositives:
+        """Return the exact set of positives in training. ResourceError if it takes more than `max_bytes`."""
         raise AbstractMethod(self, "answers")
 
-    def candidates(self) -> Sequence[str]:
-        """What each candidate is called, (V,)."""
+    def candidate_names(self) -> Sequence[str]:
+        """Return the name of each candidate, (V,)."""
         raise AbstractMethod(self, "candidates")
 
-    def asked(self, query: Query) -> list[str]:
-        """What each row asks, in words; the names of the contexts, unless a task says otherwise."""
-        names = self.candidates()
+    def describe_queries(self, query: Query) -> list[str]:
+        """Return the text of each query, (n,); by default the names of the contexts."""
+        names = self.candidate_names()
         return [names[i] for i in query.context.tolist()]
 
     def heldout(self, part: str) -> Batch:
-        """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""
-        if part not in self._held:  # asked for at each evaluation
+        """Return examples of part `valid` or `test`, possibly none. They depend on the corpus, not on the seed of the
+        run."""
+        if part not in self._held:  # requested at each evaluation
             self._held[part] = self._heldout(part)
         return self._held[part]
 
@@ -110,54 +113,62 @@ class Task:
         raise AbstractMethod(self, "_heldout")
 
     def summary(self) -> str:
-        """One line for `--dry-run`: how much there is to train on."""
+        """Return one line for `--dry-run`: the amount of training data."""
         raise AbstractMethod(self, "summary")
 
     def describe(self, folder: Path) -> None:
-        """Write into a run's folder what its ids mean."""
+        """Write files into a run folder that give the names of the ids."""
         raise AbstractMethod(self, "describe")
 
     def check_ids(self, folder: Path) -> None:
-        """DataError where ids do not mean what `describe` wrote into the folder of a run that goes on."""
+        """Check the ids against the files that `describe` wrote. DataError if a run that is resumed has other ids."""
         raise AbstractMethod(self, "check_ids")
 
-    def other(self, folder: Path, why: str) -> DataError:
-        """What a run is told that would go on with another corpus than it began with."""
+    def corpus_changed(self, folder: Path, why: str) -> DataError:
+        """Return the error for a run that is resumed with another corpus."""
         return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained on: "
                          f"{why}")
 
-    def unlike(self, folder: Path, name: str) -> DataError:
-        """The same where the content of the corpus is what it was, and the names that it gives are not."""
+    def ids_changed(self, folder: Path, name: str) -> DataError:
+        """Return the error for a corpus of equal content that gives other names."""
         return DataError(f"{folder / name}: is not what the corpus gives under the settings of config.yaml: one of the "
                          "two was changed since the run began; give it back")
 
-    def kept(self) -> dict[str, np.ndarray]:
-        """Arrays that predictions need in addition to the world; training writes them into the run's folder."""
+    def stored_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that predictions need in addition to the ProblemSpec; training writes them into the run
+        folder."""
         return {}
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Task:
-        """The task of a run, rebuilt from the run's folder without the corpus. It has no examples to train on.
-        DataError if a file of the folder is missing or damaged."""
+    def from_run_folder(cls, settings: Settings, folder: Path) -> Task:
+        """Rebuild the task of a run from its folder, without the corpus and without training examples.
+
+        DataError if a file of the folder is missing or damaged.
+        """
         raise AbstractMethod(cls, "stored")
 
-    def during(self, made: Parts) -> list[Score]:
-        """What is measured at each evaluation during training; no intervals."""
+    def validate(self, components: Parts) -> list[Score]:
+        """Return the scores of an evaluation during training, without intervals."""
         raise AbstractMethod(self, "during")
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
-        `folder` what users take home."""
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        """Return the scores of the trained model.
+
+        Adds the values that the scores are computed from, item by item, to `items`, and writes exports into `folder`.
+        """
         raise AbstractMethod(self, "judge")
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
-        predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+        """Return the scores of the trained model on the user's file `where`; no file of the run changes.
+
+        folder: receives predictions of single items, if the task writes any. UsageError if the task cannot evaluate a
+        file.
+        """
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def judging(self, made: Parts) -> int:
-        """Bytes that `during` or `judge` take at the most beside what stays."""
+    def evaluation_bytes(self, components: Parts) -> int:
+        """Return the peak extra memory of `validate` and `score_run`, in bytes."""
         raise AbstractMethod(self, "judging")
 
 
@@ -165,30 +176,32 @@ PACKAGE = "embtrain.experiment.tasks"
 
 
 def names() -> list[str]:
+    """Return the names of all tasks."""
     return list(registry.classes(PACKAGE, Task))
 
 
-def named(name: str) -> type[Task]:
-    """The task of a name; UsageError that lists the names where there is none."""
+def find_by_name(name: str) -> type[Task]:
+    """Return the task with this name. UsageError lists the names if there is none."""
     return registry.find(PACKAGE, Task, name, "task")
 
 
-def of_model(name: str) -> type[Task]:
-    """The task of a model; UsageError where there is no such model."""
-    return named(models.find(name).task)
+def find_for_model(name: str) -> type[Task]:
+    """Return the task of a model. UsageError if the model is unknown."""
+    return find_by_name(models.find(name).task)
 
 
 def find(settings: Settings) -> type[Task]:
-    return of_model(settings.model.name)
+    """Return the task of the settings' model."""
+    return find_for_model(settings.model.name)
 
 
 def read(settings: Settings) -> Task:
-    """The corpus of a run, as its model's task reads it; again if the cache is deleted meanwhile."""
+    """Read the corpus of a run with its model's task; retried if the cache is deleted meanwhile."""
     return retry_if_deleted(lambda: find(settings).read(settings), cache_folder())
 
 
-def trained_on(folder: Path) -> str:
-    """The sha256 of the corpus of a run's folder. DataError where identity.json does not say it."""
+def corpus_hash(folder: Path) -> str:
+    """Return the sha256 of the corpus of a run folder. DataError if identity.json does not contain it."""
     path = folder / "identity.json"
     try:
         return str(read_json(path)["corpus"]["sha256"])
@@ -197,47 +210,51 @@ def trained_on(folder: Path) -> str:
                         "training wrote") from error
 
 
-def one_file(where: Path) -> Path:
-    """The path of a file to be judged on; UsageError for a folder."""
+def require_file(where: Path) -> Path:
+    """Return the path of a file to evaluate. UsageError for a folder."""
     if where.is_dir():
         raise UsageError(f"--on: {where}: is a folder; name a file in it")
     return where
 
 
-def name_of(settings: Settings) -> str:
-    """What reports and caches call the corpus: where it lies is this machine's business."""
+def corpus_name(settings: Settings) -> str:
+    """Return the name of the corpus in reports and caches, without the path, which is specific to a machine."""
     return Path(settings.corpus).name
 
 
-def stored_identity(folder: Path) -> dict[str, Any]:
-    """The identity of the corpus as a run's folder has it; DataError if identity.json lacks it."""
+def read_identity(folder: Path) -> dict[str, Any]:
+    """Return the identity of the corpus from a run folder. DataError if identity.json does not contain it."""
     path = folder / "identity.json"
     try:
-        found = read_json(path)["corpus"]
+        identity = read_json(path)["corpus"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: has no description of the corpus; put back what training wrote") from error
-    if not isinstance(found, dict):
+    if not isinstance(identity, dict):
         raise DataError(f"{path}: corpus is not a mapping; put back what training wrote")
-    return found
+    return identity
 
 
-def corpus(settings: Settings) -> CorpusRecipe | Path:
-    """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither,
-    UsageError for a recipe that the model's task cannot read."""
+def find_corpus(settings: Settings) -> CorpusRecipe | Path:
+    """Return the recipe that settings.corpus names, or the path of the user's data.
+
+    DataError if it is neither, UsageError if the model's task cannot read the recipe.
+    """
     name = settings.corpus
     if name in shipped.names("corpora"):
         recipe, task = load_recipe("corpora", name), find(settings)
-        if recipe.reader not in task.readers:
-            raise UsageError(f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
-                             f"{settings.model.name} learns from {task.learns}; choose another corpus or another model")
+        if recipe.reader not in task.recipe_readers:
+            raise UsageError(
+                f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
+                f"{settings.model.name} learns from {task.corpus_kind}; choose another corpus or another model"
+            )
         return recipe
     if (path := Path(name)).exists():
-        here = Path.cwd()
-        return path.relative_to(here) if path.is_relative_to(here) else path  # as errors shall name it
+        cwd = Path.cwd()
+        return path.relative_to(cwd) if path.is_relative_to(cwd) else path  # the path that errors should show
     if path.is_symlink():
         raise DataError(f"corpus: {name}: is a link that leads nowhere; name what it should lead to")
     folder = path.parent
-    # By their own names: whatever lies in one folder shares most of a path.
+    # Compare file names only: paths in one folder share most of their characters.
     known = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     known += shipped.names("corpora") if path.name == name else []
     raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "

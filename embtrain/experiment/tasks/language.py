@@ -1,4 +1,4 @@
-"""Running text: each word asks for the next one, judged by how likely held-out text is."""
+"""Running text: predict the next word; evaluated by the likelihood of held-out text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.text import corpus as text, streams as language
+from embtrain.data.text import corpus as text_corpus, streams as streams_of_text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import EOS, LanguageBatch, LanguageConfig, Streams
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, piece_ids, with_perplexity
-from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
+from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
@@ -30,26 +30,28 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-FEW = 4096  # held-out words that stand for all where memory is told
+N_PROBE = 4096  # held-out words that are measured to estimate memory
 
 
-class Language(Task):
+class LanguageTask(Task):
+    """Task for language models."""
+
     name = "language"
     section = "language"
-    readers, learns = frozenset(get_args(Reader)), "text"
+    recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
     Config = LanguageConfig
     Evaluate: ClassVar[type[PerplexityConfig]] = PerplexityConfig
     metric = "test/perplexity"
     examples: Streams
 
-    def __init__(self, settings: Settings, whole: Corpus, trains: bool = True):
-        """trains: false for a run that was rebuilt without its corpus, which has no examples."""
-        self.settings, self.corpus = settings, whole
+    def __init__(self, settings: Settings, corpus: Corpus, has_examples: bool = True):
+        """has_examples: False for a run that is rebuilt without its corpus."""
+        self.settings, self.corpus = settings, corpus
         self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
-        self.train, self.valid, self.test = text.split(whole, self.config)
-        self.identity = whole.identity
-        self.eos, streams = whole.vocabulary.index[EOS], self.config.streams
-        if not trains:
+        self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
+        self.identity = corpus.identity
+        self.eos, streams = corpus.vocabulary.index[EOS], self.config.streams
+        if not has_examples:
             return
         if len(self.train) < streams:
             raise DataError(f"corpus: {settings.corpus}: {len(self.train):,} training words are too few for "
@@ -74,37 +76,47 @@ class Language(Task):
             raise UsageError(*wrong)
 
     @classmethod
-    def read(cls, settings: Settings) -> Language:
-        config, found, own = cast(LanguageConfig, settings.data), corpus(settings), None
-        if isinstance(found, Path):
-            where, reader = [found], "auto"
+    def read(cls, settings: Settings) -> LanguageTask:
+        config, source, parts = cast(LanguageConfig, settings.data), find_corpus(settings), None
+        if isinstance(source, Path):
+            where, reader = [source], "auto"
         else:
-            where, reader, own = fetch.corpus_paths(found), found.reader, found.parts
+            where, reader, parts = fetch.corpus_paths(source), source.reader, source.parts
             if config.tokenizer == "auto":
-                config = config.model_copy(update={"tokenizer": found.tokenizer})
-            if config.min_count is None and found.chosen:
+                config = config.model_copy(update={"tokenizer": source.tokenizer})
+            if config.min_count is None and source.chosen:
                 config = config.model_copy(update={"min_count": 1})
-        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings),
-                                           own, parts_by_name=isinstance(found, Path)))
+        return cls(
+            settings,
+            streams_of_text.load(
+                where,
+                reader,
+                config,
+                fetch.cache_folder() / "text",
+                corpus_name(settings),
+                parts,
+                parts_by_name=isinstance(source, Path),
+            ),
+        )
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Language:
+    def from_run_folder(cls, settings: Settings, folder: Path) -> LanguageTask:
         none, vocabulary = np.zeros(1, np.int64), Vocabulary.read(folder / "vocabulary.txt")
         if EOS not in vocabulary.index:
             raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; put back the file that training wrote")
-        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, stored_identity(folder), (0, 0)),
-                   trains=False)
+        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, read_identity(folder), (0, 0)),
+                   has_examples=False)
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = corpus(settings)
-        own = not isinstance(found, Path) and found.parts is not None
-        if cast(PerplexityConfig, settings.evaluate).words and (own or getattr(settings.data, part)):
+        source = find_corpus(settings)
+        has_parts = not isinstance(source, Path) and source.parts is not None
+        if cast(PerplexityConfig, settings.evaluate).words and (has_parts or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.words and language.{part} above 0"
 
-    def world(self, device: str) -> ProblemSpec:
-        """A context is the word before: what is known of a question by a number."""
+    def problem_spec(self, device: str) -> ProblemSpec:
+        """Return the properties of the data. A context is the previous word, the part of a query that has an id."""
         v, settings = len(self.corpus.vocabulary), self.settings
         return ProblemSpec(
             n_candidates=v,
@@ -116,15 +128,15 @@ class Language(Task):
             words=self.corpus.vocabulary.words,
         )
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def answers(self, most: int) -> KnownPositives:
+    def known_positives(self, max_bytes: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> LanguageBatch:
-        of = self.valid if part == "valid" else self.test
-        return language.heldout(of.ids, self.eos, self.evaluate.words)
+        text_part = self.valid if part == "valid" else self.test
+        return streams_of_text.heldout(text_part.ids, self.eos, self.evaluate.words)
 
     def summary(self) -> str:
         return (f"{len(self.train):,} training words in {self.examples.streams:,} streams, {len(self.valid):,} and "
@@ -135,24 +147,24 @@ class Language(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise self.unlike(folder, "vocabulary.txt")
+            raise self.ids_changed(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
-        return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
+    def validate(self, components: Parts) -> list[Score]:
+        return self._part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = made.model.vectors().detach().cpu().float().numpy()
-        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = components.model.vectors().detach().cpu().float().numpy()
+        vector_files.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
-        return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
+        return [row for part in ("valid", "test") for row in self._part(components, part, self.evaluate, items)]
 
-    def judging(self, made: Parts) -> int:
+    def evaluation_bytes(self, components: Parts) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
-        of = self.valid if len(self.valid) else self.test
-        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
+        text_part = self.valid if len(self.valid) else self.test
+        return scoring.asking(components, streams_of_text.heldout(text_part.ids, self.eos, min(n, N_PROBE)), n)
 
-    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
+    def _part(self, components: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)
-        rows = judge.likelihood(made, batch, part, config, items, piece_ids(len(batch), config.piece))
-        note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
+        rows = scoring.likelihood(components, batch, part, config, items, piece_ids(len(batch), config.piece))
+        note = f"{len(batch):,} words, {components.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
         return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

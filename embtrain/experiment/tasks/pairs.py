@@ -1,5 +1,4 @@
-"""Pairs of concepts in a hierarchy: trained by asking for either end, judged by telling held-out pairs from wrong ones.
-"""
+"""Pairs of concepts in a hierarchy: predict either end; evaluated by separating held-out pairs from negatives."""
 
 from __future__ import annotations
 
@@ -15,72 +14,84 @@ from embtrain.common.errors import DataError
 from embtrain.common.files import write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.hierarchy import examples as data, own_pairs as data_of_others, senses, splits, store
-from embtrain.data.hierarchy.closure import Keys
+from embtrain.data.hierarchy import examples as hierarchy_examples, own_pairs as own_pair_files, senses, splits, store
+from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.hierarchy.senses import Senses
-from embtrain.data.hierarchy.store import Stored
+from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import stored_corpus
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import PairsEvaluate, words_config
 from embtrain.evaluate.pairs import hypernymy, own_pairs
 from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.experiment.run import scoring as judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
+from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-CELLS = 1 << 16  # pairs scored at once
+MAX_PAIRS = 1 << 16  # pairs scored at once
 
 
-class Pairs(Task):
+class PairsTask(Task):
+    """Task for hierarchies."""
+
     name = "pairs"
     section = "pairs"
-    readers, learns = frozenset({"hierarchy"}), "a hierarchy"
+    recipe_readers, corpus_kind = frozenset({"hierarchy"}), "a hierarchy"
     Config = PairsConfig
     Evaluate: ClassVar[type[PairsEvaluate]] = PairsEvaluate
-    better = "valid/accuracy"
+    stopping_metric = "valid/accuracy"
     metric = "test/accuracy"
 
-    def __init__(self, settings: Settings, whole: Hierarchy):
-        self.settings, self.hierarchy, self.identity = settings, whole, whole.identity
+    def __init__(self, settings: Settings, hierarchy: Hierarchy):
+        self.settings, self.hierarchy, self.identity = settings, hierarchy, hierarchy.identity
         self.config, self.evaluate = cast(PairsConfig, settings.data), cast(PairsEvaluate, settings.evaluate)
-        self.train, self.held = whole.split.train, whole.split.held
-        self.rows = data.Examples(self.train, self.config.slot, settings.train.seed)
+        self.train, self.held = hierarchy.split.train, hierarchy.split.held
+        self.rows = hierarchy_examples.PairExamples(self.train, self.config.slot, settings.train.seed)
 
     @classmethod
     def check(cls, settings: Settings) -> None:
-        judge.check_names(cls.benchmarks(settings), "entailment")
+        scoring.check_names(cls.benchmarks(settings), "entailment")
 
     @classmethod
-    def read(cls, settings: Settings) -> Pairs:
-        found, root = corpus(settings), None
-        if isinstance(found, Path):
-            where = [found]
+    def read(cls, settings: Settings) -> PairsTask:
+        source, root = find_corpus(settings), None
+        if isinstance(source, Path):
+            where = [source]
         else:
-            where, root = fetch.corpus_paths(found), found.root
-        return cls(settings, data.load(where, cast(PairsConfig, settings.data), name_of(settings), root,
-                                       fetch.cache_folder() / "hierarchies"))
+            where, root = fetch.corpus_paths(source), source.root
+        return cls(
+            settings,
+            hierarchy_examples.load(
+                where,
+                cast(PairsConfig, settings.data),
+                corpus_name(settings),
+                root,
+                fetch.cache_folder() / "hierarchies",
+            ),
+        )
 
-    def kept(self) -> dict[str, np.ndarray]:
-        whole = self.hierarchy
-        return store.arrays(Stored(whole.concepts, whole.words, whole.split, len(whole.split.train)))
+    def stored_arrays(self) -> dict[str, np.ndarray]:
+        hierarchy = self.hierarchy
+        return store.to_arrays(
+            StoredHierarchy(hierarchy.concepts, hierarchy.words, hierarchy.split, len(hierarchy.split.train))
+        )
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Pairs:
-        arrays, identity = stored_corpus.read(folder) or {}, stored_identity(folder)
+    def from_run_folder(cls, settings: Settings, folder: Path) -> PairsTask:
+        arrays, identity = stored_corpus.read(folder) or {}, read_identity(folder)
         try:
-            found = store.of_arrays(arrays)
+            stored = store.from_arrays(arrays)
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(f"{folder / stored_corpus.FILE}: does not hold a hierarchy ({error}); put back the file "
                             "that training wrote") from error
-        task = cls(settings, Hierarchy(found.concepts, found.split, identity, found.words))
+        task = cls(settings, Hierarchy(stored.concepts, stored.split, identity, stored.words))
         task.check_ids(folder)
         return task
 
@@ -89,33 +100,33 @@ class Pairs(Task):
         return cast(PairsEvaluate, settings.evaluate).on
 
     @property
-    def examples(self) -> data.Examples:  # type: ignore[override]
+    def examples(self) -> hierarchy_examples.PairExamples:  # type: ignore[override]
         return self.rows
 
-    def world(self, device: str) -> ProblemSpec:
+    def problem_spec(self, device: str) -> ProblemSpec:
         v = len(self.hierarchy.concepts)
         return ProblemSpec(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
                      seed=self.settings.train.seed, device=device, context_sizes=(v, 2))
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.hierarchy.concepts
 
-    def asked(self, query: Query) -> list[str]:
+    def describe_queries(self, query: Query) -> list[str]:
         names = self.hierarchy.concepts
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
 
-    def answers(self, most: int) -> KnownPairs:
-        return data.observed(self.train, len(self.hierarchy.concepts), most)
+    def known_positives(self, max_bytes: int) -> KnownPairs:
+        return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)
 
     def _heldout(self, part: str) -> PairBatch:
-        """Each held-out pair asks for one of its ends, by turns."""
+        """Return the held-out pairs, with alternating open ends."""
         pairs = torch.from_numpy(self.held[part].pairs)
-        return data.of_pairs(pairs, torch.arange(len(pairs)) % 2)
+        return hierarchy_examples.make_batch(pairs, torch.arange(len(pairs)) % 2)
 
     def summary(self) -> str:
-        held = ", ".join(f"{len(of):,} {part}" for part, of in self.held.items())
-        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held}; "
+        held_out = ", ".join(f"{len(pairs):,} {part}" for part, pairs in self.held.items())
+        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held_out}; "
                 f"{self.rows.n:,} rows an epoch")
 
     def describe(self, folder: Path) -> None:
@@ -126,76 +137,82 @@ class Pairs(Task):
     def check_ids(self, folder: Path) -> None:
         path = folder / "concepts.txt"
         try:
-            was = path.read_bytes().decode("utf-8").split("\n")[:-1]   # a name may hold what else ends a line
+            written = path.read_bytes().decode("utf-8").split("\n")[:-1]  # a name may contain other line-end characters
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
-        if was != self.hierarchy.concepts:
-            raise self.unlike(folder, "concepts.txt")
+        if written != self.hierarchy.concepts:
+            raise self.ids_changed(folder, "concepts.txt")
 
-    def during(self, made: Parts) -> list[Score]:
-        valid = self.judged(made, "valid")
+    def validate(self, components: Parts) -> list[Score]:
+        valid = self.score_held_out(components, "valid")
         return hypernymy.scores("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
-        files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
-        scorer = Scorer(table, type(made.model), self.hierarchy.words)
-        rows = judge.benchmarks(table, self.evaluate.on, words_config(self.evaluate), items, scorer)
-        valid = self.judged(made, "valid")
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
+        vector_files.write(folder / "vectors.safetensors", table, "safetensors")
+        scorer = Scorer(table, type(components.model), self.hierarchy.words)
+        rows = scoring.benchmarks(table, self.evaluate.on, words_config(self.evaluate), items, scorer)
+        valid = self.score_held_out(components, "valid")
         for part in ("valid", "test"):
-            of, held = self.judged(made, part), self.held[part]
-            note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "
-                    f"{100 * held.right:.1f} % of the wrong ones are right")
-            rows += hypernymy.scores(part, of, valid, self.evaluate, note)
-            items |= {f"{part}/correct": hypernymy.correct(of, valid),
-                      f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
+            scores, held_out = self.score_held_out(components, part), self.held[part]
+            note = (
+                f"{100 * held_out.leak:.1f} % of the pairs stand in train, {100 * held_out.implied:.1f} % "
+                f"follow from it, {100 * held_out.false_negatives:.1f} % of the wrong ones are right"
+            )
+            rows += hypernymy.scores(part, scores, valid, self.evaluate, note)
+            items |= {f"{part}/correct": hypernymy.correct(scores, valid),
+                      f"{part}/cluster": np.arange(len(held_out), dtype=np.int64)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
-        neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+        """Score the pairs of a file: with labels, with grades, or positives only.
+
+        For positives, negatives are drawn that neither hold in the hierarchy nor are in the file. Thresholds are chosen
+        on validation pairs.
+        """
         concepts, split = self.hierarchy.concepts, self.hierarchy.split
-        other = data_of_others.read(one_file(where), {name: i for i, name in enumerate(concepts)},
+        own = own_pair_files.read(require_file(where), {name: i for i, name in enumerate(concepts)},
                                     Senses(concepts, self.hierarchy.words))
-        valid = self.judged(made, "valid")
+        valid = self.score_held_out(components, "valid")
         best, s = [], []
-        for u, v in other.pairs:
-            every = np.array([(a, b) for a in u for b in v], np.int64)
-            of = score(made, every)
-            best.append(every[int(of.argmax())])
-            s.append(float(of.max()))
+        for u, v in own.pairs:
+            readings = np.array([(a, b) for a in u for b in v], np.int64)
+            reading_scores = score_pairs(components, readings)
+            best.append(readings[int(reading_scores.argmax())])
+            s.append(float(reading_scores.max()))
         pairs, scores = np.array(best), np.array(s)
-        train = int(Keys(split.train, len(concepts)).hold(pairs).sum())
-        note = other.note() + (f"; {train:,} of them in train" if train else "")
-        if other.kind == "scores":
-            return own_pairs.graded_scores(where.name, scores, other.gold, self.evaluate, note)
-        if other.kind == "labels":
-            return own_pairs.labelled_scores(
-                where.name, scores, other.gold == 1, valid.one_negative_each(), self.evaluate, note
-            )
-        everything = np.concatenate([split.train, *(held.pairs for held in self.held.values()), pairs])
-        wrong = splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
-        of_file = PairScores(scores, score(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
+        train = int(PairSet(split.train, len(concepts)).contains(pairs).sum())
+        note = own.note() + (f"; {train:,} of them in train" if train else "")
+        if own.kind == "scores":
+            return own_pairs.graded_scores(where.name, scores, own.gold, self.evaluate, note)
+        if own.kind == "labels":
+            return own_pairs.labelled_scores(where.name, scores, own.gold == 1, valid.one_negative_each(), self.evaluate, note)
+        true_pairs = np.concatenate([split.train, *(held_out.pairs for held_out in self.held.values()), pairs])
+        negatives = splits.negatives(pairs, true_pairs, concepts, self.config.split_seed, str(where))
+        file_scores = PairScores(scores, score_pairs(components, negatives.reshape(-1, 2)).reshape(negatives.shape[:2]))
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
-        return hypernymy.scores(where.name, of_file, valid, self.evaluate, drawn)
+        return hypernymy.scores(where.name, file_scores, valid, self.evaluate, drawn)
 
-    def judging(self, made: Parts) -> int:
-        """As many pairs as are scored at once."""
-        pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
-        return machine.measure_peak(lambda: score(made, pairs[:CELLS]))[1]
+    def evaluation_bytes(self, components: Parts) -> int:
+        """Measure the memory of one chunk of `MAX_PAIRS` pairs."""
+        pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
+        return machine.measure_peak(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
 
-    def judged(self, made: Parts, part: str) -> PairScores:
-        """Scores of the pairs of `valid` or `test`, and of their negatives."""
-        of = self.held[part]
-        return PairScores(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
+    def score_held_out(self, components: Parts, part: str) -> PairScores:
+        """Return the scores of the pairs of `valid` or `test`, and of their negatives."""
+        held_out = self.held[part]
+        return PairScores(
+            score_pairs(components, held_out.pairs),
+            score_pairs(components, held_out.negatives.reshape(-1, 2)).reshape(held_out.negatives.shape[:2]),
+        )
 
 
 @torch.no_grad()
-def score(made: Parts, pairs: np.ndarray) -> np.ndarray:
-    """The model's score of each pair (n, 2): (n,) float64."""
-    found = []
-    for some in torch.from_numpy(pairs).to(made.world.device).split(CELLS):
-        batch = data.of_pairs(some, torch.full_like(some[:, 0], HYPERNYM))
-        query = made.model.encode(batch)
-        found.append(made.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
-    return torch.cat(found).numpy()
+def score_pairs(components: Parts, pairs: np.ndarray) -> np.ndarray:
+    """Return the model's score of each pair (n, 2), (n,) float64."""
+    scores = []
+    for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):
+        batch = hierarchy_examples.make_batch(chunk, torch.full_like(chunk[:, 0], HYPERNYM))
+        query = components.model.encode(batch)
+        scores.append(components.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
+    return torch.cat(scores).numpy()

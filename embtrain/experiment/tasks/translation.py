@@ -1,4 +1,4 @@
-"""Translation: a source and the words before ask for the next word; judged by BLEU, and by how near answers come."""
+"""Translation: predict the next word from a source and the words before it; evaluated by BLEU and vector accuracy."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from embtrain.common.files import read_json, write_json, write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
-from embtrain.data.parallel import corpus as parallel, own_test_set
-from embtrain.data.parallel.batches import Sentences, TranslationBatch, batch_of
-from embtrain.data.parallel.corpus import EOS, UNKNOWN, Parallel, TranslationConfig
-from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel import corpus as parallel_corpus, own_test_set
+from embtrain.data.parallel.batches import SentencePairs, TranslationBatch, make_batch
+from embtrain.data.parallel.corpus import EOS, UNKNOWN, ParallelConfig, ParallelCorpus
+from embtrain.data.parallel.files import ParallelLayout
 from embtrain.data.parallel.pieces import Pieces
-from embtrain.data.parallel.tokenize import Tokenizer, source_words, untokenised
+from embtrain.data.parallel.tokenize import Tokenizer, detokenize, tokenize_source
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
-from embtrain.evaluate.translation import scores as translation
+from embtrain.evaluate.translation import scores as translation_scores
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate
-from embtrain.experiment.run import scoring as judge, translation as translate
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.run import scoring as scoring, translation as translators
+from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
 
@@ -38,35 +38,37 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
-SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
+SIDES = ("source", "target")  # SIDE.vocabulary.txt in a run folder
 
 
 _log = logging.getLogger("embtrain")
-FEW = 128                     # held-out sentences that stand for all where memory is told
+N_PROBE = 128                     # held-out sentences that are measured to estimate memory
 
 
-class Translation(Task):
+class TranslationTask(Task):
+    """Task for translators."""
+
     name = "translation"
     section = "translation"
-    readers, learns = frozenset({"parallel", "grammar"}), "pairs of sentences"
-    Config = TranslationConfig
+    recipe_readers, corpus_kind = frozenset({"parallel", "grammar"}), "pairs of sentences"
+    Config = ParallelConfig
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
-    better = "valid/accuracy@1"
+    stopping_metric = "valid/accuracy@1"
     metric = "test/bleu"
-    text: Parallel
-    examples: Sentences
+    text: ParallelCorpus
+    examples: SentencePairs
 
     def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer,
                  pieces: str = "none"):
-        """pieces: kind of the pieces of words that are joined in source lines (parallel_pieces)."""
+        """pieces: kind of word pieces that are joined in source lines (data/parallel/pieces.py)."""
         self.settings, self.tokenizer, self.pieces = settings, tokenizer, pieces
-        self.config, self.evaluate = (cast(TranslationConfig, settings.data),
+        self.config, self.evaluate = (cast(ParallelConfig, settings.data),
                                       cast(TranslationEvaluate, settings.evaluate))
         self.source, self.target = source, target
 
     @classmethod
     def check(cls, settings: Settings) -> None:
-        train, config = settings.train, cast(TranslationConfig, settings.data)
+        train, config = settings.train, cast(ParallelConfig, settings.data)
         judged = cast(TranslationEvaluate, settings.evaluate)
         rounded = judged.table == "bfloat16"
         wrong = [reason for refused, reason in (
@@ -90,33 +92,37 @@ class Translation(Task):
             raise UsageError(*wrong)
 
     @classmethod
-    def read(cls, settings: Settings) -> Translation:
-        config, found, cache = cast(TranslationConfig, settings.data), corpus(settings), fetch.cache_folder()
-        folder, name = cache / "parallel", name_of(settings)
+    def read(cls, settings: Settings) -> TranslationTask:
+        config, source, cache = cast(ParallelConfig, settings.data), find_corpus(settings), fetch.cache_folder()
+        folder, name = cache / "parallel", corpus_name(settings)
         tokenizer = config.tokenizer
-        if not isinstance(found, Path):
-            tokenizer = cast(Tokenizer, found.tokenizer) if tokenizer == "auto" else tokenizer
+        if not isinstance(source, Path):
+            tokenizer = cast(Tokenizer, source.tokenizer) if tokenizer == "auto" else tokenizer
         tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
-        if not isinstance(found, Path) and found.grammar is not None:
-            return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
-        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
-        layout = _layout(config, None if isinstance(found, Path) else found)
-        return cls.of(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
+        if not isinstance(source, Path) and source.grammar is not None:
+            return cls.from_corpus(
+                settings, parallel_corpus.load_synthetic(source.grammar, config, folder, name), tokenizer
+            )
+        where = [source] if isinstance(source, Path) else fetch.corpus_paths(source)
+        layout = _layout(config, None if isinstance(source, Path) else source)
+        return cls.from_corpus(
+            settings, parallel_corpus.load(where, layout, config, tokenizer, folder, name), tokenizer
+        )
 
     @classmethod
-    def of(cls, settings: Settings, text: Parallel, tokenizer: Tokenizer) -> Translation:
-        made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
-        made.text, made.examples = text, Sentences(text, settings.train.seed)
-        made.identity = {**text.identity, "tokenizer": tokenizer}
-        return made
+    def from_corpus(cls, settings: Settings, text: ParallelCorpus, tokenizer: Tokenizer) -> TranslationTask:
+        task = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
+        task.text, task.examples = text, SentencePairs(text, settings.train.seed)
+        task.identity = {**text.identity, "tokenizer": tokenizer}
+        return task
 
     @classmethod
-    def stored(cls, settings: Settings, folder: Path) -> Self:
-        """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
+    def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
+        """Rebuild the task from a run folder: the vocabularies of both sides, and the settings of the tokenizer."""
         path = folder / "identity.json"
         try:
-            corpus = read_json(path)["corpus"]
-            tokenizer, pieces = corpus["tokenizer"], corpus.get("pieces", ["none", "none"])[0]
+            find_corpus = read_json(path)["corpus"]
+            tokenizer, pieces = find_corpus["tokenizer"], find_corpus.get("pieces", ["none", "none"])[0]
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path}: does not contain how lines are split into words: {error}; put back the file of "
                             "the run") from error
@@ -129,32 +135,32 @@ class Translation(Task):
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
-        found = corpus(settings)
-        own = not isinstance(found, Path) and (found.parts is not None or found.grammar is not None)
-        if cast(TranslationEvaluate, settings.evaluate).sentences and (own or getattr(settings.data, part)):
+        source = find_corpus(settings)
+        has_parts = not isinstance(source, Path) and (source.parts is not None or source.grammar is not None)
+        if cast(TranslationEvaluate, settings.evaluate).sentences and (has_parts or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
 
-    def world(self, device: str) -> ProblemSpec:
-        """A context is the word before: what is known of a question by a number. V, the beginning, is one of them."""
+    def problem_spec(self, device: str) -> ProblemSpec:
+        """Return the properties of the data. A context is the previous word; V, the beginning, is also one."""
         v, settings = len(self.target), self.settings
         return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
                      n_features=len(self.source), dim=settings.model.dim, seed=settings.train.seed, device=device,
                      words=self.target.words)
 
-    def candidates(self) -> Sequence[str]:
+    def candidate_names(self) -> Sequence[str]:
         return self.target.words
 
-    def asked(self, query: Query) -> list[str]:
-        """The word before, which is all that a question's number tells; "" where a sentence begins."""
+    def describe_queries(self, query: Query) -> list[str]:
+        """Return the previous word of each query, the only part with an id; "" at the beginning of a sentence."""
         words = self.target.words
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
-    def answers(self, most: int) -> KnownPositives:
+    def known_positives(self, max_bytes: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
-        return batch_of(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
+        return make_batch(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
 
     def summary(self) -> str:
         n = {part: len(self.text.part(part)) for part in ("train", "valid", "test")}
@@ -168,113 +174,125 @@ class Translation(Task):
     def check_ids(self, folder: Path) -> None:
         for side in SIDES:
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
-                raise self.unlike(folder, f"{side}.vocabulary.txt")
+                raise self.ids_changed(folder, f"{side}.vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def validate(self, components: Parts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
-        rows = self._vectors(made, "valid", config, None)
+        rows = self._vectors(components, "valid", config, None)
         if config.during:
-            rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
+            rows += self._translations(
+                components, "valid", config.model_copy(update={"sentences": config.during}), None
+            )[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
-        table = made.model.vectors().detach().cpu().float().numpy()
-        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
+    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+        table = components.model.vectors().detach().cpu().float().numpy()
+        vector_files.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
         for part in ("valid", "test"):
-            bleu, lines = self._translations(made, part, self.evaluate, items)
-            rows += [row._replace(benchmark=part) for row in (*bleu, *self._vectors(made, part, self.evaluate, items))]
+            bleu, lines = self._translations(components, part, self.evaluate, items)
+            rows += [
+                row._replace(benchmark=part) for row in (*bleu, *self._vectors(components, part, self.evaluate, items))
+            ]
             write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
-        write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
+        write_json(folder / "examples.json", translators.examples(components, self, self.evaluate.examples))
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
-        """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
+    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+        """Return scores on another test set, under its name. No file of the run changes, and its corpus is not needed.
 
-        made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
-        names have in common, a table, or a folder (parallel_other). folder: receives NAME.translations.txt; None: no
-        file is written. DataError where there is no test set.
+        components: the translator, as `translation.load` returns it. where: two files, given by one of them or by their
+        common name, a table, or a folder (data/parallel/own_test_set.py). folder: receives NAME.translations.txt; None:
+        no file is written. DataError if there is no test set.
         """
         name = self.settings.corpus
         recipe = load_recipe("corpora", name) if name in shipped.names("corpora") else None
-        other = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
-        other.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
+        own_task = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
+        own_task.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
                                          self.target)
-        if (n := len(other.text.part("test"))) > self.evaluate.sentences:
+        if (n := len(own_task.text.part("test"))) > self.evaluate.sentences:
             _log.warning("%s: the first %s of %s pairs are judged; to judge more, set evaluate.sentences", where,
                          f"{self.evaluate.sentences:,}", f"{n:,}")
-        bleu, lines = other._translations(made, "test", self.evaluate, None)
+        bleu, lines = own_task._translations(components, "test", self.evaluate, None)
         if folder is not None:
             write_text(folder / f"{where.name}.translations.txt", "".join(f"{line}\n" for line in lines))
-        return [row._replace(benchmark=where.name) for row in (*bleu, *other._vectors(made, "test", self.evaluate,
-                                                                                      None))]
+        return [
+            row._replace(benchmark=where.name)
+            for row in (*bleu, *own_task._vectors(components, "test", self.evaluate, None))
+        ]
 
-    def written(self, i: int) -> list[str]:
-        """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
-        return source_words(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+    def source_tokens(self, i: int) -> list[str]:
+        """Return the source words of held-out pair i as written, rare ones included: one for each of its ids."""
+        return tokenize_source(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
 
-    def line(self, words: list[str]) -> str:
-        """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
-        return untokenised(words, self.config.lower, self.tokenizer)
+    def detokenize(self, words: list[str]) -> str:
+        """Return the text of these words; its first letter is capitalized if the model was trained in lower case."""
+        return detokenize(words, self.config.lower, self.tokenizer)
 
-    def judging(self, made: Parts) -> int:
-        """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
-        held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
-        chosen = self.text.part(held)[:self.evaluate.sentences]
-        asked = judge.asking(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
-        longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
-        _, written = machine.measure_peak(
-            lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate)
+    def evaluation_bytes(self, components: Parts) -> int:
+        """Return the larger of the peak memory of translating the longest sentences of a batch and that of scoring
+        queries together with rows of length 1."""
+        part = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
+        chosen = self.text.part(part)[:self.evaluate.sentences]
+        query_bytes = scoring.asking(
+            components, make_batch(self.text, np.array(chosen[:N_PROBE], dtype=np.int64)), len(self.heldout(part))
         )
-        return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
+        longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
+        _, translation_bytes = machine.measure_peak(
+            lambda: translators.written(components, self, longest, [()] * len(longest), self.evaluate)
+        )
+        return max(translation_bytes, query_bytes + 4 * components.world.n_candidates * components.world.dim)
 
-    def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
+    def _translations(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
-        """How good they are, and they themselves as running text."""
+        """Return the BLEU scores and the translations as running text."""
         chosen = self.text.part(part)[:config.sentences]
-        found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
-                                  [self.written(i) for i in chosen], config)
-        lines = [self.line(words) for words in found]
-        rows, statistics = translation.bleu_scores(lines, [self.text.pair(i)[1] for i in chosen], config)
+        translations = translators.written(components, self, [self.text.source.sentence(i) for i in chosen],
+                                  [self.source_tokens(i) for i in chosen], config)
+        lines = [self.detokenize(words) for words in translations]
+        rows, statistics = translation_scores.bleu_scores(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
-            columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
+            columns = np.ascontiguousarray(statistics.T)     # written as it is in memory
             items |= {f"{part}/bleu_{name}": column for name, column in zip(BLEU_STATISTICS, columns, strict=True)}
-        steps = _steps(config)
+        steps = _search_note(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
-    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
-        query = judge.ask(made, self.heldout(part))
+    def _vectors(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
+        query = scoring.ask(components, self.heldout(part))
         if len(query) == 0:
-            return [Score("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
-        found, clusters = heldout.ranks(judge.logits(made, corrected=True), query), query.windows().cpu().numpy()
+            return [Score("heldout", name, None, note="no held-out sentences") for name in translation_scores.ACCURACY]
+        ranks, clusters = (
+            heldout.ranks(scoring.logits(components, corrected=True), query),
+            query.windows().cpu().numpy(),
+        )
         if items is not None:
-            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters,
-                      f"{part}/correct": (found.rank <= 1).astype(np.float64)}
-        seen = translation.nearest_rows(query.vector, query.target, made.model.table().detach())
-        return translation.vector_scores(found, seen, clusters, config)
+            items |= {f"{part}/log_p": ranks.log_p, f"{part}/rank": ranks.rank, f"{part}/cluster": clusters,
+                      f"{part}/correct": (ranks.rank <= 1).astype(np.float64)}
+        seen = translation_scores.nearest_rows(query.vector, query.target, components.model.table().detach())
+        return translation_scores.vector_scores(ranks, seen, clusters, config)
 
 
-def _layout(config: TranslationConfig, recipe: CorpusRecipe | None) -> Layout:
-    """How the pairs of a corpus lie in its files: as the settings say, else its recipe."""
+def _layout(config: ParallelConfig, recipe: CorpusRecipe | None) -> ParallelLayout:
+    """Return the layout of the corpus files, from the settings, else from the recipe."""
     languages = recipe.languages if recipe is not None else None
     columns = config.columns or (languages.columns if languages else None) or ("source", "target")
-    return Layout(config.source or (languages.source if languages else None),
+    return ParallelLayout(config.source or (languages.source if languages else None),
                   config.target or (languages.target if languages else None), tuple(columns),
                   recipe.parts if recipe is not None else None, config.pieces)
 
 
-def _steps(config: TranslationEvaluate) -> str:
-    """How translations were found, in words: figures with another way cannot be compared."""
-    way = "greedy" if config.beam == 1 else f"beam {config.beam}"
+def _search_note(config: TranslationEvaluate) -> str:
+    """Describe how translations were searched, because scores of different searches cannot be compared."""
+    search = "greedy" if config.beam == 1 else f"beam {config.beam}"
     table = "" if config.table == "float32" else f", table: {config.table}"
-    return f"{way}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
+    return f"{search}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
 
 
 def _vocabulary(path: Path) -> Vocabulary:
-    """DataError where the first two rows are not those that ids of this task begin with."""
-    found = Vocabulary.read(path)
-    if found.words[:2] != [EOS, UNKNOWN]:
+    """Read a vocabulary. DataError if its first two rows are not <eos> and <unk>."""
+    vocabulary = Vocabulary.read(path)
+    if vocabulary.words[:2] != [EOS, UNKNOWN]:
         raise DataError(f"{path}: should begin with the rows {EOS} and {UNKNOWN}; begins with "
-                        f"{', '.join(found.words[:2]) or 'nothing'}")
-    return found
+                        f"{', '.join(vocabulary.words[:2]) or 'nothing'}")
+    return vocabulary
 

@@ -1,4 +1,4 @@
-"""Walks over a graph: node ids, pairs (a node, one near it on a walk), judged by held-out pairs."""
+"""Random walks over a graph: pairs (node, nearby node on a walk); evaluated by held-out pairs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import WindowsConfig
 from embtrain.data.walks import walks
 from embtrain.data.walks.walks import WalksConfig
-from embtrain.experiment.tasks.base import corpus, name_of
-from embtrain.experiment.tasks.windows import Windows
+from embtrain.experiment.tasks.base import corpus_name, find_corpus
+from embtrain.experiment.tasks.windows import WindowsTask
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.settings import Settings
 
 
-class Walks(Windows):
+class WalksTask(WindowsTask):
+    """Task for random walks, or for the edges of a graph to draw walks from."""
+
     name = "walks"
     section = "walks"
-    readers, learns = frozenset[str](), "walks, or the edges of a graph, in files of yours"
+    recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in files of yours"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
 
     @classmethod
-    def read(cls, settings: Settings) -> Walks:
-        found = corpus(settings)
-        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
+    def read(cls, settings: Settings) -> WalksTask:
+        source = find_corpus(settings)
+        where = [source] if isinstance(source, Path) else fetch.corpus_paths(source)
         return cls(settings, walks.load(where, cast(WalksConfig, settings.data), fetch.cache_folder() / "walks",
-                                        name_of(settings)))
+                                        corpus_name(settings)))
 
     def summary(self) -> str:
         return (f"{len(self.train):,} steps of {len(self.train.sequence) - 1:,} training walks, "

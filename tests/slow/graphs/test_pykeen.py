@@ -18,7 +18,7 @@ from graphs import PYKEEN, Toy, digest, toy
 
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
-from embtrain.data.triples.examples import KnownTriples, Triples
+from embtrain.data.triples.examples import KnownTriples, TripleExamples
 from embtrain.data.triples.graph import Graph, TriplesConfig
 from embtrain.evaluate.link_prediction import Ranks, ranks
 
@@ -56,7 +56,7 @@ def theirs(model: Toy, found: Graph, triples: np.ndarray) -> dict[str, np.ndarra
 
 def ours(model: Toy, found: Graph, triples: np.ndarray) -> Ranks:
     E, R = len(found.entities), len(found.relations)
-    examples = Triples(found.part("train"), E, R, TriplesConfig(), 0)
+    examples = TripleExamples(found.part("train"), E, R, TriplesConfig(), 0)
     every = np.concatenate([found.part(part) for part in PARTS])
     return ranks(model, examples.both(triples), KnownTriples.from_triples(examples, [every]))
 
