@@ -25,7 +25,7 @@ from embtrain.common import progress
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, UsageError
 from embtrain.experiment import resolve
-from embtrain.experiment.run.run import trained
+from embtrain.experiment.run.run import train_in_memory
 from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
@@ -66,7 +66,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
                 text = Path(place) / "documents.txt"
                 text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                made = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
+                made = train_in_memory(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
                                        threads=self.threads), Path(place) / "run")
         finally:
             progress.quiet = was

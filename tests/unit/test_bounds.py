@@ -23,7 +23,7 @@ from embtrain.data.labels.sparse import LabelsConfig
 from embtrain.experiment.comparison import results
 from embtrain.experiment.comparison.outcome import Found
 from embtrain.experiment.run.run import Run
-from embtrain.experiment.run.started import as_begun
+from embtrain.experiment.run.started import restore_engine
 from embtrain.report.comparison import page
 
 
@@ -182,7 +182,7 @@ def test_an_identity_that_is_none_is_one_error(tmp_path: Path, content: str) -> 
     (tmp_path / "identity.json").write_text(content)
     config: Any = type("", (), {"train": type("", (), {"engine": "auto"})})
     with pytest.raises(DataError, match=r"identity\.json: does not say which engine trained"):
-        as_begun(tmp_path, config)
+        restore_engine(tmp_path, config)
 
 
 def test_json_of_a_folder_is_read_by_one_function() -> None:

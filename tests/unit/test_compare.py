@@ -237,7 +237,7 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
     cut = tmp_path / "cells" / "nce-seed1"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr("embtrain.experiment.run.run.judge.benchmarks", _stopped)
+        patch.setattr("embtrain.experiment.run.run.scoring.benchmarks", _stopped)
         (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
         threads = cell.settings.train.model_copy(update={"threads": 1})
         experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
@@ -775,7 +775,7 @@ def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
 
 def test_items_of_a_benchmark(done: Comparison) -> None:
     run, items = experiment.Run(done.folder / "cells" / "sgns-seed1"), {}
-    some = run.table_of_vectors
+    some = run.word_vectors
     some = type(some)(["king", "queen", *some.words[2:]], some.table)
     config = run.settings.evaluate
     rows = scoring.benchmarks(some, ["wordsim353"], config, items)

@@ -195,7 +195,7 @@ def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path
         experiment.export(run.folder, name, tmp_path / name)
         there = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=binary)
         assert there.index_to_key == run.vectors.index_to_key
-        assert np.array_equal(there.vectors, run.table_of_vectors.table)
+        assert np.array_equal(there.vectors, run.word_vectors.table)
         again = experiment.evaluate(tmp_path / name, ["simlex999"])
         assert again[0].value == experiment.evaluate(run.folder, ["simlex999"])[0].value
     with pytest.raises(UsageError, match="--format"):

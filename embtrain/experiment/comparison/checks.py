@@ -51,7 +51,7 @@ def wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
             other = same_model if key == "model" else first
             for place, a, b in outcome.differing(outcome.at(other.settings, key), outcome.at(cell.settings, key), key):
                 # What belongs to a strategy, as its loss does, or changes nothing that is held out.
-                if place in task.chosen or (key == "model" and any(runs.says(one.strategy, place)
+                if place in task.chosen or (key == "model" and any(runs.strategy_sets(one.strategy, place)
                                                                   for one in (cell, other))):
                     continue
                 wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "
@@ -82,7 +82,7 @@ def check_begun(cells: Sequence[Cell]) -> None:
         if not (cell.folder / "config.yaml").is_file():
             continue
         there, wanted = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                         for x in (runs.of_run(cell.folder), cell.settings))
+                         for x in (runs.from_run(cell.folder), cell.settings))
         for place, old, new in outcome.differing(there, wanted, ""):
             raise UsageError(f"{cell.folder}: was trained with {place}: {old!r}, and {new!r} is asked for now; "
                              "give the comparison another --out, or take that folder away")

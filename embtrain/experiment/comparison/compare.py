@@ -184,7 +184,7 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
     for name in of.benchmarks or []:            # once, and by what named it: to a cell it is a setting of its own
-        scoring.check_names([name], said=of.said("benchmarks", name))
+        scoring.check_names([name], flag=of.said("benchmarks", name))
     found_sets = tuning.sets(folder, of)
     cells = [_cell(label, kind, seed, of, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
              for seed in of.seeds for label, kind in of.kinds()]
@@ -195,8 +195,8 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
                          "nothing that both could be judged on")
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
                                "baseline": of.baseline or cells[0].label, "metric": of.metric or task.metric})
-    limits = {recipe.name: downstream.translator(recipe, folder, first.model.dim).train.cpu_seconds
-              for recipe in downstream.training(of.benchmarks or [])}
+    limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
+              for recipe in downstream.training_recipes(of.benchmarks or [])}
     return of, [replace(cell, within={cell.folder / name: limit for name, limit in limits.items()}) for cell in cells]
 
 
@@ -273,7 +273,7 @@ def _cell(label: str, kind: Kind, seed: int, of: Grid, sets: list[str], folder: 
     options += ["--loss", kind.loss] if kind.loss is not None else []
     options += [word for text in sets for word in ("--set", text)]
     settings = runs.resolve(kind.strategy, kind.model, of.corpus, kind.loss, None, sets, seed,
-                            said={**of.flags(label, kind), **(said or {})})
+                            flag_names={**of.flags(label, kind), **(said or {})})
     name = f"{label}-seed{seed}"
     return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
                 tuple(options))

@@ -86,7 +86,7 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
     for folder in folders:
         inside = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
         for run in inside if (folder / "comparison.yaml").is_file() else [folder]:
-            settings = runs.of_run(run)
+            settings = runs.from_run(run)
             if not (run / "scores.json").is_file():
                 raise DataError(f"{run}: is not finished: it holds no scores.json; {to_resume(run)}")
             these[run.resolve()] = settings

@@ -24,7 +24,7 @@ from embtrain.experiment.diagnosis import subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measured
 from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components, scoring, settings
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
@@ -86,7 +86,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     return found
 
 
-def _at(view: SubsetView, name: str, made: Parts, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
+def _at(view: SubsetView, name: str, made: Components, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
         draws: int) -> list[Size]:
     """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
     more clusters than candidates are."""
@@ -103,14 +103,14 @@ def _at(view: SubsetView, name: str, made: Parts, config: Settings, query: Query
 
 
 def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
-           ) -> tuple[Settings, Parts]:
+           ) -> tuple[Settings, Components]:
     """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
     Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
     return _opened(folder, strategies, sizes, threads)[:2]
 
 
 def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
-            ) -> tuple[Settings, Parts, str]:
+            ) -> tuple[Settings, Components, str]:
     """The same, and how far the run has come where it is not finished."""
     config = Run(folder).settings
     components.use_threads(config.train.threads if threads is None else threads)
@@ -129,7 +129,7 @@ def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threa
     return config, made, unfinished
 
 
-def _load(folder: Path, made: Parts, state: dict) -> dict[str, int]:
+def _load(folder: Path, made: Components, state: dict) -> dict[str, int]:
     """Fill the model and the source; the position in training where they are left."""
     try:
         made.model.load_state_dict(state["model"])
@@ -140,7 +140,7 @@ def _load(folder: Path, made: Parts, state: dict) -> dict[str, int]:
                         "run's own config.yaml back") from error
 
 
-def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
+def questions(made: Components, most: int) -> tuple[Query, Query, str]:
     """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
     there is one."""
     for part in ("test", "valid"):
@@ -149,7 +149,7 @@ def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
             rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
             between = (rows[:-1] + rows[1:]) // 2
             between = between[between != rows[:-1]]
-            asked = scoring.ask(made, batch)
+            asked = scoring.encode_heldout(made, batch)
             return asked.rows(rows), asked.rows(between if len(between) else rows), part
     task = made.task
     raise DataError(
@@ -157,7 +157,7 @@ def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
     )
 
 
-def source_of(name: str, made: Parts, config: Settings, view: ModelView, sizes: Sequence[int], new: bool = False
+def source_of(name: str, made: Components, config: Settings, view: ModelView, sizes: Sequence[int], new: bool = False
               ) -> tuple[NegativeSource, str]:
     """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
     own = name == config.strategy

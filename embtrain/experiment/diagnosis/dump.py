@@ -20,7 +20,7 @@ from embtrain.common.files import check_file, write_whole
 from embtrain.common.types import ORIGINS, ModelView, Negatives, Query
 from embtrain.experiment.diagnosis.diagnose import opened, questions, source_of
 from embtrain.experiment.run import components
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.train.engines.autograd import ReadOnly
@@ -47,7 +47,7 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int =
     return n
 
 
-def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: ModelView, k: int, asked: Sequence[str],
+def _lines(strategy: str, made: Components, config: Settings, query: Query, view: ModelView, k: int, asked: Sequence[str],
            names: Sequence[str], known: KnownPositives | None) -> Iterator[tuple[str, ...]]:
     source, _ = source_of(strategy, made, config, view, [k])
     drawn, n = source.draw(query, k, view), len(query)
@@ -72,7 +72,7 @@ def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None)
         return view.score(query, columns)                                            # (n, K)
 
 
-def _known(made: Parts) -> KnownPositives | None:
+def _known(made: Components) -> KnownPositives | None:
     try:
         return made.task.answers(int(components.OBSERVED_SHARE * machine.free()))
     except (UsageError, ResourceError):

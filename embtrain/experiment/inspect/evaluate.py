@@ -22,7 +22,7 @@ from embtrain.evaluate.words.neighbours import Near, near
 from embtrain.experiment.inspect import export as handover
 from embtrain.experiment.inspect.benchmarks import chosen
 from embtrain.experiment.run import downstream, scoring, stored
-from embtrain.experiment.run.run import Run, fit, judged, on_top
+from embtrain.experiment.run.run import Run, fit, rescore, downstream_run
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
@@ -48,7 +48,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     if not alone and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
     if whole:
-        return judged(what, sets)
+        return rescore(what, sets)
     if sets and not alone and len(files) < len(named):
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
@@ -60,10 +60,10 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
                 rows += scoring.benchmark(vectors, one.recipe, one.path or fetch.gold_path(one.recipe), config,
                                         scorer=scorer)
     if files:
-        made = stored.opened(what, sets)
+        made = stored.open_run(what, sets)
         rows += [row for path in files for row in made.task.judge_on(made, path)]
     for recipe in training:
-        done = on_top(what, recipe) if run is not None and not sets else None
+        done = downstream_run(what, recipe) if run is not None and not sets else None
         rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
             _translated(what, vectors.dim, recipe, sets)
     return rows
@@ -72,7 +72,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
 def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
     """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
     with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
-        done = fit(downstream.translator(recipe, what, dim, sets), Path(apart))
+        done = fit(downstream.translator_settings(recipe, what, dim, sets), Path(apart))
         return downstream.rows(done.scores, recipe, what.name, dim)
 
 
@@ -128,4 +128,4 @@ def _is_run(what: Path) -> bool:
 
 
 def _open(what: Path, reading: Reading = PLAIN) -> Vectors:
-    return Run(what).table_of_vectors.first(reading.limit) if _is_run(what) else folders.any_of(what, reading)
+    return Run(what).word_vectors.first(reading.limit) if _is_run(what) else folders.any_of(what, reading)

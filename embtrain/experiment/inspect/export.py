@@ -42,16 +42,16 @@ def export(run: Run, format: str, out: Path) -> None:
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
     if format not in FOLDERS:
-        vectors.write(check_file(out), run.table_of_vectors, cast(vectors.Format, format))
+        vectors.write(check_file(out), run.word_vectors, cast(vectors.Format, format))
         return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
         raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
                          "or holds an earlier export of this format")
     check_out(out)
     if format == "huggingface":
-        folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
+        folders.huggingface(out, run.word_vectors, _relations(run), _config(run), _front(run), _card(run))
     elif format == "projector":
-        folders.projector(out, run.table_of_vectors, _counts(run))
+        folders.projector(out, run.word_vectors, _counts(run))
     else:
         _pykeen(run, out)
 
@@ -92,7 +92,7 @@ def _pykeen(run: Run, out: Path) -> None:
     task = cast(Triples, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
-    folders.pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
+    folders.pykeen(out, parts, run.word_vectors, relations, len(task.graph.relations))
 
 
 # -- a model card -----------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _front(run: Run) -> dict[str, Any]:
 
 
 def _card(run: Run) -> str:
-    s, table = run.settings, run.table_of_vectors
+    s, table = run.settings, run.word_vectors
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != "training"]

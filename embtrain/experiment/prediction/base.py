@@ -17,7 +17,7 @@ from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import numbered
 from embtrain.experiment.run import scoring
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.models.base import AbstractMethod
 
 OPEN = "_"           # the part of a query that is predicted
@@ -82,7 +82,7 @@ class Predictor:
     form: ClassVar[str]                # how a query is written, for errors
     hides: ClassVar[bool] = False      # whether --hide-known applies
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
+    def __init__(self, made: Components, top: int, hide_known: bool):
         if hide_known and not self.hides:
             raise UsageError(f"--hide-known: model.name: {made.task.settings.model.name} keeps no known positives; "
                              "leave the option out, or use it with graphs and hierarchies")

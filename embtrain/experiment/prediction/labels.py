@@ -18,7 +18,7 @@ from embtrain.data.labels.documents import Some
 from embtrain.data.labels.examples import LabelBatch
 from embtrain.data.storage.containers import Source
 from embtrain.experiment.prediction.base import Prediction, Predictor
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks.labels import Labels
 
 
@@ -26,7 +26,7 @@ class LabelPredictor(Predictor):
     name = "labels"
     form = "a document as '3:0.5 17:1', or the path of a file"
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
+    def __init__(self, made: Components, top: int, hide_known: bool):
         super().__init__(made, top, hide_known)
         self.task = cast(Labels, made.task)
 

@@ -27,7 +27,7 @@ from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.prediction.base import OPEN, LinePredictor, Malformed, Prediction, Unknown
-from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
+from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.pairs import Pairs, score
 
 MOST_NAMED = 5
@@ -45,7 +45,7 @@ class PairPredictor(LinePredictor[Query]):
     form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
     hides = True
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
+    def __init__(self, made: Components, top: int, hide_known: bool):
         super().__init__(made, top, hide_known)
         self.task = cast(Pairs, made.task)
         self.index = {name: i for i, name in enumerate(self.names)}

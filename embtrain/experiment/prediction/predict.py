@@ -34,7 +34,7 @@ class Predictions:
         """queries: each in words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run whose folder
         lacks what is needed of its corpus. UsageError, DataError or ResourceError if the run cannot predict or a query
         in words is wrong."""
-        made = stored.opened(folder, sets)
+        made = stored.open_run(folder, sets)
         self.predictor: Predictor = base.find(made.task.name)(made, top, hide_known)
         self.file = file
         self._given = [one for words in queries for one in self.predictor.given(words)]

@@ -22,12 +22,12 @@ class TranslationPredictor(Predictor):
         return list(self._of([" ".join(words).encode()], "the line", ""))
 
     def read(self, source: Source) -> Iterator[Prediction]:
-        return self._of(translation.bounded(source.stream), source.name, source.name)
+        return self._of(translation.bounded_lines(source.stream), source.name, source.name)
 
     def _of(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
         """One prediction for each line; `name` is that of the stream in errors."""
         lines, again = itertools.tee(stream)
-        found = translation.lines(self.made, cast(Translation, self.made.task), again, AT_ONCE, name)
+        found = translation.translate_lines(self.made, cast(Translation, self.made.task), again, AT_ONCE, name)
         for number, (text, line) in enumerate(zip(found, lines, strict=False), 1):
             yield Prediction(line.decode("utf-8-sig").rstrip("\r\n"), [Answer(text)], place=place and
                              f"{place}:{number}")

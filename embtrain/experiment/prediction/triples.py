@@ -23,7 +23,7 @@ from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples
 from embtrain.evaluate import link_prediction
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Malformed, Prediction, Unknown
-from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
+from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.triples import Triples
 
 
@@ -45,7 +45,7 @@ class TriplePredictor(LinePredictor[Query]):
     form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
     hides = True
 
-    def __init__(self, made: Parts, top: int, hide_known: bool):
+    def __init__(self, made: Components, top: int, hide_known: bool):
         super().__init__(made, top, hide_known)
         self.task = cast(Triples, made.task)
 

@@ -30,27 +30,27 @@ OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may 
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
     task: Task
     world: ProblemSpec
     model: Model
     source: NegativeSource
     loss: Loss
-    answers: KnownPositives | None
+    known_positives: KnownPositives | None
     train: TrainConfig    # with its engine and its block chosen
-    slow: list[str]       # why the engine is not fused, where `auto` was asked for
+    fused_blockers: list[str]       # why the engine is not fused, where `auto` was asked for
 
 
-def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observed: bool = True) -> Parts:
+def build(settings: Settings, task: Task, world: ProblemSpec | None = None, observed: bool = True) -> Components:
     """Model, source and loss over what a task has read; UsageError where they cannot work together.
 
     world: the world of a task that was rebuilt without its corpus. observed: false leaves out the set of positives that
     training needs under negatives.mask: observed.
     """
     device = choose_device(settings.train.device)
-    train, slow = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+    train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    world = replace(world or of.world(device), vectors=folders.any_of)
+    world = replace(world or task.world(device), vectors=folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     suit(model, train.optimizer)                 # before an update is tried for what it takes
@@ -62,17 +62,17 @@ def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observ
                              "there are none; raise it")
     if reasons := refusals(source, loss, model):
         raise UsageError(*reasons)
-    answers = None
+    known_positives = None
     if observed and settings.negatives.mask == "observed":
-        answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)
-    return Parts(of, world, model, source, loss, answers, train, slow)
+        known_positives = task.answers(int(OBSERVED_SHARE * machine.free())).to(device)
+    return Components(task, world, model, source, loss, known_positives, train, fused_blockers)
 
 
-def to_train(settings: Settings, of: Task) -> Parts:
+def build_for_training(settings: Settings, task: Task) -> Components:
     """As `build`; ResourceError where an update, or what the optimiser keeps, does not fit into memory."""
-    made = build(settings, of)
-    memory.require_step(made, settings)
-    return made
+    parts = build(settings, task)
+    memory.require_step(parts, settings)
+    return parts
 
 
 def choose_device(name: str) -> str:

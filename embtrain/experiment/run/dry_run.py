@@ -20,18 +20,18 @@ from torch import nn
 from embtrain.common import machine
 from embtrain.common.config import dump
 from embtrain.experiment.run import components
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
-BLOCKS = 8       # trained, after one that is not timed
-FEWEST = 6       # trained, however long they take: what the allocator keeps grows over the first ones
-SECONDS = 4.0    # that these take, about
+MAX_BLOCKS = 8       # trained, after one that is not timed
+MIN_BLOCKS = 6       # trained, however long they take: what the allocator keeps grows over the first ones
+MAX_SECONDS = 4.0    # that these take, about
 
 
-class Memory(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Bytes; those of a run beside those of the program."""
 
     program: int
@@ -39,12 +39,12 @@ class Memory(NamedTuple):
     judging: int     # at the most when it is judged
 
     @property
-    def most(self) -> int:
+    def peak(self) -> int:
         return max(self.training, self.judging)
 
     def __str__(self) -> str:
-        program, training, judging, most = (f"{n / 2**20:,.0f}" for n in (*self, self.most))
-        return (f"about {most} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
+        program, training, judging, peak = (f"{n / 2**20:,.0f}" for n in (*self, self.peak))
+        return (f"about {peak} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
                 f"{judging} when it is judged")
 
 
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     files: str                 # which file is which part; '' for one file or a recipe
     engine: str
     slow: list[str]            # why it is not the faster one
-    memory: Memory | None      # None: this system does not say
+    memory: MemoryEstimate | None      # None: this system does not say
     threads: int
     blocks: int
     block_seconds: float
@@ -77,13 +77,13 @@ def plan(config: Settings) -> Plan:
     """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
     check(config)
     threads = components.use_threads(config.train.threads)
-    made, taken, per_block = tried(config)
-    n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return Plan(config, made.task.summary(), made.task.files(), str(made.train.engine), list(made.slow), taken, threads,
+    parts, memory, per_block = profile(config)
+    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * config.train.epochs
+    return Plan(config, parts.task.summary(), parts.task.files(), str(parts.train.engine), list(parts.fused_blockers), memory, threads,
                 n, per_block)
 
 
-def _loaded() -> None:
+def _warm_up_torch() -> None:
     """An update of next to nothing: with the first one torch loads 90 MiB of itself, which are the program's."""
     table = nn.Parameter(torch.zeros(2, 2))
     rows = nn.functional.embedding(torch.tensor([0, 1]), table, sparse=True)                 # (2, 2)
@@ -91,31 +91,31 @@ def _loaded() -> None:
     torch.optim.SGD([table], lr=0.0).step()
 
 
-def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
+def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]:
     """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
-    _loaded()
+    _warm_up_torch()
     machine.count_anew()
     program = machine.taken("VmRSS")
-    made = components.to_train(config, tasks.read(config))
+    parts = components.build_for_training(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
-        training = Trainer(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
-                       made.answers)
-        made.source.refresh(training.step.view)
+        trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
+                       parts.known_positives)
+        parts.source.refresh(trainer.step.view)
         seconds = list[float]()
-        for block in training.read(0, training.block, 0, config.train.shuffle):
-            begun = time.perf_counter()
-            told = training.take(block, keep_costs=not seconds)
+        for block in trainer.read(0, trainer.block, 0, config.train.shuffle):
+            start = time.perf_counter()
+            result = trainer.take(block, keep_costs=not seconds)
             if not seconds:
-                training.log(told)                           # which looks at every candidate
-            del told
-            seconds.append(time.perf_counter() - begun)
-            if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
+                trainer.log(result)                           # which looks at every candidate
+            del result
+            seconds.append(time.perf_counter() - start)
+            if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
-        most = machine.taken("VmHWM")
+        peak = machine.taken("VmHWM")
         machine.give_back()                                  # as before a run is judged
-        now = machine.taken("VmRSS")
-        timed = seconds[1:] or seconds
-        known = None
-        if program is not None and most is not None and now is not None:
-            known = Memory(program, most - program, now - program + made.task.judging(made))
-    return made, known, sum(timed) / max(1, len(timed))
+        current = machine.taken("VmRSS")
+        block_seconds = seconds[1:] or seconds
+        estimate = None
+        if program is not None and peak is not None and current is not None:
+            estimate = MemoryEstimate(program, peak - program, current - program + parts.task.judging(parts))
+    return parts, estimate, sum(block_seconds) / max(1, len(block_seconds))

@@ -16,32 +16,32 @@ import torch
 import embtrain
 from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import library
 
 
-def of(made: Parts, threads: int) -> dict[str, Any]:
+def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Of a run whose parts are made, on so many threads."""
-    return {"task": made.task.name, "corpus": made.task.identity, "argv": sys.argv,
+    return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
-            "engine": made.train.engine, "block": made.train.block, "core": library.level(),
+            "engine": parts.train.engine, "block": parts.train.block, "core": library.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
-def other_code(folder: Path) -> str:
+def code_difference(folder: Path) -> str:
     """How the code that began the run in `folder` differs from the code here, in words; '' where it does not, or where
     identity.json does not state it."""
     try:
-        left = read_json(folder / "identity.json")
-        version, code = left["embtrain"], left["code"]
+        identity = read_json(folder / "identity.json")
+        version, code = identity["embtrain"], identity["code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
-    if not isinstance(version, str) or not isinstance(code, str) or code == (ours := code_sha256()):
+    if not isinstance(version, str) or not isinstance(code, str) or code == (current := code_sha256()):
         return ""
     return f"embtrain {printable(version)} with code {printable(code[:12])} began it, and this is embtrain " \
-           f"{embtrain.__version__} with code {ours[:12]}"
+           f"{embtrain.__version__} with code {current[:12]}"
 
 
 def code_sha256() -> str:

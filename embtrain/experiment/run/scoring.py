@@ -35,7 +35,7 @@ from embtrain.evaluate.words import analogy, similarity
 from embtrain.train.engines.autograd import ReadOnly
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
@@ -81,99 +81,99 @@ def _entailment(
 ) -> list[Score]:
     name, metric = recipe.name, recipe.metric
     gold = entailment.read(path, recipe.format, graded=metric == "spearman")
-    found = entailment.ask(gold, scorer)
+    answers = entailment.ask(gold, scorer)
     if items is not None and metric == "spearman":
-        items |= {f"{name}/score": found.there, f"{name}/gold": gold.label}
+        items |= {f"{name}/score": answers.there, f"{name}/gold": gold.label}
     if items is not None and metric == "accuracy":
-        items |= {f"{name}/correct": entailment.correct(gold, found)[0],
+        items |= {f"{name}/correct": entailment.correct(gold, answers)[0],
                   f"{name}/cluster": np.arange(len(gold.asked), dtype=np.int64)}
-    return entailment.rows(name, metric, gold, found, scorer.said(gold.asked), config)
+    return entailment.rows(name, metric, gold, answers, scorer.said(gold.asked), config)
 
 
-def check_names(names: Sequence[str], kind: str | None = None, said: str = "evaluate.on") -> None:
+def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.on") -> None:
     """UsageError for a benchmark that does not exist, or is of another kind; ResourceError where what one that trains
     needs is not here: before anything is trained. said: what named them."""
     for name in names:
         try:
             recipe = load_recipe("evals", name)
         except UsageError as error:
-            raise UsageError(f"{said}: {error}") from error
+            raise UsageError(f"{flag}: {error}") from error
         if kind not in (None, recipe.kind):
-            of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
-            raise UsageError(f"{said}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
-                             f"{', '.join(of_kind)}")
+            same_kind = [name_of_kind for name_of_kind in shipped.names("evals") if load_recipe("evals", name_of_kind).kind == kind]
+            raise UsageError(f"{flag}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
+                             f"{', '.join(same_kind)}")
         if recipe.training is not None:
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
 
 
-def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
+def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
                clusters: np.ndarray | None = None) -> list[Score]:
     """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on.
 
     clusters (B,): what is resampled together, where it is not neighbouring centres.
     """
-    query = ask(parts, batch)
+    query = encode_heldout(parts, batch)
     if len(query) == 0:
         rows = heldout.heldout(logits(parts, corrected=True), query, config)
     else:
-        found = heldout.ranks(logits(parts, corrected=True), query)
+        results = heldout.ranks(logits(parts, corrected=True), query)
         learned = parts.loss.log_partition(query)
         c = 0.0 if learned is None else learned.double().cpu().numpy()
-        log_sum, found = found.log_z, found._replace(log_z=found.log_z - c)
+        log_sum, results = results.log_z, results._replace(log_z=results.log_z - c)
         clusters = heldout.clusters_of(query) if clusters is None else clusters
-        rows = heldout.rows(found, clusters, config)
+        rows = heldout.rows(results, clusters, config)
         if items is not None:
-            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
+            items |= {f"{part}/log_p": results.log_p, f"{part}/rank": results.rank, f"{part}/cluster": clusters}
         if config.log_z and learned is not None:
             rows += heldout.mean_rows({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
-    if _odds(parts):
-        bare = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
-        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
+    if _are_log_odds(parts):
+        bare_scores = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
+        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare_scores]
     return [row._replace(benchmark=part) for row in rows]
 
 
-def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
+def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
            ) -> list[Score]:
     """PREC@k, nDCG@k and PSP@k of held-out documents, whose (document, label) pairs are the rows of `batch`.
 
     p (V,): propensities of the labels. `items`: is filled with what each document got.
     """
-    query = ask(parts, batch)
-    found = label_precision.tops(logits(parts, corrected=True), query, p)
+    query = encode_heldout(parts, batch)
+    results = label_precision.tops(logits(parts, corrected=True), query, p)
     note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
-    rows = label_precision.rows(found, config, note)
+    rows = label_precision.rows(results, config, note)
     if items is not None and len(query):
-        items |= {f"{part}/{name}": values for name, values in found.items().items()}
-    if _odds(parts):
-        bare = label_precision.rows(label_precision.tops(logits(parts, corrected=False), query, p), config, note)
-        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
+        items |= {f"{part}/{name}": values for name, values in results.items().items()}
+    if _are_log_odds(parts):
+        bare_scores = label_precision.rows(label_precision.tops(logits(parts, corrected=False), query, p), config, note)
+        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare_scores]
     return [row._replace(benchmark=part) for row in rows]
 
 
-def ask(parts: Parts, batch: Batch) -> Query:
+def encode_heldout(parts: Components, batch: Batch) -> Query:
     """What a held-out batch asks, of the model as it answers when it does not train."""
     machine.give_back()                                              # pieces left by others are too small for this
-    was = parts.model.training
+    was_training = parts.model.training
     parts.model.eval()
     with torch.no_grad():
         query = parts.model.encode(batch.to(parts.world.device)).detach()
-    parts.model.train(was)
+    parts.model.train(was_training)
     return query
 
 
-def asking(parts: Parts, few: Batch, n: int) -> int:
+def evaluation_bytes(parts: Components, sample: Batch, n: int) -> int:
     """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and ranking as
     many questions as are looked at together."""
-    if not len(few):
+    if not len(sample):
         return 0
-    query, asked = machine.most_of(lambda: ask(parts, few))
-    questions = query.unique()[0]
-    distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
-    at_once = min(distinct, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
-    some = questions.rows(slice(0, at_once))
-    _, ranked = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), some))
-    return asked * n // len(query) + ranked * at_once // len(some)
+    query, encoding_bytes = machine.most_of(lambda: encode_heldout(parts, sample))
+    unique_queries = query.unique()[0]
+    n_unique = -(-len(unique_queries) * n // len(query))                  # about so many there are in all
+    n_together = min(n_unique, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
+    first_queries = unique_queries.rows(slice(0, n_together))
+    _, ranking_bytes = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), first_queries))
+    return encoding_bytes * n // len(query) + ranking_bytes * n_together // len(first_queries)
 
 
 def write_items(path: Path, items: Items) -> None:
@@ -200,28 +200,28 @@ def read_items(path: Path) -> Items:
     return items
 
 
-def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
+def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
     """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds.
 
     A log Z that the loss learns is not taken off: it is one constant for each question.
     """
     model, loss, source = parts.model, parts.loss, parts.source
-    everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
-    give_back = corrected and _odds(parts)
-    if give_back:
+    all_ids = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
+    adds_log_q = corrected and _are_log_odds(parts)
+    if adds_log_q:
         source.prepare_log_prob(ReadOnly(model))  # a run that was finished when it was resumed draws no more
-    def of(query: Query) -> Tensor:
-        z = loss.unnormalized(model.score(query, everyone), query)                                   # (Q, V)
-        return z + source.log_prob(query, everyone) if give_back else z
-    return of
+    def compute_logits(query: Query) -> Tensor:
+        z = loss.unnormalized(model.score(query, all_ids), query)                                   # (Q, V)
+        return z + source.log_prob(query, all_ids) if adds_log_q else z
+    return compute_logits
 
 
-def estimates_probabilities(parts: Parts) -> bool:
+def estimates_probabilities(parts: Components) -> bool:
     """Whether the softmax of `logits(parts, corrected=True)` estimates P: the loss does, and q can be given back where
     the loss needs it."""
-    return parts.loss.estimates_log_prob and (_odds(parts) or not parts.loss.estimates_log_odds)
+    return parts.loss.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.estimates_log_odds)
 
 
-def _odds(parts: Parts) -> bool:
+def _are_log_odds(parts: Components) -> bool:
     """Whether the scores are log-odds against a noise whose q the source can state of every candidate."""
     return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")

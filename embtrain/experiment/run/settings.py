@@ -55,52 +55,52 @@ class Settings(Section):
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, said: Mapping[str, str] | None = None) -> Settings:
+            threads: int | None = None, device: str | None = None, flag_names: Mapping[str, str] | None = None) -> Settings:
     """The configuration of a run; UsageError with every fault in it, each with its place. `said`: what errors call a
     flag, such as `--loss` or `--set train.lr=0`, that stands for something else; by the flag."""
-    said = said or {}
+    flag_names = flag_names or {}
     default = read_yaml(shipped.folder("configs") / "default.yaml")
-    own = [read_yaml(config)] if config is not None else []
-    flags = [Layer(said.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
+    user_layers = [read_yaml(config)] if config is not None else []
+    flags = [Layer(flag_names.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
         ("negatives", strategy, {"strategy": strategy}), ("model", model, {"model": {"name": model}}),
         ("corpus", corpus, {"corpus": corpus}), ("loss", loss, {"loss": {"name": loss}}),
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
-    flags += [_set(text, said) for text in sets or []]
-    merged = merge([default, *own, *flags])
+    flags += [_set_layer(text, flag_names) for text in sets or []]
+    merged = merge([default, *user_layers, *flags])
     model = _name(merged, "model")
-    of_model = _named(model, "model.name", "models", _place(merged, "model", "name"))
-    merged = merge([default, of_model, *own, *flags])
-    of_strategy = _named(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
-    tree, places = merge([of_strategy])
+    model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
+    merged = merge([default, model_layer, *user_layers, *flags])
+    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
+    tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(f"{place}: model.name: is {got(tree['model']['name'])}; a strategy is for any model: leave it "
                          "out, and give --model")
-    named = str(merged[0]["strategy"])
-    if not named.endswith((".yaml", ".yml")) and (lacking := _lacking(tree, model)):
-        raise UsageError(f"{_place(merged, 'strategy')}{named} is not for model.name: {model} (it sets "
-                         f"{', '.join(lacking)})")
-    found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
+    strategy_name = str(merged[0]["strategy"])
+    if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
+        raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
+                         f"{', '.join(unknown)})")
+    settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *user_layers, *flags])
     # A path is kept in full, so that a run goes on from any folder.
-    ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
-    return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
+    is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)
+    return settings if is_known_name else settings.model_copy(update={"corpus": os.path.abspath(settings.corpus)})
 
 
-def of_run(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> Settings:
+def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> Settings:
     """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
     no run's folder. `said`: as `resolve` has it."""
     check_there(folder)
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
-    own = read_yaml(folder / "config.yaml")
-    if not own.tree:
+    saved = read_yaml(folder / "config.yaml")
+    if not saved.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; give the run's own config.yaml back")
-    return _build([own, *(_set(text, said or {}) for text in sets)])
+    return _build([saved, *(_set_layer(text, flag_names or {}) for text in sets)])
 
 
-def says(strategy: str, key: str) -> bool:
+def strategy_sets(strategy: str, key: str) -> bool:
     """Whether a strategy itself states a dotted key."""
-    tree: Any = _named(strategy, "strategy", "negatives").tree
+    tree: Any = _read_overlay(strategy, "strategy", "negatives").tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:
             return False
@@ -132,8 +132,8 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
 
 def _name(merged: Merged, section: str, key: str = "name") -> str:
     """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
-    part = merged[0].get(section)
-    value = part.get(key) if isinstance(part, dict) else part
+    value = merged[0].get(section)
+    value = value.get(key) if isinstance(value, dict) else value
     if not isinstance(value, str):
         raise UsageError(f"{_place(merged, section, key)}{section}.{key}: should be a name, got {got(value)}")
     return value
@@ -145,17 +145,17 @@ def _place(merged: Merged, *keys: str) -> str:
     return f"{place}: " if place else ""
 
 
-def _set(text: str, said: Mapping[str, str]) -> Layer:
+def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
     """The layer of one --set, by the name that errors call it."""
     flag = f"--set {printable(text)}"
-    name = said.get(flag, flag)
+    name = flag_names.get(flag, flag)
     try:
         return replace(from_set(text), name=name)
     except UsageError as error:
         raise UsageError(*(line.replace(flag, name) for line in error.args)) from error
 
 
-def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
+def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
     """What a shipped strategy sets that a model and its task know nothing of; in a file of the user's own such a key
     may be misspelt, which `build` tells."""
     if model not in models.names():
@@ -163,32 +163,32 @@ def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
     task = tasks.of_model(model)
     known: dict[str, type[Section]] = {"model": models.find(model).Config, task.section: task.Config,
                                        "evaluate": task.Evaluate}
-    out: list[str] = []
+    unknown: list[str] = []
     for section, keys in strategy.items():
         if section in known and isinstance(keys, dict):
-            out += [f"{section}.{key}" for key in keys if key not in known[section].model_fields]
+            unknown += [f"{section}.{key}" for key in keys if key not in known[section].model_fields]
         elif section not in Settings.model_fields and section not in known:
-            out.append(section)
-    return out
+            unknown.append(section)
+    return unknown
 
 
-def _named(name: Any, key: str, below: str, place: str = "") -> Layer:
+def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
     if not isinstance(name, str):
         raise UsageError(f"{place}{key}: should be a name, got {got(name)}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
     try:
-        path = shipped.path("configs", name, below)
+        path = shipped.path("configs", name, folder)
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
     return read_yaml(path)
 
 
-def _other_loss(strategy: Layer, loss: str | None) -> Layer:
+def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
     """The strategy without the settings of its own loss, where --loss names another."""
-    stated = strategy.tree.get("loss")
-    if loss is None or not isinstance(stated, dict) or stated.get("name") == loss:
+    own_loss = strategy.tree.get("loss")
+    if loss is None or not isinstance(own_loss, dict) or own_loss.get("name") == loss:
         return strategy
-    general = {key: value for key, value in stated.items() if key in LossConfig.model_fields and key != "name"}
+    general = {key: value for key, value in own_loss.items() if key in LossConfig.model_fields and key != "name"}
     return Layer(strategy.name, strategy.tree | {"loss": general}, strategy.marks)

@@ -17,7 +17,7 @@ def has_trained(folder: Path) -> bool:
     return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
-def as_begun(folder: Path, config: Settings) -> Settings:
+def restore_engine(folder: Path, config: Settings) -> Settings:
     """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
     if config.train.engine != "auto":
         return config

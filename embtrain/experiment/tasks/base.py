@@ -29,7 +29,7 @@ from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.loop import Examples
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -141,22 +141,22 @@ class Task:
         DataError if a file of the folder is missing or damaged."""
         raise AbstractMethod(cls, "stored")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def judge_on(self, made: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
         predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         """Bytes that `during` or `judge` take at the most beside what stays."""
         raise AbstractMethod(self, "judging")
 

@@ -30,7 +30,7 @@ from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -168,19 +168,19 @@ class Labels(Task):
         if Vocabulary.read(folder / "labels.txt").words != self.documents.name():
             raise self.unlike(folder, "labels.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.documents.name(), table), "safetensors")
         return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         held = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return judge.asking(made, held.rows(slice(0, FEW)), len(held))
+        return judge.evaluation_bytes(made, held.rows(slice(0, FEW)), len(held))
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def judge_on(self, made: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """The measures of held-out documents, of those of a file in a format of training. The first
         evaluate.heldout_documents that have a label of the run are judged."""
         found = document_files.read(one_file(where), self.config.reader, self.documents.n_features, self.candidates(),
@@ -194,10 +194,10 @@ class Labels(Task):
         return [row._replace(note=f"{row.note}; {note}")
                 for row in self._rows(made, batch, where.name, self.evaluate, None)]
 
-    def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Score]:
+    def _judged(self, made: Components, part: str, config: LabelsEvaluate, items: Items | None) -> list[Score]:
         return self._rows(made, cast(LabelBatch, self.heldout(part)), part, config, items)
 
-    def _rows(self, made: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
+    def _rows(self, made: Components, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
               ) -> list[Score]:
         p = label_precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
         return [*judge.labels(made, batch, part, p, config, items),

@@ -25,7 +25,7 @@ from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identit
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -137,21 +137,21 @@ class Language(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.unlike(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
         return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
         of = self.valid if len(self.valid) else self.test
-        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
+        return judge.evaluation_bytes(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
 
-    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
+    def _part(self, made: Components, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)
         rows = judge.likelihood(made, batch, part, config, items, pieces(len(batch), config.piece))
         note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"

@@ -32,7 +32,7 @@ from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -132,11 +132,11 @@ class Pairs(Task):
         if was != self.hierarchy.concepts:
             raise self.unlike(folder, "concepts.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         valid = self.judged(made, "valid")
         return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(made.model), self.hierarchy.words)
@@ -151,7 +151,7 @@ class Pairs(Task):
                       f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def judge_on(self, made: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
         neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
         concepts, split = self.hierarchy.concepts, self.hierarchy.split
@@ -177,19 +177,19 @@ class Pairs(Task):
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
         return hypernymy.rows(where.name, of_file, valid, self.evaluate, drawn)
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         """As many pairs as are scored at once."""
         pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
         return machine.most_of(lambda: score(made, pairs[:CELLS]))[1]
 
-    def judged(self, made: Parts, part: str) -> Judged:
+    def judged(self, made: Components, part: str) -> Judged:
         """Scores of the pairs of `valid` or `test`, and of their negatives."""
         of = self.held[part]
         return Judged(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
 
 
 @torch.no_grad()
-def score(made: Parts, pairs: np.ndarray) -> np.ndarray:
+def score(made: Components, pairs: np.ndarray) -> np.ndarray:
     """The model's score of each pair (n, 2): (n,) float64."""
     found = []
     for some in torch.from_numpy(pairs).to(made.world.device).split(CELLS):

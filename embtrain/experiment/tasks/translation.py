@@ -34,7 +34,7 @@ from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -170,14 +170,14 @@ class Translation(Task):
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
                 raise self.unlike(folder, f"{side}.vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(made, "valid", config, None)
         if config.during:
             rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
@@ -188,7 +188,7 @@ class Translation(Task):
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def judge_on(self, made: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
 
         made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
@@ -217,20 +217,20 @@ class Translation(Task):
         """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
         return untokenised(words, self.config.lower, self.tokenizer)
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
         held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
         chosen = self.text.part(held)[:self.evaluate.sentences]
-        asked = judge.asking(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
+        asked = judge.evaluation_bytes(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
-        _, written = machine.most_of(lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate))
+        _, written = machine.most_of(lambda: translate.translate(made, self, longest, [()] * len(longest), self.evaluate))
         return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
 
-    def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
+    def _translations(self, made: Components, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
-        found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
+        found = translate.translate(made, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.written(i) for i in chosen], config)
         lines = [self.line(words) for words in found]
         rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
@@ -240,8 +240,8 @@ class Translation(Task):
         steps = _steps(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
-    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
-        query = judge.ask(made, self.heldout(part))
+    def _vectors(self, made: Components, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
+        query = judge.encode_heldout(made, self.heldout(part))
         if len(query) == 0:
             return [Score("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
         found, clusters = heldout.ranks(judge.logits(made, corrected=True), query), query.windows().cpu().numpy()

@@ -26,7 +26,7 @@ from embtrain.evaluate.link_prediction import RankingConfig, Ranks
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -129,7 +129,7 @@ class Triples(Task):
             if Vocabulary.read(folder / name).words != of.words:
                 raise self.unlike(folder, name)
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         triples, some = self.graph.part("valid"), self.evaluate.during
         if 0 < some < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:some]
@@ -138,7 +138,7 @@ class Triples(Task):
         found = link_prediction.ranks(made.model, both, known, torch.get_num_threads())
         return link_prediction.means("valid", found, self.evaluate, self._note("valid", len(triples)))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
         if (of_relations := made.model.relations()) is not None:
@@ -155,7 +155,7 @@ class Triples(Task):
                           f"{part}/cluster": np.repeat(np.arange(len(triples)), 2)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def judge_on(self, made: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
         of the file are left out."""
         other = own_triples.read(one_file(where), self.config, self.graph)
@@ -181,7 +181,7 @@ class Triples(Task):
         kind = np.repeat(kinds[triples[:, 1]], 2)
         return link_prediction.rows(benchmark, found, cluster, side, kind, self.evaluate, note)
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         """The known triples from both sides, a number each, for both parts; beside these one after another: those that
         are not yet sorted; of the vectors that are written which are finite, and names; vectors or scores of some
         questions."""

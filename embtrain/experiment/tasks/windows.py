@@ -28,7 +28,7 @@ from embtrain.experiment.run import downstream, scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -59,8 +59,8 @@ class Windows(Task):
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
         judge.check_names(config.on)
-        judge.check_names(config.every, said="evaluate.every")
-        if training := downstream.training(config.every):
+        judge.check_names(config.every, flag="evaluate.every")
+        if training := downstream.training_recipes(config.every):
             raise UsageError(f"evaluate.every: {training[0].name}: trains a translator, which is done once, at the "
                              "end; name it under evaluate.on")
 
@@ -135,14 +135,14 @@ class Windows(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.unlike(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Score]:
+    def during(self, made: Components) -> list[Score]:
         config = self.evaluate
         rows = judge.likelihood(made, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0}))
         if config.every:
             rows += judge.benchmarks(self._vectors(made), config.every, config)
         return rows
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
+    def judge(self, made: Components, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(made)
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         rows = judge.benchmarks(table, self.evaluate.on, self.evaluate, items)
@@ -154,12 +154,12 @@ class Windows(Task):
                            note=found.note),
                 Score("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
 
-    def judging(self, made: Parts) -> int:
+    def judging(self, made: Components) -> int:
         """Vectors of length 1 for the benchmarks, beside the scores of held-out questions."""
         held = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return 4 * made.model.vectors().numel() + judge.asking(made, held.rows(slice(0, FEW)), len(held))
+        return 4 * made.model.vectors().numel() + judge.evaluation_bytes(made, held.rows(slice(0, FEW)), len(held))
 
-    def _vectors(self, made: Parts) -> Vectors:
+    def _vectors(self, made: Components) -> Vectors:
         table = made.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
         return Vectors(self.corpus.vocabulary.words, table)
 
