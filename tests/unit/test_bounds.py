@@ -21,7 +21,7 @@ from embtrain.data.hierarchy import closure
 from embtrain.data.labels import examples as labelled
 from embtrain.data.labels.sparse import LabelsConfig
 from embtrain.experiment.comparison import results
-from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.started import restore_engine
 from embtrain.report.comparison import page
@@ -49,7 +49,7 @@ def peak_of(most: int) -> Iterator[None]:
 
 def _joined(folder: Path, n: int, seeds: int = 1) -> None:
     """Compare two strategies that have n scores each, and write the report."""
-    cells = [Found(f"{label}-{seed}", label, None, "m", seed, folder / label, label,
+    cells = [CellOutcome(f"{label}-{seed}", label, None, "m", seed, folder / label, label,
                    scores=[Score(f"b{i % 50}", f"m{i}", i + len(label), None, None, 5, "") for i in range(n)])
              for label in ("a", "bb") for seed in range(seeds)]
     results.write(folder, {"metric": "b0/m0", "baseline": "a", "benchmarks": []}, cells)

@@ -46,7 +46,7 @@ def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 def grid(place: Path, **options: Any) -> Grid:
-    return compare.grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
+    return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
                          "search": SEARCH, "trials": 7, **options})
 
 
@@ -85,7 +85,7 @@ def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done
             assert left.settings.train.seed == tuning.SEED and left.settings.train.epochs == 1
         chosen = max(of, key=lambda trial: trial["value"])["settings"]
         assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
-    first = [[trial["settings"] for trial in of[:tuning.RANDOM]] for of in told.values()]
+    first = [[trial["settings"] for trial in of[:tuning.RANDOM_TRIALS]] for of in told.values()]
     assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
 
 
@@ -129,7 +129,7 @@ def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, mo
     monkeypatch.setattr(found.record, "read", upside_down)
     again = run(place, tmp_path / "out", trials=3)
     assert [row["settings"] for row in again.results["search"]] == [
-        tuning.best(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+        tuning.best_trial(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
         patch.setattr(Here, "stop_at", stop_at)
         with pytest.raises(Stopped):
             run(place, tmp_path / "out", trials=3)
-    again = compare.compare(compare.grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
+    again = compare.compare(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
     assert len(here.log) == 8 and len(set(here.log)) == 8                       # no trial is run twice
     values = {label: [trial["value"] for trial in of] for label, of in trials(again.folder).items()}
     assert values == {label: [trial["value"] for trial in of[:3]] for label, of in trials(done.folder).items()}
@@ -151,14 +151,14 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
 def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path: Path, here: type[Here]) -> None:
     run(place, tmp_path, trials=2)
     ran = len(here.log)
-    compare.compare(compare.grid({}, None, tmp_path), tmp_path, 1, 1)
-    compare.again(tmp_path)
+    compare.compare(compare.read_grid({}, None, tmp_path), tmp_path, 1, 1)
+    compare.rejudge(tmp_path)
     assert len(here.log) == ran == 6
     for n in (2, 3):
         with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
             run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
     before = trials(tmp_path)
-    best = tuning.best(before["sgns"], True, "sgns")
+    best = tuning.best_trial(before["sgns"], True, "sgns")
     try:
         run(place, tmp_path, trials=3)
     except UsageError as error:                                               # a better one was found for a strategy
@@ -183,13 +183,13 @@ def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
 def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
     shutil.copytree(done.folder / "search", tmp_path / "search")
     shutil.copy(done.folder / "search.json", tmp_path)
-    asked = [n for n in range(1, 7) if any(tuning.best(of, True, "")["value"] != tuning.best(of[:n], True, "")["value"]
+    asked = [n for n in range(1, 7) if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
                                            for of in trials(tmp_path).values())]
     assert asked                              # else nothing is seen here
     rows = run(place, tmp_path, trials=asked[0]).results["search"]
     assert [row["trials"] for row in rows] == [asked[0]] * 2
     assert [row["settings"] for row in rows] == [
-        tuning.best(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+        tuning.best_trial(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
 
 
 def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
@@ -235,7 +235,7 @@ def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_
     monkeypatch.setattr(Here, "stop_at", 0)
     with pytest.raises(Stopped):
         run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
-    found = comparison.read(compare.again(tmp_path).folder)
+    found = comparison.read(compare.rejudge(tmp_path).folder)
     assert [of.strategy for of in found.searched] == ["sgns", "nce"]
 
 
@@ -300,20 +300,20 @@ def test_without_optuna_one_line_says_what_to_install(
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = search_space.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = search_space.expand_files(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
     settings = resolve("sgns")
-    assert search_space.ranges(texts, [], settings) == [
+    assert search_space.parse_ranges(texts, [], settings) == [
         search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
         search_space.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in search_space.ranges(texts, [], settings)] == [True, False, False]
+    assert [one.whole for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("text", "whole"), [
     ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
     ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
 def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
-    (one,) = search_space.ranges([text], [], resolve("sgns"))
+    (one,) = search_space.parse_ranges([text], [], resolve("sgns"))
     assert one.whole is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 

@@ -230,7 +230,7 @@ def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(gr
     def refused(sets: list[str]) -> bool:
         runs = {"a": {"strategy": "uniform", "model": "transe"},
                 "b": {"strategy": "bernoulli", "model": "transe", "loss": "logistic", "sets": sets}}
-        of = grid.grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
+        of = grid.read_grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
         try:
             compare.plan(of, tmp_path / "out")
         except UsageError as error:

@@ -555,9 +555,9 @@ def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
                   "--out", str(tmp_path / "out"), *(word for text in sets for word in ("--set", text)))
     assert (tmp_path / "out/cells/nce-seed2" / translator.name / "scores.json").is_file()
     assert f"{translator.name}/bleu" in out and "which takes 3 seeds or more" in out
-    made, cells = compare.plan(compare.grid({}, None, tmp_path / "out"), tmp_path / "out")
+    made, cells = compare.plan(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out")
     assert made.metric == f"{translator.name}/bleu"
-    assert {folder.name for cell in cells for folder in cell.within} == {translator.name}
+    assert {folder.name for cell in cells for folder in cell.downstream_limits} == {translator.name}
 
 
 def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -59,7 +59,7 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
                                                              "each strategy by trials on validation")
     trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
     paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
-    _said: dict[Keys, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
+    _origins: dict[Keys, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
 
     def __eq__(self, other: object) -> bool:
         """Whether it asks for the same, wherever it was said."""
@@ -77,49 +77,49 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
                for model in self.models for strategy in self.strategies for loss in self.losses]
         return [*out, *self.runs.items()]
 
-    def said(self, *keys: str) -> str:
+    def flag_of(self, *keys: str) -> str:
         """What errors call a value: the flag that gave it, or its place in a file. The last key is an item's text where
         it is one of a list."""
-        return self._said.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
+        return self._origins.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
 
-    def flags(self, label: str, kind: Kind) -> dict[str, str]:
+    def flag_names(self, label: str, kind: Kind) -> dict[str, str]:
         """The same for what a run of a kind is given, by the flag that would give it to a single run."""
         listed = self.runs.get(label) is not kind
         named = {"negatives": ("strategies", "strategy", kind.strategy), "model": ("models", "model", kind.model),
                  "loss": ("losses", "loss", str(kind.loss))}
-        keys: dict[str, Keys] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
-                                 for flag, (several, one, text) in named.items()}
+        keys: dict[str, Keys] = {f"--{flag}": (plural, text) if listed else ("runs", label, single)
+                                 for flag, (plural, single, text) in named.items()}
         keys |= {f"--set {printable(text)}": ("sets", text) for text in self.sets}
         keys |= {f"--set {printable(text)}": ("runs", label, "sets", text) for text in kind.sets}
-        return {flag: self._said[at] for flag, at in keys.items() if at in self._said}
+        return {flag: self._origins[place] for flag, place in keys.items() if place in self._origins}
 
 
-def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
+def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
     """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
     layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
     if config is not None:       # of a reproduction the runs are taken, which are no longer judged as its claim is
-        own = read_yaml(config)
-        layers.append(replace(own, tree={key: value for key, value in own.tree.items() if key != "paper"}))
+        user_layer = read_yaml(config)
+        layers.append(replace(user_layer, tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
-    return placed(build(Grid, layers), layers)
+    return with_origins(build(Grid, layers), layers)
 
 
-def placed(of: Grid, layers: Sequence[Layer]) -> Grid:
+def with_origins(grid: Grid, layers: Sequence[Layer]) -> Grid:
     """The grid, which knows where in these layers its values stand; a later one wins."""
     for layer in layers:
-        of._said.update(_places(layer, layer.tree, (), ()))
-    return of
+        grid._origins.update(_origins_in(layer, layer.tree, (), ()))
+    return grid
 
 
-def _places(layer: Layer, value: Any, keys: Keys, at: Keys) -> Iterator[tuple[Keys, str]]:
+def _origins_in(layer: Layer, value: Any, keys: Keys, item_keys: Keys) -> Iterator[tuple[Keys, str]]:
     """What errors call a value and all below it. `at` is `keys`, but that items of lists go by what they say, which
     stays when others join them."""
     if layer.name.startswith("--"):
         repeated = layer.name in ("--set", "--search") and isinstance(value, str)
-        yield at, f"{layer.name} {printable(value)}" if repeated else layer.name
+        yield item_keys, f"{layer.name} {printable(value)}" if repeated else layer.name
     elif keys:
         mark = layer.marks.get(keys)
-        yield at, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
+        yield item_keys, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from _places(layer, inner, (*keys, key), (*at, str(inner) if isinstance(key, int) else key))
+        yield from _origins_in(layer, inner, (*keys, key), (*item_keys, str(inner) if isinstance(key, int) else key))

@@ -18,7 +18,7 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import PAPER, Comparison
-from embtrain.experiment.comparison.grid import Grid, placed
+from embtrain.experiment.comparison.grid import Grid, with_origins
 from embtrain.experiment.paper import spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.report.comparison.reproduction import lines
@@ -33,57 +33,57 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
     """
     folder = out or stamped(Path(name).stem)
-    of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
-    told = papers.read(file)
-    own = told.cpu_seconds if told.is_own(of.corpus) else None
-    budget = own if cpu_seconds is None else cpu_seconds
+    planned, file = paper_grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
+    paper = papers.read(file)
+    paper_budget = paper.cpu_seconds if paper.is_own(planned.corpus) else None
+    budget = paper_budget if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
-    compare.plan(of, folder)  # what is wrong is told before anything is written
+    compare.plan(planned, folder)  # what is wrong is told before anything is written
     folder = out or claim(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
-    return compare.compare(of, folder, parallel, threads, budget)
+    return compare.compare(planned, folder, parallel, threads, budget)
 
 
-def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
+def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
     """The grid of a paper, or the one that the folder holds of it, with options over it; and the paper's file."""
-    begun = folder / "comparison.yaml"
-    if begun.is_file():
-        first, file = read_yaml(begun), folder / PAPER
-        if first.tree.get("paper") != name or not file.is_file():
+    saved = folder / "comparison.yaml"
+    if saved.is_file():
+        base, file = read_yaml(saved), folder / PAPER
+        if base.tree.get("paper") != name or not file.is_file():
             raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
-        first = replace(first, tree=first.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
+        base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
     else:
         file = papers.path(name)
-        told = papers.read(file)
+        paper = papers.read(file)
         layer = read_yaml(file)
-        first = replace(layer, tree=_present(told).grid(name))
-    own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
-    kept = [text for text in first.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
-    of = build(Grid, [first, *own, *([Layer("--set", {"sets": [*kept, *sets]})] if sets else [])])
-    return placed(of, [first, *own, Layer("--set", {"sets": sets})]), file
+        base = replace(layer, tree=_without_missing_benchmarks(paper).grid(name))
+    option_layers = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
+    kept_sets = [text for text in base.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
+    grid = build(Grid, [base, *option_layers, *([Layer("--set", {"sets": [*kept_sets, *sets]})] if sets else [])])
+    return with_origins(grid, [base, *option_layers, Layer("--set", {"sets": sets})]), file
 
 
-def _present(told: Paper) -> Paper:
+def _without_missing_benchmarks(paper: Paper) -> Paper:
     """Without the benchmarks that cannot be had here, which is said."""
-    absent = set()
-    for name in told.benchmarks:
+    missing = set()
+    for name in paper.benchmarks:
         try:
             fetch.gold_path(load_recipe("evals", name))
         except ResourceError as error:
-            absent.add(name)
+            missing.add(name)
             if not progress.quiet:
                 terminal.note(f"{name} is left out: {error}")
-    return told.without(absent)
+    return paper.without_benchmarks(missing)
 
 
-def told(done: Comparison) -> str:
+def format_text(comparison: Comparison) -> str:
     """Theirs beside ours, as a terminal shows it."""
-    claim = read_results.read(done.folder).claim
+    claim = read_results.read(comparison.folder).claim
     return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
 
 
-class There(NamedTuple):
+class PaperEntry(NamedTuple):
     """A paper that can be reproduced, and what that takes."""
 
     name: str
@@ -96,6 +96,6 @@ class There(NamedTuple):
                               f"{self.title}")
 
 
-def listing() -> list[There]:
-    read = {name: papers.read(papers.path(name)) for name in papers.names()}
-    return [There(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in read.items()]
+def listing() -> list[PaperEntry]:
+    papers_by_name = {name: papers.read(papers.path(name)) for name in papers.names()}
+    return [PaperEntry(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in papers_by_name.items()]

@@ -20,7 +20,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Kind, Metric, RunName
-from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.comparison.outcome import CellOutcome
 
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
 NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("value", "within")}
@@ -122,7 +122,7 @@ class Paper(Section):
         """Whether a grid reads the paper's own corpus, whose path a grid that was begun has in full."""
         return corpus in (self.corpus, os.path.abspath(self.corpus))
 
-    def without(self, absent: set[str]) -> Paper:
+    def without_benchmarks(self, absent: set[str]) -> Paper:
         """The same without some benchmarks."""
         return self.model_copy(update={"benchmarks": [name for name in self.benchmarks if name not in absent],
                                        "during": [name for name in self.during if name not in absent]})
@@ -141,22 +141,22 @@ def read(file: Path) -> Paper:
     """UsageError with file:line:column for each thing wrong, names that lead nowhere included."""
     layer = read_yaml(file)
     paper = build(Paper, [layer])
-    if wrong := [f"{_place(layer, keys)}: {dotted(keys)}: {what}" for keys, what in _astray(paper)]:
-        raise UsageError(*wrong)
+    if errors := [f"{_place(layer, keys)}: {dotted(keys)}: {error}" for keys, error in _dangling_names(paper)]:
+        raise UsageError(*errors)
     return paper
 
 
-def expect(file: Path, cell: Found, on: Container[str], again: str) -> None:
+def require_metrics(file: Path, cell: CellOutcome, benchmarks: Container[str], resume_command: str) -> None:
     """UsageError where a cell lacks a metric that the file asks of its runs. `on`: the benchmarks that are scored, for
     one that is not on this machine is left out; `again`: the command that goes on."""
     layer = read_yaml(file)
     paper = build(Paper, [layer])
     for keys, metric, runs in _metrics(paper):
         part, _, name = metric.partition("/")
-        reached = part == "training" and " to " in name      # a target that a run may have missed
-        if cell.label in runs and not reached and (part in HELD_OUT or part in on):
-            outcome.expect(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
-                         f"What is trained stays; to go on once it is corrected there: {again}")
+        is_target = part == "training" and " to " in name      # a target that a run may have missed
+        if cell.label in runs and not is_target and (part in HELD_OUT or part in benchmarks):
+            outcome.require_metric(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
+                         f"What is trained stays; to go on once it is corrected there: {resume_command}")
 
 
 def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
@@ -167,9 +167,9 @@ def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
     for key, i, row in rows:
         if row.metric is not None:
             yield (key, i, "metric"), row.metric, [run for run in (row.run, row.against) if run is not None]
-    along = [label for label, run in paper.runs.items() if run.x is not None]
+    x_runs = [label for label, run in paper.runs.items() if run.x is not None]
     for i, metric in enumerate(paper.axis.metrics if paper.axis else []):
-        yield ("axis", "metrics", i), metric, along
+        yield ("axis", "metrics", i), metric, x_runs
 
 
 def _place(layer: Layer, keys: Keys) -> str:
@@ -177,16 +177,16 @@ def _place(layer: Layer, keys: Keys) -> str:
     return layer.name if mark is None else "{}:{}:{}".format(layer.name, *mark)
 
 
-def _astray(paper: Paper) -> Iterator[tuple[Keys, str]]:
+def _dangling_names(paper: Paper) -> Iterator[tuple[Keys, str]]:
     """Names of runs and benchmarks that nothing in the file answers to."""
     runs, known = ", ".join(paper.runs), (*HELD_OUT, *paper.benchmarks)
-    named: list[tuple[Keys, str | None]] = [(("baseline",), paper.baseline)]
+    run_names: list[tuple[Keys, str | None]] = [(("baseline",), paper.baseline)]
     rows = [*((("checks", i), row) for i, row in enumerate(paper.checks)),
             *((("expected", i), row) for i, row in enumerate(paper.expected))]
-    for at, row in rows:
+    for prefix, row in rows:
         assert isinstance(row, Check | Expected)
-        named += [((*at, "run"), row.run), ((*at, "against"), row.against)]
-    for keys, run in named:
+        run_names += [((*prefix, "run"), row.run), ((*prefix, "against"), row.against)]
+    for keys, run in run_names:
         if run is not None and run not in paper.runs:
             yield keys, f"{run!r} is none of the runs: {runs}"
     for keys, metric, _ in _metrics(paper):
