@@ -176,7 +176,7 @@ def list_all(as_json: options.Json = False) -> None:
     from embtrain.experiment.catalogue import listing
 
     there = listing.listing()
-    options.answer(there, as_json, lambda: listing.told(there))
+    options.answer(there, as_json, lambda: listing.format_text(there))
 
 
 @app.command()

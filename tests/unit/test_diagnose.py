@@ -23,7 +23,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.evaluate import gradient_bias
 from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
-from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
@@ -31,7 +31,7 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.softmax.cells.cluster import Cluster
 from embtrain.negatives.static.uniform import Uniform
 from embtrain.report.diagnosis import page as diagnosis, table as diagnosis_table
-from embtrain.report.diagnosis.page import Line
+from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
@@ -50,18 +50,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lines(run: Path) -> dict[tuple[str, int], Line]:
-    found = diagnosing.diagnose(run, NAMES, [5, 20], most=12, draws=800, threads=1)
+def lines(run: Path) -> dict[tuple[str, int], Measurement]:
+    found = diagnosing.diagnose(run, NAMES, [5, 20], max_queries=12, draws=800, threads=1)
     return {(line.strategy, line.m): line for line in found.lines}
 
 
-def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], Line]) -> None:
+def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], Measurement]) -> None:
     assert set(lines) == {(name, m) for name in NAMES for m in (5, 20)}
     assert all(line.ms > 0 for line in lines.values())
     assert lines["cluster", 5].note == "" and "not corrected" in lines["semi-hard", 5].note
 
 
-def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]) -> None:
+def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Measurement]) -> None:
     for m in (5, 20):
         exp, unigram, every = (lines[name, m] for name in ("exp", "sampled-softmax", "softmax"))
         assert exp.kl == pytest.approx(0, abs=1e-6) and exp.ess == pytest.approx(1, abs=1e-5)
@@ -75,7 +75,7 @@ def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]
     assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
 
 
-def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> None:
+def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Measurement]) -> None:
     hard, resampled, rff = lines["semi-hard", 5], lines["resampled", 5], lines["rff", 5]
     assert hard.bias is None and hard.kl is None and resampled.kl is None and resampled.bias is not None
     assert lines["in-batch", 5].kl == pytest.approx(lines["sampled-softmax", 5].kl) and "estimates" in \
@@ -87,7 +87,7 @@ def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> 
     assert lines["exp", 5].negative is None
 
 
-def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Line]) -> None:
+def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Measurement]) -> None:
     """Batches of right answers as frequent as the data's: the estimate is nearer to them than what knows nothing."""
     kl = {name: lines[name, 20].kl for name in ("in-batch", "in-batch-streaming", "uniform")}
     assert kl["in-batch"] < kl["in-batch-streaming"] < 0.5 * (kl["in-batch"] + kl["uniform"])
@@ -97,24 +97,24 @@ def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
-    right = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    right = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
     source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
-    wrong = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    wrong = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
     assert wrong["bias"] > 1.5 * right["bias"] and wrong["bias"] > 3 * wrong["floor"]
 
 
 def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("softmax", made, of.settings, view, [20])
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
     monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
     monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
-    assert measured(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
+    assert measure_sampler(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
     assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
 
 
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source whose q depends on earlier draws is measured at every m before it is timed."""
 
-    def found(times: int) -> list[Line]:
+    def found(times: int) -> list[Measurement]:
         def timed(call: Callable[[], object], seconds: float) -> float:
             for _ in range(times):
                 call()
@@ -155,11 +155,11 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
     assert [(line.m, line.bias, line.rmse, line.kl) for line in once] == [(x.m, x.bias, x.rmse, x.kl) for x in often]
 
 
-def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
     log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
@@ -173,10 +173,10 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
 def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 2)
-    sets = subset_view.nested(query.target, view.n_candidates, 1)
-    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested(torch.arange(9), 120, 1) == []
-    sizes = subset_view.nested(query.target, 1000, 1)
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 2)
+    sets = subset_view.nested_subsets(query.target, view.n_candidates, 1)
+    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested_subsets(torch.arange(9), 120, 1) == []
+    sizes = subset_view.nested_subsets(query.target, 1000, 1)
     assert [len(ids) for ids in sizes] == [15, 62, 250]
     for some, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
@@ -207,12 +207,12 @@ def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
     assert f"{n // 4:,}" in told and max(map(len, told.splitlines()[:-4])) <= 80
 
 
-def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
     """The unigram without the target against the softmax without it, written out."""
     of = experiment.Run(run)
     made = components.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, beside, part = diagnosing.questions(made, 12)
+    query, beside, part = diagnosing.heldout_queries(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
@@ -234,7 +234,7 @@ def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
     )
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
     of = experiment.Run(run)
-    query, beside, _ = diagnosing.questions(components.build(of.settings, tasks.read(of.settings)), 12)
+    query, beside, _ = diagnosing.heldout_queries(components.build(of.settings, tasks.read(of.settings)), 12)
     assert len(heard) > 1 and all(torch.equal(one.target, beside.target) for one in heard)
     assert not torch.equal(query.target[:11], beside.target)
 
@@ -244,9 +244,9 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 6)
     made.source.refresh(view)
-    of = measured(made.source, query, beside, view, made.world, 5)
+    of = measure_sampler(made.source, query, beside, view, made.world, 5)
     for way in (of._stated, of._own):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
@@ -257,7 +257,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 
-def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Line], tmp_path: Path,
+def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Measurement], tmp_path: Path,
                             monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads((run / "diagnosis" / "diagnosis.json").read_text())
     assert len(found["lines"]) == len(lines) and found["questions"] == 12 and found["part"] == "test"
@@ -319,7 +319,7 @@ def test_of_a_run_that_is_not_finished_it_is_told(run: Path, tmp_path: Path, cap
 
 def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
     def said(**bias: tuple[float, float, float]) -> str:
-        lines = [Line(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
+        lines = [Measurement(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
         return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
     text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
     assert "no bias beyond chance is seen with exp, midx; of these midx is the cheapest, 2" in text
@@ -330,7 +330,7 @@ def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
 def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
     assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
-                                [Line("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
+                                [Measurement("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
     page = diagnosis.hypertext.render(diagnosis.document(found))
     assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 

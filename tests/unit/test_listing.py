@@ -9,7 +9,7 @@ import pytest
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml
 from embtrain.experiment.catalogue import combinations
-from embtrain.experiment.catalogue.listing import listing as everything, told
+from embtrain.experiment.catalogue.listing import format_text, listing as everything
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -19,7 +19,7 @@ from embtrain.train.checks import compatibility
 
 @pytest.fixture(scope="module")
 def listing() -> str:
-    return told(everything())
+    return format_text(everything())
 
 
 def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
@@ -54,8 +54,8 @@ def test_every_component_has_a_line_of_its_own(listing: str) -> None:
 def test_the_matrix_has_every_pair_and_says_of_each_refusal_why(listing: str) -> None:
     names, rows = table(listing, "sources × losses")
     assert names == losses.names() and list(rows) == negatives.names()
-    told = {cell for row in rows.values() for cell in row} - {"."}
-    assert told and all(re.search(rf"^  {number}  the (source|loss) ", listing, re.MULTILINE) for number in told)
+    format_text = {cell for row in rows.values() for cell in row} - {"."}
+    assert format_text and all(re.search(rf"^  {number}  the (source|loss) ", listing, re.MULTILINE) for number in format_text)
     of = {(source, loss): rows[source][i] for source in rows for i, loss in enumerate(names)}
     assert of["unigram", "nce"] == of["every", "softmax"] == of["none", "vmf"] == of["ace", "logistic"] == "."
     assert "." not in (of["none", "logistic"], of["unigram", "softmax"], of["hardest", "nce"], of["unigram", "vmf"])
@@ -81,7 +81,7 @@ def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return more + real(source, loss, model)
 
     monkeypatch.setattr(combinations, "refusals", stricter)
-    text = told(everything())
+    text = format_text(everything())
     _, rows = table(text, "sources × losses")
     assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text
 

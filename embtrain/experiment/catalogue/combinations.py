@@ -28,7 +28,7 @@ KEYS = ("similarity", "norm")       # of a model: how its scores depend on its v
 Refused = dict[str, dict[str, str]]  # who -> whom it does not fit -> why; who fits all is not in it
 
 
-class Fitting(Model):
+class AnyModel(Model):
     """A model whose geometry and table are whatever is asked for."""
 
     name = "any"
@@ -41,8 +41,8 @@ class Fitting(Model):
 def by_loss() -> Refused:
     """Of each source the losses, as they are unless set otherwise."""
     world = _world()
-    of_loss = _losses(world)
-    return _some({name: {of: _refused(name, loss, world) for of, loss in of_loss.items()}
+    losses_by_name = _losses(world)
+    return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in losses_by_name.items()}
                   for name in negatives.names()})
 
 
@@ -51,13 +51,13 @@ def by_model() -> Refused:
     world = _world()
     parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
                                           for name in negatives.names()]
-    return _some({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
+    return _non_empty({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
                   for part in [*parts, *_losses(world).values()]})
 
 
-def _some(of: Refused) -> Refused:
-    found = {who: {whom: why for whom, why in reasons.items() if why} for who, reasons in of.items()}
-    return {who: reasons for who, reasons in found.items() if reasons}
+def _non_empty(refused: Refused) -> Refused:
+    reasons_by_name = {name: {other: why for other, why in reasons.items() if why} for name, reasons in refused.items()}
+    return {name: reasons for name, reasons in reasons_by_name.items() if reasons}
 
 
 def _losses(world: ProblemSpec) -> dict[str, Loss]:
@@ -76,22 +76,22 @@ def _world() -> ProblemSpec:
 
 def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
     """Why no mask makes this source fit a loss, with no name in it; '' where one does."""
-    found = negatives.find(name)
+    source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
-        source = found(found.Config(source=name, mask=mask), world)
-        both = [set(part.geometry) for part in (source, loss) if part.geometry]
-        geometry = sorted(set.intersection(*both)) if both else ["dot"]
-        reasons = refusals(source, loss, Fitting(geometry[-1] if geometry else "l1", True, world))
+        source = source_class(source_class.Config(source=name, mask=mask), world)
+        geometries_of_both = [set(part.geometry) for part in (source, loss) if part.geometry]
+        geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
+        reasons = refusals(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, world))
         if not reasons:
             return ""
     return _nameless(reasons[0], source, loss)
 
 
 def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
-    for told, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
+    for named, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
                         ("model.name: any", "the model")):
-        reason = reason.replace(told, plain, 1)
+        reason = reason.replace(named, plain, 1)
     return reason
 
 
@@ -106,5 +106,5 @@ def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
 def geometries(model: type[Model]) -> set[str]:
     """What a model's scores may be."""
     fields = model.Config.model_fields
-    named = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
-    return set.union(*named) if named else {str(model.geometry)}
+    named_geometries = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
+    return set.union(*named_geometries) if named_geometries else {str(model.geometry)}

@@ -21,7 +21,7 @@ from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import subset_view
-from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components, scoring, settings
 from embtrain.experiment.run.components import Components
@@ -32,7 +32,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
-from embtrain.report.diagnosis import page as diagnosis
+from embtrain.report.diagnosis import page
 from embtrain.report.diagnosis.page import Diagnosis, Size
 from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.state import checkpoint
@@ -43,73 +43,73 @@ NOTES = {"none": "states no probabilities, so its columns are not corrected",
                       "estimates"}
 
 
-def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
+def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_queries: int = 64, draws: int = 400,
              threads: int | None = None, out: Path | None = None) -> Diagnosis:
     """Measure the table of what is asked for, each strategy's source at each m, and at the last m before fewer
     candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
     takes those that the run was set to."""
     _ = Run(folder).settings                                 # says so where it is no run at all
     check_out(out or folder / "diagnosis")
-    config, made, unfinished = _opened(folder, strategies, sizes, threads)
-    used = torch.get_num_threads()
-    view = ReadOnly(made.model)
-    table = hubness.hubness(view.table(), made.world.counts, made.world.words)
+    config, parts, unfinished = _open_run(folder, strategies, sizes, threads)
+    n_threads = torch.get_num_threads()
+    view = ReadOnly(parts.model)
+    table = hubness.hubness(view.table(), parts.world.counts, parts.world.words)
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    if strategies and made.loss.bent:
+    if strategies and parts.loss.bent:
         raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
                          "scores, not of their sizes")
     lines, growth, part, n = [], list[Size](), "", 0
     if strategies:
-        query, beside, part = questions(made, most)
-        n, asked = len(query), torch.cat([query.target, beside.target])
-        sets = subset_view.nested(asked, view.n_candidates, made.world.seed)
-        sources = [source_of(name, made, config, view, sizes) for name in strategies]
+        query, timing_query, part = heldout_queries(parts, max_queries)
+        n, targets = len(query), torch.cat([query.target, timing_query.target])
+        sets = subset_view.nested_subsets(targets, view.n_candidates, parts.world.seed)
+        sources = [source_of(name, parts, config, view, sizes) for name in strategies]
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
-                of = measured(source, query, beside, view, made.world, max(sizes), config.train.batch)
-                errors = [of.error(m, draws) for m in sizes]
+                quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes), config.train.batch)
+                errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
                     notes = (unfinished, NOTES.get(source.density, note))
-                    lines.append(of.line(name, m, error, "; ".join(filter(None, notes))))
+                    lines.append(quality.measurement(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
-                    growth += _at(SubsetView(view, ids), name, made, config, query, beside, sizes, draws)
+                    growth += _on_subset(SubsetView(view, ids), name, parts, config, query, timing_query, sizes, draws)
                     progress.add(1, name)
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
     run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
-    found = Diagnosis(run, config.model.name, config.corpus, part, n, made.world.n_candidates, draws,
-                      used, lines, table, growth)
-    diagnosis.write(out or folder / "diagnosis", found)
-    return found
+    diagnosis = Diagnosis(run, config.model.name, config.corpus, part, n, parts.world.n_candidates, draws,
+                      n_threads, lines, table, growth)
+    page.write(out or folder / "diagnosis", diagnosis)
+    return diagnosis
 
 
-def _at(view: SubsetView, name: str, made: Components, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
+def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query, sizes: Sequence[int],
         draws: int) -> list[Size]:
     """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
     more clusters than candidates are."""
-    world, m = view.world(made.world), sizes[-1]
+    world, m = view.restrict_world(parts.world), sizes[-1]
     try:
-        source, _ = source_of(name, replace(made, world=world), config, view, sizes, new=True)
+        source, _ = source_of(name, replace(parts, world=world), config, view, sizes, fresh=True)
         if source.learns:
             return []
-        of = measured(source, view.asked(query), view.asked(beside), view, world, max(sizes), config.train.batch)
-        error = of.error(m, draws)
+        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world, max(sizes), config.train.batch)
+        error = quality.error(m, draws)
     except UsageError:
         return []
-    return [Size(name, view.n_candidates, m, of.milliseconds(m), error.get("bias"), error.get("floor"))]
+    return [Size(name, view.n_candidates, m, quality.milliseconds(m), error.get("bias"), error.get("floor"))]
 
 
-def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
+def open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
            ) -> tuple[Settings, Components]:
     """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
     Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
-    return _opened(folder, strategies, sizes, threads)[:2]
+    return _open_run(folder, strategies, sizes, threads)[:2]
 
 
-def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
+def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
             ) -> tuple[Settings, Components, str]:
     """The same, and how far the run has come where it is not finished."""
     config = Run(folder).settings
@@ -119,54 +119,54 @@ def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threa
         config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
     task = tasks.read(config)
     check_corpus(folder, task)
-    made = components.build(config, task)
+    parts = components.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
-    at = _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints")))
     if (folder / "scores.json").exists():
-        return config, made, ""
-    unfinished = f"not finished: {at['epoch']} of {config.train.epochs} epochs, step {at['step']:,}"
+        return config, parts, ""
+    unfinished = f"not finished: {position['epoch']} of {config.train.epochs} epochs, step {position['step']:,}"
     _log.warning("%s: %s", folder, unfinished)
-    return config, made, unfinished
+    return config, parts, unfinished
 
 
-def _load(folder: Path, made: Components, state: dict) -> dict[str, int]:
+def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
     """Fill the model and the source; the position in training where they are left."""
     try:
-        made.model.load_state_dict(state["model"])
-        made.source.load_state_dict(state["source"])
+        parts.model.load_state_dict(state["model"])
+        parts.source.load_state_dict(state["source"])
         return {key: int(state["position"][key]) for key in ("epoch", "step")}
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint is of another model or source than config.yaml names; give the "
                         "run's own config.yaml back") from error
 
 
-def questions(made: Components, most: int) -> tuple[Query, Query, str]:
+def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, str]:
     """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
     there is one."""
     for part in ("test", "valid"):
-        batch = made.task.heldout(part)
+        batch = parts.task.heldout(part)
         if len(batch):
-            rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
+            rows = torch.linspace(0, len(batch) - 1, min(max_queries, len(batch))).round().long()
             between = (rows[:-1] + rows[1:]) // 2
             between = between[between != rows[:-1]]
-            asked = scoring.encode_heldout(made, batch)
-            return asked.rows(rows), asked.rows(between if len(between) else rows), part
-    task = made.task
+            query = scoring.encode_heldout(parts, batch)
+            return query.rows(rows), query.rows(between if len(between) else rows), part
+    task = parts.task
     raise DataError(
         f"the run holds no questions out: {task.missing_split_reason(task.settings, 'test') or 'they are none'}"
     )
 
 
-def source_of(name: str, made: Components, config: Settings, view: ModelView, sizes: Sequence[int], new: bool = False
+def source_of(name: str, parts: Components, config: Settings, view: ModelView, sizes: Sequence[int], fresh: bool = False
               ) -> tuple[NegativeSource, str]:
     """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
-    own = name == config.strategy
-    if own and not new:
-        source, note = made.source, "has learnt with this model" if made.source.learns else ""
+    is_own = name == config.strategy
+    if is_own and not fresh:
+        source, note = parts.source, "has learnt with this model" if parts.source.learns else ""
     else:
-        of = config.negatives if own else _widest(settings.resolve(name).negatives, sizes)
+        source_config = config.negatives if is_own else _widest(settings.resolve(name).negatives, sizes)
         try:
-            source = negatives.find(of.source)(of, made.world)
+            source = negatives.find(source_config.source)(source_config, parts.world)
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
         note = "learns while it trains, and is new here" if source.learns else ""

@@ -24,31 +24,31 @@ from embtrain.evaluate.gradient_bias import GradientError
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.softmax.kernels.rff import Rff
-from embtrain.report.diagnosis.page import Line
+from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import slices
 
 CELLS = 4_000_000   # scores held at once
 SECONDS = 0.3       # a draw is timed for, but not its first
 BOUNDS = ("lower", "upper")
-BATCHES = 512       # of right answers that an estimate is made from
+N_BATCHES = 512       # of right answers that an estimate is made from
 
 
-def measured(source: NegativeSource, query: Query, beside: Query, view: ModelView, world: ProblemSpec, m: int,
+def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec, m: int,
              batch: int = 128) -> SamplerQuality:
     """A source that has heard what it fits itself to: other questions, or batches of right answers as frequent as the
     data's. m: columns of a draw. UsageError where it estimates what nobody has counted."""
     if source.fits_to_queries:
-        source.draw(beside, m, view)
+        source.draw(timing_query, m, view)
     if source.density == "estimated":
         if not world.counts.sum() > 0:
             raise UsageError(f"negatives.source: {source.name} estimates how often each answer is right, and this "
                              "run's training has counted none")
         random = torch.Generator().manual_seed(world.seed)
-        some = beside.rows(torch.randint(len(beside), (batch,), generator=random))
-        for _ in range(BATCHES):
+        batch_query = timing_query.rows(torch.randint(len(timing_query), (batch,), generator=random))
+        for _ in range(N_BATCHES):
             target = torch.multinomial(world.counts, batch, replacement=True, generator=random)
-            source.draw(replace(some, target=target), m, view)
-    return SamplerQuality(source, query, beside, view, world)
+            source.draw(replace(batch_query, target=target), m, view)
+    return SamplerQuality(source, query, timing_query, view, world)
 
 
 @dataclass
@@ -57,36 +57,36 @@ class SamplerQuality:
 
     source: NegativeSource
     query: Query
-    beside: Query    # what draws are timed on
+    timing_query: Query    # what draws are timed on
     view: ModelView
     world: ProblemSpec
 
     def __post_init__(self) -> None:
         source, target = self.source, self.query.target
-        self.without = bool(getattr(source.config, "exclude_target", False))
-        self.states_q = self.without or source.density in ("exact", "estimated")   # of every candidate
-        self.everyone = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
+        self.excludes_target = bool(getattr(source.config, "exclude_target", False))
+        self.states_q = self.excludes_target or source.density in ("exact", "estimated")   # of every candidate
+        self.all_ids = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
         self.c = inner_product.candidates(self.view)                                     # (V, D)
-        self.parts = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
+        self.row_slices = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
 
-    def line(self, name: str, m: int, error: dict[str, float | None], note: str) -> Line:
+    def measurement(self, name: str, m: int, error: dict[str, float | None], note: str) -> Measurement:
         """All results of the source with m columns.
 
         `error`: that of `error`, computed for every m before the first line. The clock decides how often the source
         draws for `milliseconds`, and a source may remember its draws.
         """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
-        found = {**error, **self.near, **bounds, "negative": self.source.floored_fraction}
-        return Line(name, m, self.milliseconds(m), **found, note=note)
+        values = {**error, **self.closeness, **bounds, "negative": self.source.floored_fraction}
+        return Measurement(name, m, self.milliseconds(m), **values, note=note)
 
     def milliseconds(self, m: int) -> float:
         """Of a draw of m columns for a question; of all scores, where all are taken."""
         def score() -> None:
-            for rows in slices(len(self.beside), max(1, CELLS // self.view.n_candidates)):
-                self.view.score(self.beside.rows(rows), self.everyone)
+            for rows in slices(len(self.timing_query), max(1, CELLS // self.view.n_candidates)):
+                self.view.score(self.timing_query.rows(rows), self.all_ids)
 
-        call = score if self.source.exhaustive else lambda: self.source.draw(self.beside, m, self.view)
-        return gradient_bias.milliseconds(call, SECONDS) / len(self.beside)
+        call = score if self.source.exhaustive else lambda: self.source.draw(self.timing_query, m, self.view)
+        return gradient_bias.milliseconds(call, SECONDS) / len(self.timing_query)
 
     def error(self, m: int, draws: int) -> dict[str, float | None]:
         """Bias, what chance shows and rmse in parts of the gradient's length; nothing where no density is stated."""
@@ -94,19 +94,19 @@ class SamplerQuality:
             return {"bias": 0.0, "floor": 0.0, "rmse": 0.0}
         if self.source.density == "none":
             return {}
-        of = [self._error(rows, m, draws) for rows in self.parts]
+        errors = [self._error(rows, m, draws) for rows in self.row_slices]
         bias, floor, rmse, size = (torch.cat(x).square().mean() for x in zip(
-            *((x.bias, x.floor, x.rmse, x.size) for x in of), strict=True))
+            *((x.bias, x.floor, x.rmse, x.size) for x in errors), strict=True))
         return {key: _known((x.clamp(min=0) / size).sqrt())
                 for key, x in (("bias", bias - floor), ("floor", floor), ("rmse", rmse))}
 
     @cached_property
-    def near(self) -> dict[str, float | None]:
+    def closeness(self) -> dict[str, float | None]:
         """What does not depend on m: means of closeness, medians of the theorems' quantities."""
         if self.source.exhaustive:
             return {"kl": 0.0, "tv": 0.0, "ess": 1.0}
         means = ("kl", "tv", "ess")
-        return {key: _known(x.mean() if key in means else x.median()) for key, x in self._found.items()
+        return {key: _known(x.mean() if key in means else x.median()) for key, x in self._quantities.items()
                 if key not in BOUNDS}
 
     @cached_property
@@ -114,34 +114,34 @@ class SamplerQuality:
         """Theorem 1's, of a coordinate of the bias of one column; of m columns, an m-th. Medians over the questions."""
         if self.source.exhaustive or self.source.density == "estimated" or not self.source.iid:
             return {}
-        return {key: _known(x.median()) for key, x in self._found.items() if key in BOUNDS and len(x)}
+        return {key: _known(x.median()) for key, x in self._quantities.items() if key in BOUNDS and len(x)}
 
     @cached_property
-    def _found(self) -> dict[str, Tensor]:
+    def _quantities(self) -> dict[str, Tensor]:
         """Every quantity of every question; of the upper bound, of every coordinate where it holds."""
-        kept: dict[str, list[Tensor]] = {}
-        for rows in self.parts if self.states_q else ():
+        collected: dict[str, list[Tensor]] = {}
+        for rows in self.row_slices if self.states_q else ():
             query = self.query.rows(rows)
             o, drawing, target = self._scores(query), self._log_q(query), query.target.unsqueeze(1)
             log_q = gradient_bias.without_target(drawing, query.target)
             near = gradient_bias.closeness(o.scatter(1, target, -torch.inf), log_q)
-            one = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)    # of the draws whose bias is measured
-            found = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": one.chi, "gap": one.gap, "away": one.away,
-                     "lower": one.lower.flatten(), "upper": one.upper[one.g >= 0]}
+            theorem1 = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)    # of the draws whose bias is measured
+            quantities = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": theorem1.chi, "gap": theorem1.gap, "away": theorem1.away,
+                     "lower": theorem1.lower.flatten(), "upper": theorem1.upper[theorem1.g >= 0]}
             if (nu := self._nu()) is not None:
                 others = torch.ones_like(o, dtype=torch.bool).scatter(1, target, False)
                 rest, q = (x[others].view(len(o), -1) for x in (o, log_q))
-                two = gradient_bias.theorem2(rest, q, self.view.tau, nu)
-                found |= {"low": two.low, "high": two.high, "factor": two.factor}
-            for key, value in found.items():
-                kept.setdefault(key, []).append(value)
-        return {key: torch.cat(value) for key, value in kept.items()}
+                theorem2 = gradient_bias.theorem2(rest, q, self.view.tau, nu)
+                quantities |= {"low": theorem2.low, "high": theorem2.high, "factor": theorem2.factor}
+            for key, value in quantities.items():
+                collected.setdefault(key, []).append(value)
+        return {key: torch.cat(value) for key, value in collected.items()}
 
     def _scores(self, query: Query) -> Tensor:
-        return self.view.score(query, self.everyone).double()                      # (b, V)
+        return self.view.score(query, self.all_ids).double()                      # (b, V)
 
     def _log_q(self, query: Query) -> Tensor:
-        return self.source.log_prob(query, self.everyone).double().expand(len(query), -1)
+        return self.source.log_prob(query, self.all_ids).double().expand(len(query), -1)
 
     def _nu(self) -> float | None:
         """ν where theorem 2 speaks of this source: Fourier features alone, of unit vectors."""
@@ -153,10 +153,10 @@ class SamplerQuality:
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:
         query = self.query.rows(rows)
-        draw = self._stated(query, m) if self.states_q and self.source.iid else self._own(query, m)
+        draw = self._draw_from_density(query, m) if self.states_q and self.source.iid else self._draw_from_source(query, m)
         return gradient_bias.error_of_draws(self._scores(query), self.c, query.target, m, draws, draw)
 
-    def _stated(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def _draw_from_density(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
         """Columns from the q that the source states, or from what it estimates, by one number each."""
         log_q, random = self._log_q(query), torch.Generator().manual_seed(m)
         q = self.world.counts.double().expand(len(query), -1) if self.source.density == "estimated" else log_q.exp()
@@ -170,9 +170,9 @@ class SamplerQuality:
             return ids.view(-1, n, m), (log_q.gather(1, ids) + log_m).view(-1, n, m)
         return draw
 
-    def _own(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def _draw_from_source(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
         """Columns that the source draws, with the mass that it corrects each by; one of weight 0 counts nothing."""
-        def once() -> tuple[Tensor, Tensor]:
+        def draw_once() -> tuple[Tensor, Tensor]:
             drawn, n = self.source.draw(query, m, self.view), len(query)
             ids, log_q, weight = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight))
             assert ids is not None and log_q is not None and drawn.mass is not None
@@ -180,7 +180,7 @@ class SamplerQuality:
             return ids, log_mq if weight is None else log_mq - weight.double().log()
 
         def draw(n: int) -> tuple[Tensor, Tensor]:
-            ids, log_mq = zip(*(once() for _ in range(n)), strict=True)
+            ids, log_mq = zip(*(draw_once() for _ in range(n)), strict=True)
             return torch.stack(ids, 1), torch.stack(log_mq, 1)
         return draw
 

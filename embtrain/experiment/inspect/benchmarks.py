@@ -14,7 +14,7 @@ from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BenchmarkChoice:
     """A benchmark that vectors are judged on, or a file that the task of a run is judged on."""
 
     recipe: EvalRecipe | None  # None: the file is for the task
@@ -25,27 +25,27 @@ class Chosen:
         return self.recipe is not None and self.recipe.training is not None
 
 
-def chosen(name: str, by_task: bool) -> Chosen:
+def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
     """What a name stands for. by_task: the run's task is judged on files of its own kind, so a path that is not a
     recipe is such a file. UsageError if there is neither a benchmark nor a file, DataError for a wrong file."""
     if name in shipped.names("evals"):
-        return Chosen(load_recipe("evals", name), None)
+        return BenchmarkChoice(load_recipe("evals", name), None)
     path = Path(name)
     if path.is_file() and own_benchmarks.is_recipe(path):
         recipe, gold = own_benchmarks.recipe(path)
-        return Chosen(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
-    if by_task and _is_there(path):
-        return Chosen(None, path)
+        return BenchmarkChoice(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
+    if by_task and _has_files(path):
+        return BenchmarkChoice(None, path)
     if path.is_file():
-        return Chosen(own_benchmarks.table(path), path)
+        return BenchmarkChoice(own_benchmarks.table(path), path)
     if path.is_dir():
         raise UsageError(f"--on: {name}: is a folder; name a file in it")
     try:
-        return Chosen(load_recipe("evals", name), None)
+        return BenchmarkChoice(load_recipe("evals", name), None)
     except UsageError as error:
         raise UsageError(f"--on: {error}; and there is no file {name!r}") from error
 
 
-def _is_there(path: Path) -> bool:
+def _has_files(path: Path) -> bool:
     """Whether there is such a file, or files whose names begin so, as DATA.de and DATA.en do."""
     return path.exists() or (path.parent.is_dir() and any(path.parent.glob(glob.escape(path.name) + ".*")))

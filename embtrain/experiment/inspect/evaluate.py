@@ -14,15 +14,15 @@ from embtrain.common.terminal import plain
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
-from embtrain.data.vectors import folders, vectors as files_of_vectors
+from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.open import PLAIN, Reading
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.words.neighbours import Near, near
-from embtrain.experiment.inspect import export as handover
-from embtrain.experiment.inspect.benchmarks import chosen
+from embtrain.experiment.inspect import export as run_export
+from embtrain.experiment.inspect.benchmarks import choose_benchmark
 from embtrain.experiment.run import downstream, scoring, stored
-from embtrain.experiment.run.run import Run, fit, rescore, downstream_run
+from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
@@ -40,40 +40,40 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
     by_task = run is not None and tasks.find(run.settings).judge_on is not Task.judge_on
-    named = [chosen(name, by_task) for name in dict.fromkeys(on or config.on)]
-    files = [one.path for one in named if one.recipe is None and one.path is not None]
-    training = [one.recipe for one in named if one.trains and one.recipe is not None]
-    whole = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
-    alone = bool(on) and len(training) == len(named)
-    if not alone and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
+    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(on or config.on)]
+    files = [choice.path for choice in choices if choice.recipe is None and choice.path is not None]
+    recipes = [choice.recipe for choice in choices if choice.trains and choice.recipe is not None]
+    is_scored_by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
+    only_training = bool(on) and len(recipes) == len(choices)
+    if not only_training and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
-    if whole:
+    if is_scored_by_task:
         return rescore(what, sets)
-    if sets and not alone and len(files) < len(named):
+    if sets and not only_training and len(files) < len(choices):
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
     rows: list[Score] = []
-    if len(files) < len(named):
+    if len(files) < len(choices):
         vectors, scorer = _open(what, reading), run.scorer if run is not None else None
-        for one in named:
-            if one.recipe is not None and not one.trains:
-                rows += scoring.benchmark(vectors, one.recipe, one.path or fetch.gold_path(one.recipe), config,
+        for choice in choices:
+            if choice.recipe is not None and not choice.trains:
+                rows += scoring.benchmark(vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config,
                                         scorer=scorer)
     if files:
-        made = stored.open_run(what, sets)
-        rows += [row for path in files for row in made.task.judge_on(made, path)]
-    for recipe in training:
-        done = downstream_run(what, recipe) if run is not None and not sets else None
-        rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
-            _translated(what, vectors.dim, recipe, sets)
+        parts = stored.open_run(what, sets)
+        rows += [row for path in files for row in parts.task.judge_on(parts, path)]
+    for recipe in recipes:
+        trained = downstream_run(what, recipe) if run is not None and not sets else None
+        rows += downstream.rows(trained.scores, recipe, what.name, vectors.dim) if trained is not None else \
+            _score_translator(what, vectors.dim, recipe, sets)
     return rows
 
 
-def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
+def _score_translator(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
     """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
-    with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
-        done = fit(downstream.translator_settings(recipe, what, dim, sets), Path(apart))
-        return downstream.rows(done.scores, recipe, what.name, dim)
+    with tempfile.TemporaryDirectory(prefix="embtrain-") as scratch:
+        trained = fit(downstream.translator_settings(recipe, what, dim, sets), Path(scratch))
+        return downstream.rows(trained.scores, recipe, what.name, dim)
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, Near]:
@@ -84,17 +84,17 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Readi
     table = _open(what, reading)
     if len(table.words) < 2:
         raise DataError(f"{what}: holds the vector of one word, and nothing that could be near it")
-    found = {word: near(table, word, 1, count) for word in words}
-    if not any(found.values()):
+    nearest = {word: near(table, word, 1, count) for word in words}
+    if not any(nearest.values()):
         raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
-    return found
+    return nearest
 
 
-def told(found: Mapping[str, Near]) -> str:
+def format_text(nearest: Mapping[str, Near]) -> str:
     """A line for each word; it names the spelling that was found, if that is not the one that was given."""
     return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
         ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
-        for word, near in found.items())
+        for word, near in nearest.items())
 
 
 def _spelled(word: str, near: Near) -> str:
@@ -104,10 +104,10 @@ def _spelled(word: str, near: Near) -> str:
     return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
 
 
-def as_tree(found: Mapping[str, Near]) -> list[dict[str, Any]]:
+def as_tree(nearest: Mapping[str, Near]) -> list[dict[str, Any]]:
     return [{"word": word, "found_as": near.found_as,
              "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
-            for word, near in found.items()]
+            for word, near in nearest.items()]
 
 
 def export(what: Path, format: str, out: Path, reading: Reading = PLAIN) -> None:
@@ -115,12 +115,12 @@ def export(what: Path, format: str, out: Path, reading: Reading = PLAIN) -> None
     (embtrain.experiment.inspect.export);
     a folder that a run alone can fill is refused to others. reading: how a file of vectors is read."""
     if _is_run(what) and reading == PLAIN:
-        handover.export(Run(what), format, out)
-    elif format in files_of_vectors.FORMATS:
-        files_of_vectors.write(out, _open(what, reading), format)
+        run_export.export(Run(what), format, out)
+    elif format in vector_files.FORMATS:
+        vector_files.write(out, _open(what, reading), format)
     else:
-        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(files_of_vectors.FORMATS)}; "
-                         f"of a run {', '.join(handover.FOLDERS)} too")
+        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(vector_files.FORMATS)}; "
+                         f"of a run {', '.join(run_export.FOLDERS)} too")
 
 
 def _is_run(what: Path) -> bool:

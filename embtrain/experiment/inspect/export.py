@@ -31,7 +31,7 @@ from embtrain.report.render import escape_markdown as md
 
 FOLDERS = ("huggingface", "projector", "pykeen")
 FORMATS = (*vectors.FORMATS, *FOLDERS)
-HELD = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
         "projector": ("vectors.tsv", "metadata.tsv"),
         "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
                    "relation.npy")}
@@ -44,21 +44,21 @@ def export(run: Run, format: str, out: Path) -> None:
     if format not in FOLDERS:
         vectors.write(check_file(out), run.word_vectors, cast(vectors.Format, format))
         return
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
                          "or holds an earlier export of this format")
     check_out(out)
     if format == "huggingface":
-        folders.huggingface(out, run.word_vectors, _relations(run), _config(run), _front(run), _card(run))
+        folders.huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
     elif format == "projector":
         folders.projector(out, run.word_vectors, _counts(run))
     else:
         _pykeen(run, out)
 
 
-def _is_ours(folder: Path, format: str) -> bool:
+def _is_earlier_export(folder: Path, format: str) -> bool:
     """Whether a folder is an earlier export of a format: nothing of anybody else's is written over."""
-    if not all((folder / name).is_file() for name in HELD[format]):
+    if not all((folder / name).is_file() for name in FILES[format]):
         return False
     if format != "huggingface":                              # others have a model and its words under these names, too
         return True
@@ -77,8 +77,8 @@ def _relations(run: Run) -> Vectors | None:
 def _counts(run: Run) -> Mapping[str, int] | None:
     for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
         if (run.folder / name).is_file():
-            known = Vocabulary.read(run.folder / name)
-            return dict(zip(known.words, known.counts.tolist(), strict=True))
+            vocabulary = Vocabulary.read(run.folder / name)
+            return dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True))
     return None
 
 
@@ -100,10 +100,10 @@ def _pykeen(run: Run, out: Path) -> None:
 def _config(run: Run) -> dict[str, Any]:
     s = run.settings
     return {"model_type": f"embtrain-{s.model.name}", "embtrain_version": embtrain.__version__,
-            "embtrain": _shown(run).model_dump(mode="json")}
+            "embtrain": _public_settings(run).model_dump(mode="json")}
 
 
-def _front(run: Run) -> dict[str, Any]:
+def _front_matter(run: Run) -> dict[str, Any]:
     """What the Hub reads of a card. No licence: that of the vectors is for those to say who publish them."""
     s = run.settings
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
@@ -133,10 +133,10 @@ def _card(run: Run) -> str:
         'table = load_file("model.safetensors")["embedding.weight"]',
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
         "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
-        "## Settings", "", md.block(dump(_shown(run)).rstrip(), "yaml"), ""])
+        "## Settings", "", md.block(dump(_public_settings(run)).rstrip(), "yaml"), ""])
 
 
-def _shown(run: Run) -> Settings:
+def _public_settings(run: Run) -> Settings:
     """The settings without where the corpus lies on this machine."""
     return run.settings.model_copy(update={"corpus": _corpus(run)})
 
@@ -146,8 +146,8 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.trained_on(run.folder))}."]
+    lines = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.trained_on(run.folder))}."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
-        said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
-    return said
+        lines += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
+    return lines

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from embtrain.common.errors import UsageError
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.experiment.run import settings as runs
+from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.tasks.translation import SIDES, Translation
 from embtrain.models.nmt.model import Nmt
 from embtrain.models.output_table import END
@@ -25,12 +25,12 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     """
     if wrong := [text for text in sets or [] if not text.strip().startswith("translation.")]:
         raise UsageError(f"--set {wrong[0]}: is no key of translation, and only those change sentences")
-    for key, one, known in (("side", side, SIDES), ("part", part, PARTS)):
-        if one not in known:
-            raise UsageError(f"--{key}: {one!r} is none of {', '.join(known)}")
-    config = runs.resolve(None, Nmt.name, corpus, sets=sets)
+    for key, value, choices in (("side", side, SIDES), ("part", part, PARTS)):
+        if value not in choices:
+            raise UsageError(f"--{key}: {value!r} is none of {', '.join(choices)}")
+    config = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
     text = Translation.read(config).text
     if len(text.part(part)) == 0:
         raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
-    of, end = (text.source, text.target)[SIDES.index(side)], [END[1]] if ends else []
-    return (" ".join(of.words(i) + end) for i in text.part(part))
+    side_text, end_token = (text.source, text.target)[SIDES.index(side)], [END[1]] if ends else []
+    return (" ".join(side_text.words(i) + end_token) for i in text.part(part))

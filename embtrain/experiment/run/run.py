@@ -27,7 +27,7 @@ from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import components, divergence, downstream, provenance, scoring, settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import restore_engine, check_corpus, has_trained
+from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.report.format import told

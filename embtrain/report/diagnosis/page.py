@@ -26,7 +26,7 @@ GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a ques
 BOUNDS = (("least", "lower"), ("greatest where g ≥ 0", "upper"))
 THEOREMS = (("Σ p²/q̄", "chi"), ("gap", "gap"), ("Σ p |1−p_t−p/q̄|", "away"), ("ratio, least", "low"),
             ("ratio, greatest", "high"), ("factor left out", "factor"))
-MEANT = (
+DEFINITIONS = (
     "p is the softmax of the scores without the right answer, q̄ the source's distribution without it. Closeness: means "
     "over the questions; theorems: medians.",
     "KL: Σ p log p/q̄ in nats. TV: ½ Σ |p − q̄|. ESS: 1 / Σ p²/q̄, the share of the draws that are worth something.",
@@ -46,7 +46,7 @@ MEANT = (
 
 
 @dataclass(frozen=True)
-class Line:
+class Measurement:
     """One strategy at one m. None: is not defined for it."""
 
     strategy: str
@@ -92,7 +92,7 @@ class Diagnosis:
     candidates: int
     draws: int
     threads: int
-    lines: Sequence[Line]
+    lines: Sequence[Measurement]
     table: Hubness | None = None
     growth: Sequence[Size] = ()
 
@@ -121,10 +121,10 @@ def as_json(found: Diagnosis) -> str:
 
 def _hubs(table: Hubness) -> Section:
     hubs = Table([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
-                 [[hub.name, f"{hub.count:,.0f}", said(hub.cosine)] for hub in table.hubs])
+                 [[hub.name, f"{hub.count:,.0f}", format_value(hub.cosine)] for hub in table.hubs])
     bands = Table([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
-                  [[band.name, f"{band.rows:,}", said(band.crowding)] for band in table.bands])
-    words = f"Two of its {table.rows:,} rows have a cosine of {said(table.mean_cosine)} in the mean."
+                  [[band.name, f"{band.rows:,}", format_value(band.crowding)] for band in table.bands])
+    words = f"Two of its {table.rows:,} rows have a cosine of {format_value(table.mean_cosine)} in the mean."
     return Section("table", "How the table lies", [Words(words), hubs, bands])
 
 
@@ -132,7 +132,7 @@ def document(found: Diagnosis) -> Document:
     gradient: list[Score] = []
     for m in found.sizes:
         gradient.append(f"m = {m:,}")
-        gradient += [[line.strategy, *(said(getattr(line, key)) for _, key in GRADIENT)]
+        gradient += [[line.strategy, *(format_value(getattr(line, key)) for _, key in GRADIENT)]
                      for line in found.lines if line.m == m]
     notes = [f"{line.strategy}: {line.note}." for line in lines_of(found, False) if line.note]
     sections = [] if found.table is None else [_hubs(found.table)]
@@ -142,7 +142,7 @@ def document(found: Diagnosis) -> Document:
                      Section("closeness", "Closeness to the softmax", [_plain(found, NEAR)]),
                      *_growing(found),
                      Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS), *_bounds(found)]),
-                     Section("meant", "What is meant", [Items([*MEANT, *notes])])]
+                     Section("meant", "What is meant", [Items([*DEFINITIONS, *notes])])]
     asked = [f"{found.questions:,} questions of {found.part}", f"{found.draws:,} draws each"] if found.lines else []
     about = " · ".join([found.model, f"on {found.corpus}", f"{found.candidates:,} candidates", *asked,
                         f"{found.threads} thread{'s' * (found.threads != 1)}", found.run])
@@ -162,13 +162,13 @@ def _verdict(found: Diagnosis) -> list[str]:
         if len(unseen) > 1:
             names, least = ", ".join(line.strategy for line in unseen), min(unseen, key=lambda x: x.ms)
             text = (f"At m = {m:,} no bias beyond chance is seen with {names}; of these {least.strategy} is the "
-                    f"cheapest, {said(least.ms)} ms a question")
+                    f"cheapest, {format_value(least.ms)} ms a question")
         else:
-            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {said(best.bias)} of its "
-                    f"length, at {said(best.ms)} ms a question")
+            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {format_value(best.bias)} of its "
+                    f"length, at {format_value(best.ms)} ms a question")
         if cheap not in (best, *unseen):
-            text += (f"; {cheap.strategy} is the cheapest of those whose bias is known, {said(cheap.bias)} at "
-                     f"{said(cheap.ms)} ms")
+            text += (f"; {cheap.strategy} is the cheapest of those whose bias is known, {format_value(cheap.bias)} at "
+                     f"{format_value(cheap.ms)} ms")
         out.append(text + ".")
     return out
 
@@ -183,7 +183,7 @@ def _figures(found: Diagnosis) -> list[Block]:
             continue
         best = front([(mark.cost, mark.mean) for mark in marks], False)
         about = f"bias of the gradient against milliseconds a question at m = {m:,}. " + "; ".join(
-            f"{mark.label}: {said(mark.cost)} ms, {said(mark.mean)}" for mark in marks)
+            f"{mark.label}: {format_value(mark.cost)} ms, {format_value(mark.mean)}" for mark in marks)
         names = ", ".join(marks[j].label for j in best)
         out.append(Figure(f"Bias against milliseconds, m = {m:,}", f"On the Pareto front: {names}.",
                           [panels.cost(f"bias{i}", about, marks, best, "milliseconds a question")], None,
@@ -210,12 +210,12 @@ def _growing(found: Diagnosis) -> list[Section]:
                 bands.append(Band(name, place, x, y, y, y, 1, True))
         if bands:
             about = f"{title} against candidates. " + "; ".join(
-                f"{band.label}: " + ", ".join(f"{said(y)} of {x:,.0f}" for x, y in zip(band.x, band.mean, strict=True))
+                f"{band.label}: " + ", ".join(f"{format_value(y)} of {x:,.0f}" for x, y in zip(band.x, band.mean, strict=True))
                 for band in bands)
             drawn = panels.banded(f"n-{key}", about, bands, panels.CANDIDATES)
             figures.append(Figure(f"{title} against n", "", [drawn], None,
                                   [(band.label, band.place) for band in bands], small=True))
-    rows: list[Score] = [[size.strategy, f"{size.n:,}", said(size.bias), said(size.floor), said(size.ms)]
+    rows: list[Score] = [[size.strategy, f"{size.n:,}", format_value(size.bias), format_value(size.floor), format_value(size.ms)]
                        for size in found.growth]
     head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a question"))]
     words = Words(f"At m = {found.growth[0].m:,}; a source that has learnt stands before all candidates alone.", "note")
@@ -223,19 +223,19 @@ def _growing(found: Diagnosis) -> list[Section]:
 
 
 def _bounds(found: Diagnosis) -> list[Block]:
-    rows: list[Score] = [[line.strategy, f"{line.m:,}", *(said(getattr(line, key)) for _, key in BOUNDS)]
+    rows: list[Score] = [[line.strategy, f"{line.m:,}", *(format_value(getattr(line, key)) for _, key in BOUNDS)]
                        for line in found.lines if line.lower is not None]
     head = [("theorem 1's bounds", ""), ("m", "number"), *((name, "number") for name, _ in BOUNDS)]
     return [Table(head, rows)] if rows else []
 
 
-def lines_of(found: Diagnosis, each: bool) -> list[Line]:
+def lines_of(found: Diagnosis, each: bool) -> list[Measurement]:
     """All lines; or the first of each strategy, for what does not depend on m."""
     return [line for line in found.lines if each or line.m == found.sizes[0]]
 
 
 def _plain(found: Diagnosis, columns: Sequence[tuple[str, str]]) -> Table:
-    return Table(_head(columns), [[line.strategy, *(said(getattr(line, key)) for _, key in columns)]
+    return Table(_head(columns), [[line.strategy, *(format_value(getattr(line, key)) for _, key in columns)]
                                   for line in lines_of(found, False)])
 
 
@@ -243,5 +243,5 @@ def _head(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [("strategy", ""), *((name, "number") for name, _ in columns)]
 
 
-def said(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}".replace("-", "−")

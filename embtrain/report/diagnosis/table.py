@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from embtrain.common.terminal import plain
 from embtrain.evaluate.words.hubness import Hubness
-from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, lines_of, said
+from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, format_value, lines_of
 
 SHORT = {"ms a question": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
          "ratio, greatest": "greatest", "factor left out": "factor", "greatest where g ≥ 0": "most, g ≥ 0"}
@@ -42,12 +42,12 @@ def _part(title: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[f
         name = plain(name)
         name = name if len(name) <= first else f"{name[:first - 9]}…{name[-8:]}"
         return f"{name:<{first}}" + "".join(f" {cell:>{wide}}" for cell in cells)
-    return [row(title, head), *(row(name, [said(value) for value in values]) for name, values in lines)]
+    return [row(title, head), *(row(name, [format_value(value) for value in values]) for name, values in lines)]
 
 
 def _lying(table: Hubness) -> list[str]:
     def line(text: str, value: float) -> str:
-        return f"{text:<60}{said(value):>9}"
+        return f"{text:<60}{format_value(value):>9}"
     out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
            "  nearest to the mean answer (times)"]
     out += [line(f"    {textwrap.shorten(plain(hub.name), 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
