@@ -66,8 +66,9 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
                 text = Path(place) / "documents.txt"
                 text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                made = train_in_memory(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
-                                       threads=self.threads), Path(place) / "run")
+                made = train_in_memory(resolve(self.negatives, corpus=str(text), sets=as_sets(sets),
+                                               seed=self.random_state,
+                                               threads=self.threads), Path(place) / "run")
         finally:
             progress.quiet = was
         self.vectors_ = made.model.vectors().detach().numpy().astype(np.float32)

@@ -78,7 +78,8 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
     components.use_threads(config.train.threads)
     made = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.known_positives)
+        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict,
+                      made.known_positives)
         fit.run()
     return _a_million(fit.at.seconds, fit.at.cpu_seconds, fit.at.examples)
 

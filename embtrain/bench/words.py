@@ -88,7 +88,8 @@ def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int,
         assert isinstance(made.source, FixedSource)
         made.source.alias = Once(made.source.alias)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.known_positives)
+        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict,
+                      made.known_positives)
         fit.run()
     table = made.model.vectors("input").detach().float().numpy()
     return Timed(fit.at.seconds, fit.at.cpu_seconds, quality(Vectors(text.corpus.vocabulary.words, table), benchmarks))

@@ -97,7 +97,8 @@ def reproduce(
         return
     done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
-                   lambda: f"{reproducing.format_text(done)}\n\n{done.table()}\nreproduction: {plain(str(done.folder))}")
+                   lambda: f"{reproducing.format_text(done)}\n\n{done.table()}\n"
+                           f"reproduction: {plain(str(done.folder))}")
     if (wrong := failures.failed(done.folder, done.results)) is not None:
         raise wrong
 

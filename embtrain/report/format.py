@@ -15,15 +15,15 @@ from embtrain.common.types import Score
 WIDTH = 80
 GAP = "  "
 # Where a measure comes from, behind a slash: such rows say of another one what it rests on.
-FROM = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
-        "tail": "tail asked for", "head": "head asked for"}
+ROW_ORIGINS = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
+               "tail": "tail asked for", "head": "head asked for"}
 
 
-def number(value: float | None, like: float | None = None) -> str:
+def number(value: float | None, scale: float | None = None) -> str:
     """`value` with the decimals that suit `like` (itself where not given): about three figures that matter."""
     if value is None or not math.isfinite(value):
         return "-"
-    size = abs(value if like is None else like)
+    size = abs(value if scale is None else scale)
     if size == 0:
         size = abs(value) or 1.0
     if size < 0.001 or max(size, abs(value)) >= 1e9:
@@ -54,46 +54,47 @@ def table(rows: Sequence[Score], share: float = 0.95) -> str:
     head = ("benchmark", "metric", "value", f"{share * 100:g} % interval", "n")
     lines = [(plain(r.benchmark), plain(r.metric), number(r.value), interval(r), f"{r.n:,}") for r in rows]
     notes = [plain(r.note) for r in rows]
-    wide = [max(cells(line[i]) for line in [head, *lines]) for i in range(5)]
-    room = WIDTH - sum(wide[2:]) - 4 * len(GAP)
-    while wide[0] + wide[1] > room and max(wide[:2]) > 1:
-        wide[wide[0] < wide[1]] -= 1
-    left = WIDTH - sum(wide) - 5 * len(GAP)
-    beside = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
+    widths = [max(cells(line[i]) for line in [head, *lines]) for i in range(5)]
+    available = WIDTH - sum(widths[2:]) - 4 * len(GAP)
+    while widths[0] + widths[1] > available and max(widths[:2]) > 1:
+        widths[widths[0] < widths[1]] -= 1
+    left = WIDTH - sum(widths) - 5 * len(GAP)
+    is_inline = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
     out = []
-    if not beside:  # a note that several rows in a run share is told once, below the last of them
-        same = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
-        notes = ["" if again else note for again, note in zip(same, notes, strict=True)]
-    for line, note in zip([head, *lines], ["note" if beside else "", *notes], strict=True):
-        columns = [wrap(c, w) for c, w in zip(line, wide, strict=True)] + [wrap(note, left) if beside else []]
+    if not is_inline:  # a note that several rows in a run share is told once, below the last of them
+        is_repeated = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
+        notes = ["" if repeated else note for repeated, note in zip(is_repeated, notes, strict=True)]
+    for line, note in zip([head, *lines], ["note" if is_inline else "", *notes], strict=True):
+        columns = [wrap(c, w) for c, w in zip(line, widths, strict=True)] + [wrap(note, left) if is_inline else []]
         for i in range(max(map(len, columns))):
-            part = [c[i] if i < len(c) else "" for c in columns]
-            text = [_pad(part[j], wide[j], right=2 <= j < 5) for j in range(5)]
-            out.append(GAP.join([*text, part[5]]).rstrip())
-        if note and not beside:
+            pieces = [c[i] if i < len(c) else "" for c in columns]
+            text = [_pad(pieces[j], widths[j], right=2 <= j < 5) for j in range(5)]
+            out.append(GAP.join([*text, pieces[5]]).rstrip())
+        if note and not is_inline:
             out += ["    " + piece for piece in wrap(note, WIDTH - 4)]
-    out.insert(_height(head, wide), "-" * max(map(cells, out)))
+    out.insert(_height(head, widths), "-" * max(map(cells, out)))
     return "\n".join(out)
 
 
 def lead(rows: Sequence[Score]) -> tuple[list[Score], list[Score], str]:
     """The rows that lead, those that say where they come from, and how many of what kind these are."""
-    led = [row for row in rows if _origin(row) is None]
+    leading = [row for row in rows if _origin(row) is None]
     rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
-    return led, [row for row, _ in rest], f"{len(rest)} further rows: {', '.join(dict.fromkeys(of for _, of in rest))}"
+    kinds = ", ".join(dict.fromkeys(origin for _, origin in rest))
+    return leading, [row for row, _ in rest], f"{len(rest)} further rows: {kinds}"
 
 
 def _origin(row: Score) -> str | None:
     if row.value is None and row.n == 0:
         return "without a value"
-    of, slash, end = row.metric.rpartition("/")
-    return FROM.get(end) if slash and of else None
+    measure, slash, suffix = row.metric.rpartition("/")
+    return ROW_ORIGINS.get(suffix) if slash and measure else None
 
 
-def told(rows: Sequence[Score], page: Path) -> str:
+def format_text(rows: Sequence[Score], page: Path) -> str:
     """The rows that lead, and on which page the others stand."""
-    led, rest, said = lead(rows)
-    return "\n".join([table(led), *(wrap(f"{said}; {plain(str(page))}", WIDTH) if rest else [])])
+    leading, rest, summary = lead(rows)
+    return "\n".join([table(leading), *(wrap(f"{summary}; {plain(str(page))}", WIDTH) if rest else [])])
 
 
 def cells(text: str) -> int:
@@ -118,5 +119,5 @@ def _pad(text: str, width: int, right: bool) -> str:
     return space + text if right else text + space
 
 
-def _height(head: Sequence[str], wide: Sequence[int]) -> int:
-    return max(len(wrap(h, w)) for h, w in zip(head, wide, strict=True))
+def _height(head: Sequence[str], widths: Sequence[int]) -> int:
+    return max(len(wrap(h, w)) for h, w in zip(head, widths, strict=True))

@@ -50,7 +50,7 @@ def peak_of(most: int) -> Iterator[None]:
 def _joined(folder: Path, n: int, seeds: int = 1) -> None:
     """Compare two strategies that have n scores each, and write the report."""
     cells = [CellOutcome(f"{label}-{seed}", label, None, "m", seed, folder / label, label,
-                   scores=[Score(f"b{i % 50}", f"m{i}", i + len(label), None, None, 5, "") for i in range(n)])
+                         scores=[Score(f"b{i % 50}", f"m{i}", i + len(label), None, None, 5, "") for i in range(n)])
              for label in ("a", "bb") for seed in range(seeds)]
     results.write(folder, {"metric": "b0/m0", "baseline": "a", "benchmarks": []}, cells)
     page.write(folder)

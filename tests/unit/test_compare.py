@@ -67,7 +67,7 @@ def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def grid(place: Path, *sets: str, **options: Any) -> Grid:
     return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 2, "corpus": str(place / "text"),
-                         "sets": [*KEYS, *sets], **options})
+                              "sets": [*KEYS, *sets], **options})
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
     asked = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
-                         tmp_path)
+                              tmp_path)
     of, planned = compare.plan(asked, tmp_path)
     assert of.sets == more and compare.plan(of, tmp_path)[0] == of
     block = {"train.block=512": 512}.get(more[-1], 2048)
@@ -213,7 +213,7 @@ def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path
     with pytest.raises(UsageError, match=r"train\.block: is .* and 64 in b: these would not be pairs"):
         compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
             "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.block=64"]}}}, None, tmp_path),
-            tmp_path)
+                     tmp_path)
 
 
 def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
@@ -833,10 +833,10 @@ def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: P
 
 def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.CellOutcome:
     return found.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
-                       [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
-                       {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
-                       {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
-                       "text", "code")
+                             [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
+                             {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
+                             {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
+                             "text", "code")
 
 
 def told(tmp_path: Path, cells_of: list[found.CellOutcome]) -> dict[str, Any]:

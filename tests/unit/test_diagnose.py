@@ -175,7 +175,8 @@ def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     made = components.build(of.settings, tasks.read(of.settings))
     view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 2)
     sets = subset_view.nested_subsets(query.target, view.n_candidates, 1)
-    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested_subsets(torch.arange(9), 120, 1) == []
+    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested_subsets(torch.arange(9), 120,
+                                                                                                 1) == []
     sizes = subset_view.nested_subsets(query.target, 1000, 1)
     assert [len(ids) for ids in sizes] == [15, 62, 250]
     for some, more in itertools.pairwise(sizes):

@@ -158,14 +158,14 @@ def test_each_label_of_a_document_is_drawn_as_often_under_one() -> None:
 
 def test_known_answers_are_all_labels_of_training_documents(corpus: Path) -> None:
     of = Labels.read(settings(corpus, "softmax"))
-    known, docs = of.known_positives(1 << 30), of.documents
+    known, docs = of.answers(1 << 30), of.documents
     every = torch.arange(V).expand(len(docs.labels), -1)
     right = known.contains(torch.arange(len(docs.labels)), every)
     for d in range(len(docs.labels)):
         mine = docs.labels.rows(np.array([d])).index.tolist() if d in of.parts.train else []
         assert right[d].nonzero()[:, 0].tolist() == mine
     with pytest.raises(ResourceError, match=r"negatives\.mask: target"):
-        of.known_positives(100)
+        of.answers(100)
 
 
 def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:

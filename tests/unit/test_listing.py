@@ -54,8 +54,8 @@ def test_every_component_has_a_line_of_its_own(listing: str) -> None:
 def test_the_matrix_has_every_pair_and_says_of_each_refusal_why(listing: str) -> None:
     names, rows = table(listing, "sources × losses")
     assert names == losses.names() and list(rows) == negatives.names()
-    format_text = {cell for row in rows.values() for cell in row} - {"."}
-    assert format_text and all(re.search(rf"^  {number}  the (source|loss) ", listing, re.MULTILINE) for number in format_text)
+    numbers = {cell for row in rows.values() for cell in row} - {"."}
+    assert numbers and all(re.search(rf"^  {number}  the (source|loss) ", listing, re.MULTILINE) for number in numbers)
     of = {(source, loss): rows[source][i] for source in rows for i, loss in enumerate(names)}
     assert of["unigram", "nce"] == of["every", "softmax"] == of["none", "vmf"] == of["ace", "logistic"] == "."
     assert "." not in (of["none", "logistic"], of["unigram", "softmax"], of["hardest", "nce"], of["unigram", "vmf"])

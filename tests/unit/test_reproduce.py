@@ -368,7 +368,7 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
 def some(values: dict[str, list[float]], metric: str) -> list[outcome.CellOutcome]:
     benchmark, _, name = metric.partition("/")
     return [outcome.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
-                        [Score(benchmark, name, value)]) for label, row in values.items()
+                                [Score(benchmark, name, value)]) for label, row in values.items()
             for seed, value in enumerate(row, 1)]
 
 

@@ -47,7 +47,7 @@ def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
 
 def grid(place: Path, **options: Any) -> Grid:
     return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
-                         "search": SEARCH, "trials": 7, **options})
+                              "search": SEARCH, "trials": 7, **options})
 
 
 def run(place: Path, out: Path, **options: Any) -> Comparison:
@@ -183,8 +183,9 @@ def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
 def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
     shutil.copytree(done.folder / "search", tmp_path / "search")
     shutil.copy(done.folder / "search.json", tmp_path)
-    asked = [n for n in range(1, 7) if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
-                                           for of in trials(tmp_path).values())]
+    asked = [n for n in range(1, 7)
+             if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
+                    for of in trials(tmp_path).values())]
     assert asked                              # else nothing is seen here
     rows = run(place, tmp_path, trials=asked[0]).results["search"]
     assert [row["trials"] for row in rows] == [asked[0]] * 2

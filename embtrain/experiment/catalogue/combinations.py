@@ -43,7 +43,7 @@ def by_loss() -> Refused:
     world = _world()
     losses_by_name = _losses(world)
     return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in losses_by_name.items()}
-                  for name in negatives.names()})
+                       for name in negatives.names()})
 
 
 def by_model() -> Refused:
@@ -52,7 +52,7 @@ def by_model() -> Refused:
     parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
                                           for name in negatives.names()]
     return _non_empty({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
-                  for part in [*parts, *_losses(world).values()]})
+                       for part in [*parts, *_losses(world).values()]})
 
 
 def _non_empty(refused: Refused) -> Refused:
@@ -90,7 +90,7 @@ def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
 
 def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
     for named, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
-                        ("model.name: any", "the model")):
+                         ("model.name: any", "the model")):
         reason = reason.replace(named, plain, 1)
     return reason
 

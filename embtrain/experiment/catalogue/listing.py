@@ -50,7 +50,8 @@ def format_text(components: Mapping[str, Any]) -> str:
     lines += ["sources × losses, as they are unless set otherwise; . fits, a number is refused:",
               *_grid(components["refused"]["losses"], _names(components["sources"]), _names(components["losses"])), "",
               "sources and losses × models; who is not here fits all of them:",
-              *_grid(components["refused"]["models"], list(components["refused"]["models"]), _names(components["models"]))]
+              *_grid(components["refused"]["models"], list(components["refused"]["models"]),
+                     _names(components["models"]))]
     for kind, title in NAMED.items():
         lines += [title, *textwrap.wrap(", ".join(components[kind]), WIDTH, initial_indent="  ", subsequent_indent="  ",
                                         break_on_hyphens=False)]

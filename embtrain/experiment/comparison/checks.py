@@ -22,7 +22,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     """Why these cells make no comparison."""
     labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
     errors = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
-             for name, n in Counter(cell.name for cell in cells).items() if n > 1]
+              for name, n in Counter(cell.name for cell in cells).items() if n > 1]
     if errors:
         return errors[:1]
     if len(labels) < 2:
@@ -49,13 +49,17 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
         same_model = next(reference for reference in cells if reference.model == cell.model)
         for key in (task.section, *PAIRED):
             reference = same_model if key == "model" else first
-            for differing_key, a, b in outcome.differing_keys(outcome.value_at(reference.settings, key), outcome.value_at(cell.settings, key), key):
+            for differing_key, a, b in outcome.differing_keys(outcome.value_at(reference.settings, key),
+                                                              outcome.value_at(cell.settings, key), key):
                 # What belongs to a strategy, as its loss does, or changes nothing that is held out.
-                if differing_key in task.chosen or (key == "model" and any(run_settings.strategy_sets(cell_of_pair.strategy, differing_key)
-                                                                  for cell_of_pair in (cell, reference))):
+                if differing_key in task.chosen or (key == "model"
+                                                    and any(run_settings.strategy_sets(cell_of_pair.strategy,
+                                                                                       differing_key)
+                                                            for cell_of_pair in (cell, reference))):
                     continue
-                errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: these would not be pairs; "
-                             f"--set {differing_key}=... gives all cells one value")
+                errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: these would "
+                              "not be pairs; "
+                              f"--set {differing_key}=... gives all cells one value")
     return list(dict.fromkeys(errors))
 
 
@@ -82,7 +86,7 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
         if not (cell.folder / "config.yaml").is_file():
             continue
         saved, requested = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                         for x in (run_settings.from_run(cell.folder), cell.settings))
+                            for x in (run_settings.from_run(cell.folder), cell.settings))
         for key, old, new in outcome.differing_keys(saved, requested, ""):
             raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, and {new!r} is asked for now; "
                              "give the comparison another --out, or take that folder away")

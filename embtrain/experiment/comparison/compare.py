@@ -42,7 +42,7 @@ from embtrain.kernels.core.library import core
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report.comparison import page
-from embtrain.report.load.comparison import LARGEST
+from embtrain.report.load.comparison import MAX_RESULTS_BYTES
 from embtrain.train.engines import choose
 
 PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
@@ -58,7 +58,7 @@ class Comparison:
     def results(self) -> dict[str, Any]:
         path = self.folder / "results.json"
         try:
-            return read_json(path, LARGEST)
+            return read_json(path, MAX_RESULTS_BYTES)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: holds no results: {error}") from error
 
@@ -88,7 +88,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     requested, (grid, cells) = grid, plan(grid, folder)
     if out is None and folder != (folder := claim(folder)):  # another process has taken the name since
         grid, cells = plan(requested, folder)
-    resume_command = _resume_command(grid, folder, parallel, threads, budget)
+    resume = _resume_command(grid, folder, parallel, threads, budget)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     n_parallel, n_threads = min(parallel or cores, len(cells)), max(1, cores // parallel) if parallel else 1
     with workers.working_in(folder) as lock:
@@ -103,18 +103,18 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
         try:
             for cell in cells:
                 if cell.is_finished():                       # before the corpus is read
-                    _require_metrics(grid, _read_outcome(folder, cell), folder, resume_command)
+                    _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
             if not (searched and all(cell.is_finished() for cell in cells)):
-                run = partial(workers.run, parallel=n_parallel, threads=n_threads, blocks=_blocks_per_run([*cells, *trials]),
-                              lock=lock, budget=budget)
+                run = partial(workers.run, parallel=n_parallel, threads=n_threads,
+                              blocks=_blocks_per_run([*cells, *trials]), lock=lock, budget=budget)
                 if not searched:
-                    _search(grid, folder, cells[0].settings, resume_command, run)
+                    _search(grid, folder, cells[0].settings, resume, run)
                     grid, cells = plan(grid, folder)
                     check_saved_settings(cells)
-                run(cells, on_finished=lambda cell: _require_metrics(grid, _read_outcome(folder, cell), folder, resume_command))
+                run(cells, on_finished=lambda cell: _require_metrics(grid, _read_outcome(folder, cell), folder, resume))
             return _report(folder, grid, cells)
         except Stopped as stopped:
-            raise Stopped(stopped.signal, resume_command) from stopped
+            raise Stopped(stopped.signal, resume) from stopped
 
 
 def check_folder(folder: Path) -> None:
@@ -133,17 +133,17 @@ def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int
     return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])
 
 
-def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume_command: str) -> None:
+def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume: str) -> None:
     """UsageError where a finished cell lacks a metric that is asked for."""
     if grid.paper is None:
-        _require_metric(grid, cell, str(grid.metric), resume_command)
+        _require_metric(grid, cell, str(grid.metric), resume)
     else:
-        papers.require_metrics(folder / PAPER, cell, grid.benchmarks or [], resume_command)
+        papers.require_metrics(folder / PAPER, cell, grid.benchmarks or [], resume)
 
 
-def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume_command: str) -> None:
+def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> None:
     outcome.require_metric(metric, cell, grid.flag_of("metric"),
-                 f"What is trained stays; to go on with one of them: {resume_command} --metric ...")
+                           f"What is trained stays; to go on with one of them: {resume} --metric ...")
 
 
 def _blocks_per_run(cells: Sequence[Cell]) -> int:
@@ -157,12 +157,13 @@ def _blocks_per_run(cells: Sequence[Cell]) -> int:
     return task.examples.n_blocks(0, _block(cells[0], config.train.engine)) * config.train.epochs
 
 
-def _search(grid: Grid, folder: Path, first: Settings, resume_command: str, run: Callable[..., None]) -> None:
+def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
     """Choose settings for each strategy, on validation."""
     task = tasks.find(first)
     metric, _ = tuning.objective(str(grid.metric), task)
     tuning.search(folder, grid, first, task, partial(_trial, grid, folder),
-                  partial(run, on_finished=lambda trial: _require_metric(grid, _read_outcome(folder, trial), metric, resume_command)))
+                  partial(run, on_finished=lambda trial: _require_metric(grid, _read_outcome(folder, trial), metric,
+                                                                         resume)))
 
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
@@ -194,10 +195,10 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
         raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other_cell.model} does not: there is "
                          "nothing that both could be judged on")
     grid = grid.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
-                               "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
+                                   "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
     limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
               for recipe in downstream.training_recipes(grid.benchmarks or [])}
-    return grid, [replace(cell, downstream_limits={cell.folder / name: limit for name, limit in limits.items()}) for cell in cells]
+    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()}) for c in cells]
 
 
 def _shared_sets(grid: Grid, kind: Kind) -> list[str]:
@@ -214,8 +215,8 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
     if "on" in task.Evaluate.model_fields:
         return [f"evaluate.on=[{', '.join(grid.benchmarks)}]"]
     if grid.benchmarks:
-        raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is for that; "
-                         "leave it out")
+        raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is "
+                         "for that; leave it out")
     return []
 
 
@@ -257,11 +258,11 @@ def _block(cell: Cell, engine: str) -> int:
     return choose.block_of(s.train, engine, negatives.find(s.negatives.source).uses_model)
 
 
-def _engine_line(cells: Sequence[Cell], separate_cells: Sequence[Cell] = ()) -> str:
+def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     """The engine of all cells and why it is not the fast one; `alone`: the cells before they got one block."""
     engine, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
-    blocks = different_blocks({cell.label: _block(cell, engine) for cell in separate_cells}, cells[0].settings.train.block)
+    blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.block)
     return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])
 
 
@@ -273,7 +274,7 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
     options += ["--loss", kind.loss] if kind.loss is not None else []
     options += [word for text in sets for word in ("--set", text)]
     settings = run_settings.resolve(kind.strategy, kind.model, grid.corpus, kind.loss, None, sets, seed,
-                            flag_names={**grid.flag_names(label, kind), **(flag_names or {})})
+                                    flag_names={**grid.flag_names(label, kind), **(flag_names or {})})
     name = f"{label}-seed{seed}"
     return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
                 tuple(options))
@@ -289,8 +290,8 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
     return Comparison(folder)
 
 
-def _read_outcome(folder: Path, cell: Cell) -> CellOutcome:
-    return outcome.read_outcome(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
+def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
+    return outcome.read_outcome(folder, c.name, c.label, c.loss, c.model, c.seed, c.folder, c.failure)
 
 
 def rejudge(folder: Path) -> Comparison:

@@ -24,7 +24,8 @@ def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
         return None
     first = next(cell for cell in cells if cell["cell"] in codes)
     paper = results["plan"].get("paper")
-    resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out", str(folder)])
+    resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
+                                 str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
     return error(f"{folder}: {len(codes)} of {len(cells)} cells failed, and the comparison is of the others; "
                  f"{first['cell']}: {first['error']}; to run what failed again: {resume_command}")

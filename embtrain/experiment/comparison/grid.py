@@ -99,7 +99,8 @@ def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path 
     layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
     if config is not None:       # of a reproduction the runs are taken, which are no longer judged as its claim is
         user_layer = read_yaml(config)
-        layers.append(replace(user_layer, tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
+        layers.append(replace(user_layer,
+                              tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
     return with_origins(build(Grid, layers), layers)

@@ -52,11 +52,14 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     task = tasks.find(first)
     for run, settings in settings_by_run.items():
         if tasks.find(settings) is not task:
-            raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: model.name: {settings.model.name} "
+            raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: model.name: "
+                            f"{settings.model.name} "
                             f"does not learn from {task.name}")
         for key in (task.section, "evaluate"):
-            for key_path, a, b in outcome.differing_keys(outcome.value_at(first, key), outcome.value_at(settings, key), key):
-                raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: {key_path} is {b!r} there and {a!r} "
+            for key_path, a, b in outcome.differing_keys(outcome.value_at(first, key), outcome.value_at(settings, key),
+                                                         key):
+                raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: {key_path} is {b!r} "
+                                f"there and {a!r} "
                                 "here")
     if len(kinds) < 2:
         raise UsageError(f"{', '.join(map(str, folders))}: all are {kinds[0]}: there is nothing to compare it with")
@@ -65,15 +68,19 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     run_by_label_and_seed: dict[tuple[str, int], Path] = {}
     for run, settings in settings_by_run.items():
         if (first_run := run_by_label_and_seed.setdefault((labels[run], settings.train.seed), run)) != run:
-            raise DataError(f"{first_run} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one out")
-    plan = {**grid.model_dump(mode="json"), "strategies": list(dict.fromkeys(x.strategy for x in settings_by_run.values())),
+            raise DataError(f"{first_run} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one "
+                            "out")
+    plan = {**grid.model_dump(mode="json"),
+            "strategies": list(dict.fromkeys(x.strategy for x in settings_by_run.values())),
             "models": list(dict.fromkeys(x.model.name for x in settings_by_run.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in settings_by_run.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
     folder = out or claim(folder)
-    outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
-                          x.train.seed, run, None) for run, x in settings_by_run.items()]
-    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for outcome in outcomes for row in outcome.scores):
+    outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name,
+                                     x.model.name,
+                                     x.train.seed, run, None) for run, x in settings_by_run.items()]
+    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for outcome in outcomes
+                                      for row in outcome.scores):
         outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Name one of them")
     results.write(folder, plan, outcomes)
     page.write(folder)
@@ -99,12 +106,13 @@ def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
     """Strategy, loss and model of each run, and in brackets what else tells it from others of the same name."""
     models = {settings.model.name for settings in settings_by_run.values()}
     base_labels = {run: outcome.label(x.strategy, _changed_loss(x), x.model.name if len(models) > 1 else None)
-             for run, x in settings_by_run.items()}
+                   for run, x in settings_by_run.items()}
     settings_by_label: dict[str, list[Settings]] = {}
     for run, settings in settings_by_run.items():
         settings_by_label.setdefault(base_labels[run], []).append(settings)
     # A key in which any two runs of a name differ is one in which some run differs from the first.
-    keys = {label: sorted({place for other_settings in settings_of_label for place, _, _ in outcome.differing_keys(settings_of_label[0], other_settings, "")}
+    keys = {label: sorted({place for other_settings in settings_of_label for place, _,
+                           _ in outcome.differing_keys(settings_of_label[0], other_settings, "")}
                           - set(IGNORED_KEYS)) for label, settings_of_label in settings_by_label.items()}
     labels = {}
     for run, settings in settings_by_run.items():

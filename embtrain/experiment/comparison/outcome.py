@@ -88,7 +88,8 @@ def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> No
         raise UsageError(f"{flag}: {metric}: {cell.name} has no such score; there are: {', '.join(scores)}. {remedy}")
 
 
-def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path, failure: Path | None
+def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path,
+                 failure: Path | None
          ) -> CellOutcome:
     """Read what a cell left; `failure`: the file that says why it left nothing."""
     shown = Path(os.path.relpath(folder, root)).as_posix()
@@ -111,11 +112,12 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
                   for key, curve in record.metrics.curves.items() if key.partition("/")[0] in _evaluated(record)}
     identity = record.identity or {}
     corpus = identity.get("corpus")
-    return CellOutcome(name, label, loss, model, seed, folder, shown, None, record.scores or [], reached.get("cpu_seconds"),
+    return CellOutcome(name, label, loss, model, seed, folder, shown, None, record.scores or [],
+                       reached.get("cpu_seconds"),
                  reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"))
 
 
-def _evaluated(record: run_record.Record) -> set[str]:
+def _evaluated(record: run_record.RunRecord) -> set[str]:
     """The benchmarks that were scored during training."""
     config = (record.config or {}).get("evaluate")
     every = config.get("every") if isinstance(config, dict) else None

@@ -47,7 +47,8 @@ ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = 
 DOCUMENT_METRICS = (*label_precision.PRECISION, *label_precision.NDCG, *label_precision.PSP)
 
 
-def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome], reproduction: dict[str, Any] | None = None,
+def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
+          reproduction: dict[str, Any] | None = None,
           searched: Sequence[dict[str, Any]] = ()) -> None:
     """Judge the cells and write results.json; `reproduction`: what claims.py made of them; `searched`: what search.py
     chose for them.
@@ -63,8 +64,8 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome], r
                         "fewer runs")
     if len({outcome.corpus for outcome in finished}) > 1:
         other_outcome = next(outcome for outcome in finished if outcome.corpus != finished[0].corpus)
-        raise DataError(f"{other_outcome.folder}: was trained on another text than {finished[0].folder}: identity.json names "
-                        "another sha256")
+        raise DataError(f"{other_outcome.folder}: was trained on another text than {finished[0].folder}: identity.json "
+                        "names another sha256")
     labels = list(dict.fromkeys(outcome.label for outcome in outcomes))
     metrics = list(dict.fromkeys(key for outcome in finished for key in outcome.values()))
     primary, baseline = plan["metric"], plan["baseline"]
@@ -73,14 +74,15 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome], r
     if not is_score(primary):
         raise UsageError(f"--metric: {primary}: is no score: neither higher nor lower is better; there are: "
                          + ", ".join(metric for metric in metrics if is_score(metric)))
-    values = {metric: {label: {outcome.seed: outcome.values().get(metric) for outcome in finished if outcome.label == label} for label in labels}
+    values = {metric: {label: {outcome.seed: outcome.values().get(metric) for outcome in finished
+                               if outcome.label == label} for label in labels}
               for metric in metrics}
     tested = [metric for metric in metrics if metric.partition("/")[0] not in DESCRIBED and metric != primary
               and metric.count("/") == 1 and metric.partition("/")[2] not in NO_SCORES]
     seeds = compare_to_baseline(values[primary], baseline, primary, higher_better(primary))
     seeds += holm_family([paired_t(values[metric][label], values[metric][baseline], (label, baseline), metric,
-                                 higher_better=higher_better(metric))
-                        for metric in tested for label in labels if label != baseline])
+                                   higher_better=higher_better(metric))
+                          for metric in tested for label in labels if label != baseline])
     differences = seeds + item_differences(finished, labels, baseline)
     summary = []
     for label in labels:
@@ -92,7 +94,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome], r
     cheap = at_equal_cost(at_equal_tree, labels, plan)
     at_equal_tree["cpu_seconds"]["differences"] = [asdict(d) for d in cheap]
     tree: dict[str, Any] = {"plan": {**plan, "labels": labels, "corpus_sha256": finished[0].corpus},
-            "cells": [_cell(outcome) for outcome in outcomes], "summary": summary,
+                            "cells": [_cell(outcome) for outcome in outcomes], "summary": summary,
             "differences": [asdict(d) for d in differences], "at_equal": at_equal_tree, "notes": _notes(outcomes),
             "verdict": verdict(plan, labels, values, seeds, cheap, at_equal_tree["cpu_seconds"]["budget"],
                                [outcome.name for outcome in outcomes if outcome.error])}
@@ -111,7 +113,8 @@ def is_score(metric: str) -> bool:
 
 
 def _cell(outcome: CellOutcome) -> dict[str, Any]:
-    cell = {"cell": outcome.name, "strategy": outcome.label, "loss": outcome.loss, "model": outcome.model, "seed": outcome.seed,
+    cell = {"cell": outcome.name, "strategy": outcome.label, "loss": outcome.loss, "model": outcome.model,
+            "seed": outcome.seed,
             "folder": outcome.relative_folder, "status": "finished" if outcome.error is None else "failed",
             "scores": [row._asdict() for row in outcome.scores], "cpu_seconds": outcome.cpu_seconds}
     return cell if outcome.error is None else {**cell, "error": outcome.error}
@@ -147,7 +150,8 @@ def finite(value: Any) -> Any:
 
 def item_differences(finished: Sequence[CellOutcome], labels: Sequence[str], baseline: str) -> list[Difference]:
     """Each strategy against the baseline on the same items, whose values are means over the seeds that both have."""
-    items = {(outcome.label, outcome.seed): scoring.read_items(outcome.folder / "items.safetensors") for outcome in finished}
+    items = {(outcome.label, outcome.seed): scoring.read_items(outcome.folder / "items.safetensors")
+             for outcome in finished}
     families: dict[str, list[Difference]] = {}
     for label in labels:
         seeds = [seed for item_label, seed in items if item_label == label and (baseline, seed) in items]
@@ -164,7 +168,8 @@ def item_differences(finished: Sequence[CellOutcome], labels: Sequence[str], bas
             if f"{benchmark}/score" in a:
                 metric = f"{benchmark}/spearman"
                 families.setdefault(metric, []).append(compare_correlations(
-                    a[f"{benchmark}/gold"], a[f"{benchmark}/score"], b[f"{benchmark}/score"], (label, baseline), metric))
+                    a[f"{benchmark}/gold"], a[f"{benchmark}/score"], b[f"{benchmark}/score"], (label, baseline),
+                    metric))
             for metric, column, _ in ITEM_METRICS:
                 if f"{benchmark}/{column}" in a:
                     families.setdefault(f"{benchmark}/{metric}", []).append(compare_items(
@@ -199,10 +204,12 @@ def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:
 def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
     """The evaluations during training, read at equal epochs and at equal CPU time."""
     least = min((outcome.reached for outcome in finished), key=lambda reached: reached.get("examples", 0))
-    has_whole_epoch = least.get("epoch", 0) >= 1      # else nobody knows what part of an epoch that is, and examples are told
+    # else nobody knows what part of an epoch that is, and examples are told
+    has_whole_epoch = least.get("epoch", 0) >= 1
     position: Callable[[Point], float] = attrgetter("epoch" if has_whole_epoch else "examples")
-    max_position = min((max(position(point) for points in outcome.curves.values() for point in points) for outcome in finished if outcome.curves),
-               default=0.0)
+    max_position = min((max(position(point) for points in outcome.curves.values() for point in points)
+                        for outcome in finished if outcome.curves),
+                       default=0.0)
     costs: dict[str, list[float]] = {}
     for outcome in finished:
         if outcome.cpu_seconds is not None:
@@ -214,11 +221,11 @@ def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
                    "steps": least.get("step"), "examples": least.get("examples"),
                    "rows": _read_at(finished, lambda point: position(point) <= max_position),
                    "note": "the runs of a seed see the same positives, in the same order where their blocks are alike: "
-                           "equal epochs are equal positives"},
+                   "equal epochs are equal positives"},
         "cpu_seconds": {"budget": budget, "rows": _read_at(finished, lambda point: point.cpu_seconds <= budget),
                         "note": "the last evaluation that was reached by then, null where there was none; the learning "
-                                "rate of each run was laid for all its epochs, so one that is read early had not come "
-                                "down yet"}}
+                        "rate of each run was laid for all its epochs, so one that is read early had not come "
+                        "down yet"}}
 
 
 def at_equal_cost(equal: dict[str, Any], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:

@@ -58,8 +58,9 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
 def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
     """Settings KEY=VALUE that hold if all of the search do, each with the range that it is of."""
     parsed = [(text, parsed_range, parsed_range.ends())
-             for text, parsed_range in zip(grid.search, parse_ranges(grid.search, grid.sets, settings), strict=True)]
-    return [{as_sets({parsed_range.key: values[min(i, len(values) - 1)]})[0]: text for text, parsed_range, values in parsed}
+              for text, parsed_range in zip(grid.search, parse_ranges(grid.search, grid.sets, settings), strict=True)]
+    return [{as_sets({parsed_range.key: values[min(i, len(values) - 1)]})[0]: text for text, parsed_range,
+             values in parsed}
             for i in range(max((len(values) for _, _, values in parsed), default=0))]
 
 
@@ -89,7 +90,8 @@ def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     search that is there was another."""
     tree = read(folder) if grid.search else {}
     if tree and tree["search"] != grid.search:
-        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and {'; '.join(grid.search)} "
+        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and "
+                         f"{'; '.join(grid.search)} "
                          "is asked for now; give the comparison another --out")
     return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
@@ -101,7 +103,8 @@ def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     labels = [label for label, _ in grid.kinds()]
     if not tree or any(len(tree["trials"].get(label, [])) < (grid.trials or 0) for label in labels):
         return {}
-    return {label: as_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"]) for label in labels}
+    return {label: as_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"])
+            for label in labels}
 
 
 def _requested_trials(tree: Mapping[str, Any], grid: Grid, label: str) -> list[dict[str, Any]]:
@@ -155,7 +158,8 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     UsageError where the trials that are there were judged by another metric; ResourceError where the machine gave one
     too little, which says nothing of its settings.
     """
-    labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets, settings), grid.trials or 0
+    labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
+                                                                                       settings), grid.trials or 0
     metric, higher = objective(str(grid.metric), task)
     tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
     if tree["metric"] != metric:
@@ -208,11 +212,13 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
     """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has.
     ResourceError where the machine gave it too little."""
     try:
-        trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss, trial_cell.model, trial_cell.seed, trial_cell.folder, trial_cell.failure)
+        trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss,
+                                             trial_cell.model, trial_cell.seed, trial_cell.folder, trial_cell.failure)
     except DataError as error:
         return {"value": None, "cpu_seconds": None, "error": str(error)}
     if trial_outcome.starved:
-        raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; a trial that the machine cannot end says nothing of its "
+        raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; a trial that the machine cannot "
+                            "end says nothing of its "
                             "settings, so the search waits: give it more room, or narrower ranges in another --out")
     value = trial_outcome.values().get(metric)
     return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,

@@ -29,7 +29,8 @@ def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str,
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",
-            _cost(values.get(CPU, {}), labels, baseline, cheap, budget), _unknown(differences_on_metric, baseline, failed)]
+            _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
+            _unknown(differences_on_metric, baseline, failed)]
 
 
 def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> str:

@@ -51,7 +51,8 @@ class Cell:
     folder: Path
     settings: Settings
     options: tuple[str, ...]  # of `embtrain fit`
-    downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)  # runs by which it is judged (downstream.py), and
+    # runs by which it is judged (downstream.py), and
+    downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)
                                                                        # the CPU seconds they may take
 
     @property
@@ -268,7 +269,8 @@ class _ProgressPrinter:
             cell_seconds = max(0, self.blocks - step) * sum(rates_of_label) / len(rates_of_label)
             if budget is not None:
                 cell_seconds = min(cell_seconds, _seconds_left(cell.folder, budget))
-            seconds_left += cell_seconds + sum(_seconds_left(folder, limit) for folder, limit in cell.downstream_limits.items())
+            seconds_left += cell_seconds + sum(_seconds_left(folder, limit) for folder,
+                                               limit in cell.downstream_limits.items())
             if cell in running:
                 share = max(step / self.blocks, 0 if budget is None else cpu / budget)
                 shares.append(f"{cell.name} ({'is judged' if share >= 1 else f'{share:.0%}'})")

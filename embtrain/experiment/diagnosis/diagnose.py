@@ -68,7 +68,8 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
         sources = [source_of(name, parts, config, view, sizes) for name in strategies]
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
-                quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes), config.train.batch)
+                quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes),
+                                          config.train.batch)
                 errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
                     notes = (unfinished, NOTES.get(source.density, note))
@@ -81,13 +82,14 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
     run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
     diagnosis = Diagnosis(run, config.model.name, config.corpus, part, n, parts.world.n_candidates, draws,
-                      n_threads, lines, table, growth)
+                          n_threads, lines, table, growth)
     page.write(out or folder / "diagnosis", diagnosis)
     return diagnosis
 
 
-def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query, sizes: Sequence[int],
-        draws: int) -> list[Size]:
+def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query,
+               sizes: Sequence[int],
+               draws: int) -> list[Size]:
     """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
     more clusters than candidates are."""
     world, m = view.restrict_world(parts.world), sizes[-1]
@@ -95,7 +97,8 @@ def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings,
         source, _ = source_of(name, replace(parts, world=world), config, view, sizes, fresh=True)
         if source.learns:
             return []
-        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world, max(sizes), config.train.batch)
+        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world,
+                                  max(sizes), config.train.batch)
         error = quality.error(m, draws)
     except UsageError:
         return []

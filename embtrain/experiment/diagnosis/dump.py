@@ -29,7 +29,8 @@ from embtrain.train.engines.false_negatives import KnownPositives
 HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
 
-def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64, threads: int | None = None) -> int:
+def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,
+         threads: int | None = None) -> int:
     """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
     tab-separated values; how many lines they are. threads: as `diagnose` has it."""
     out = check_file(out, "--dump-negatives")
@@ -47,7 +48,8 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries
     return n
 
 
-def _lines(strategy: str, parts: Components, config: Settings, query: Query, view: ModelView, k: int, query_texts: Sequence[str],
+def _lines(strategy: str, parts: Components, config: Settings, query: Query, view: ModelView, k: int,
+           query_texts: Sequence[str],
            names: Sequence[str], known: KnownPositives | None) -> Iterator[tuple[str, ...]]:
     source, _ = source_of(strategy, parts, config, view, [k])
     drawn, n = source.draw(query, k, view), len(query)
@@ -62,7 +64,8 @@ def _lines(strategy: str, parts: Components, config: Settings, query: Query, vie
                    ORIGINS[0 if origin is None else int(origin[i, j])], f"{float(score[i, j]):.6g}",
                    "" if log_q is None else f"{float(log_q[i, j]):.6g}",
                    "1" if weight is None else f"{float(weight[i, j]):.6g}",
-                   "target" if candidate == target else "" if is_known is None else "yes" if bool(is_known[i, j]) else "no")
+                   "target" if candidate == target else "" if is_known is None else "yes" if bool(is_known[i, j])
+                   else "no")
 
 
 def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:

@@ -33,8 +33,9 @@ BOUNDS = ("lower", "upper")
 N_BATCHES = 512       # of right answers that an estimate is made from
 
 
-def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec, m: int,
-             batch: int = 128) -> SamplerQuality:
+def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec,
+                    m: int,
+                    batch: int = 128) -> SamplerQuality:
     """A source that has heard what it fits itself to: other questions, or batches of right answers as frequent as the
     data's. m: columns of a draw. UsageError where it estimates what nobody has counted."""
     if source.fits_to_queries:
@@ -125,9 +126,11 @@ class SamplerQuality:
             o, drawing, target = self._scores(query), self._log_q(query), query.target.unsqueeze(1)
             log_q = gradient_bias.without_target(drawing, query.target)
             near = gradient_bias.closeness(o.scatter(1, target, -torch.inf), log_q)
-            theorem1 = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)    # of the draws whose bias is measured
-            quantities = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": theorem1.chi, "gap": theorem1.gap, "away": theorem1.away,
-                     "lower": theorem1.lower.flatten(), "upper": theorem1.upper[theorem1.g >= 0]}
+            # of the draws whose bias is measured
+            theorem1 = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)
+            quantities = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": theorem1.chi, "gap": theorem1.gap,
+                          "away": theorem1.away,
+                          "lower": theorem1.lower.flatten(), "upper": theorem1.upper[theorem1.g >= 0]}
             if (nu := self._nu()) is not None:
                 others = torch.ones_like(o, dtype=torch.bool).scatter(1, target, False)
                 rest, q = (x[others].view(len(o), -1) for x in (o, log_q))
@@ -153,7 +156,8 @@ class SamplerQuality:
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:
         query = self.query.rows(rows)
-        draw = self._draw_from_density(query, m) if self.states_q and self.source.iid else self._draw_from_source(query, m)
+        draw = self._draw_from_density(query, m) if self.states_q and self.source.iid else self._draw_from_source(query,
+                                                                                                                  m)
         return gradient_bias.error_of_draws(self._scores(query), self.c, query.target, m, draws, draw)
 
     def _draw_from_density(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:

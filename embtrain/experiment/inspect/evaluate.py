@@ -45,7 +45,8 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     recipes = [choice.recipe for choice in choices if choice.trains and choice.recipe is not None]
     is_scored_by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
     only_training = bool(on) and len(recipes) == len(choices)
-    if not only_training and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
+    if not only_training and (wrong := [text for text in sets
+                                        if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
     if is_scored_by_task:
         return rescore(what, sets)
@@ -58,7 +59,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
         for choice in choices:
             if choice.recipe is not None and not choice.trains:
                 rows += scoring.benchmark(vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config,
-                                        scorer=scorer)
+                                          scorer=scorer)
     if files:
         parts = stored.open_run(what, sets)
         rows += [row for path in files for row in parts.task.judge_on(parts, path)]

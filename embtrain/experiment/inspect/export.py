@@ -32,8 +32,8 @@ from embtrain.report.render import escape_markdown as md
 FOLDERS = ("huggingface", "projector", "pykeen")
 FORMATS = (*vectors.FORMATS, *FOLDERS)
 FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
-        "projector": ("vectors.tsv", "metadata.tsv"),
-        "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
+         "projector": ("vectors.tsv", "metadata.tsv"),
+         "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
                    "relation.npy")}
 
 

@@ -39,12 +39,14 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellO
     axis = None if paper.axis is None else {"name": paper.axis.name, "metrics": paper.axis.metrics, "x": {
         label: run.x for label, run in paper.runs.items() if run.x is not None}}
     return {"name": plan["paper"], "title": paper.title, "citation": paper.citation, "claim": paper.claim,
-            "verdict": verdict, "sentence": f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.", "checks": checks,
+            "verdict": verdict, "sentence": f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.",
+            "checks": checks,
             "expected": [reported_and_measured(row, paper, values) for row in paper.expected],
             "protocol": [row.model_dump() for row in paper.protocol], "axis": axis,
             "corpus": paper.corpus, "budget": paper.cpu_seconds,
             "spent": sum(outcome.cpu_seconds or 0.0 for outcome in outcomes), "command": command(paper, plan),
-            "notes": [f"{name} is left out: it is not on this machine; embtrain data fetch {name}" for name in missing_benchmarks]}
+            "notes": [f"{name} is left out: it is not on this machine; embtrain data fetch {name}"
+                      for name in missing_benchmarks]}
 
 
 def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, float]]]:
@@ -117,8 +119,10 @@ def _check_text(check: Check, mean: Mean, above: float | None, below: float | No
     facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
         f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds"
-    bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below)) if x is not None])
-    return (f"{measure(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim asks for {bounds_text}: "
+    bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below))
+                                if x is not None])
+    return (f"{measure(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim asks "
+            f"for {bounds_text}: "
             f"{verdict}.")
 
 
@@ -126,7 +130,8 @@ def _check_text(check: Check, mean: Mean, above: float | None, below: float | No
 
 def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Values]) -> dict[str, Any]:
     """A reported number and ours."""
-    reported = {"what": row.what, "theirs": row.value, "where": row.where, "protocol": row.protocol, "source": row.source}
+    reported = {"what": row.what, "theirs": row.value, "where": row.where, "protocol": row.protocol,
+                "source": row.source}
     if row.reading == "least":
         least = min_sufficient_x(paper, values)
         note = "" if least is not None else "no run was shown to be not worse"
@@ -136,7 +141,8 @@ def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Valu
     run_values = values_by_run.get(row.run, {})
     if row.reading == "gain":
         baseline_values = values_by_run.get(row.against or "", {})
-        run_values = {seed: run_values[seed] / baseline_values[seed] - 1 for seed in run_values if baseline_values.get(seed)}
+        run_values = {seed: run_values[seed] / baseline_values[seed] - 1 for seed in run_values
+                      if baseline_values.get(seed)}
     mean = t_interval(run_values, LEVEL)
     ours, low, high = (_exp(x) if row.reading == "exp" else x for x in (mean.mean, mean.low, mean.high))
     return {**reported, "ours": ours, "low": low, "high": high, "n": mean.n, "note": "" if mean.n else "not measured"}
@@ -150,7 +156,7 @@ def min_sufficient_x(paper: Paper, values: Mapping[str, Values]) -> float | None
     """The smallest x whose runs hold the first check by not_worse, put to them in place of its own."""
     check = next(check for check in paper.checks if check.rule == "not_worse")
     sufficient = [run.x for label, run in paper.runs.items() if run.x is not None and label != check.against
-              and judge(check.model_copy(update={"run": label}), values, 1)["verdict"] == HOLDS]
+                  and judge(check.model_copy(update={"run": label}), values, 1)["verdict"] == HOLDS]
     return min(sufficient, default=None)
 
 
@@ -159,5 +165,6 @@ def command(paper: Paper, plan: Mapping[str, Any]) -> str:
     words = ["embtrain", "reproduce", as_argument(str(plan["paper"]))]
     words += ["--corpus", plan["corpus"]] if not paper.is_own(plan["corpus"]) else []
     words += ["--seeds", str(len(plan["seeds"]))] if plan["seeds"] != list(range(1, paper.seeds + 1)) else []
-    default_sets = paper.grid("")["sets"] + paper.without_benchmarks({*paper.benchmarks} - {*plan["benchmarks"]}).grid("")["sets"]
+    present = paper.without_benchmarks({*paper.benchmarks} - {*plan["benchmarks"]})
+    default_sets = paper.grid("")["sets"] + present.grid("")["sets"]
     return shlex.join(words + [word for text in plan["sets"] if text not in default_sets for word in ("--set", text)])

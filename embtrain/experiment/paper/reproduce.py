@@ -59,7 +59,8 @@ def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: P
         layer = read_yaml(file)
         base = replace(layer, tree=_without_missing_benchmarks(paper).grid(name))
     option_layers = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
-    kept_sets = [text for text in base.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
+    # a folder that goes on holds them already
+    kept_sets = [text for text in base.tree.get("sets", []) if text not in sets]
     grid = build(Grid, [base, *option_layers, *([Layer("--set", {"sets": [*kept_sets, *sets]})] if sets else [])])
     return with_origins(grid, [base, *option_layers, Layer("--set", {"sets": sets})]), file
 
@@ -98,4 +99,5 @@ class PaperEntry(NamedTuple):
 
 def listing() -> list[PaperEntry]:
     papers_by_name = {name: papers.read(papers.path(name)) for name in papers.names()}
-    return [PaperEntry(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in papers_by_name.items()]
+    return [PaperEntry(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name,
+            paper in papers_by_name.items()]

@@ -156,7 +156,7 @@ def require_metrics(file: Path, cell: CellOutcome, benchmarks: Container[str], r
         is_target = part == "training" and " to " in name      # a target that a run may have missed
         if cell.label in runs and not is_target and (part in HELD_OUT or part in benchmarks):
             outcome.require_metric(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
-                         f"What is trained stays; to go on once it is corrected there: {resume_command}")
+                                   f"What is trained stays; to go on once it is corrected there: {resume_command}")
 
 
 def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:

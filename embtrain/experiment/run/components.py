@@ -49,7 +49,7 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     """
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
-                                settings.loss, settings.train)
+                                          settings.loss, settings.train)
     world = replace(world or task.world(device), vectors=folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)

@@ -79,7 +79,8 @@ def plan(config: Settings) -> Plan:
     threads = components.use_threads(config.train.threads)
     parts, memory, per_block = profile(config)
     n = parts.task.examples.n_blocks(0, parts.train.block or 1) * config.train.epochs
-    return Plan(config, parts.task.summary(), parts.task.files(), str(parts.train.engine), list(parts.fused_blockers), memory, threads,
+    return Plan(config, parts.task.summary(), parts.task.files(), str(parts.train.engine), list(parts.fused_blockers),
+                memory, threads,
                 n, per_block)
 
 
@@ -99,7 +100,7 @@ def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]
     parts = components.build_for_training(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
-                       parts.known_positives)
+                          parts.known_positives)
         parts.source.refresh(trainer.step.view)
         seconds = list[float]()
         for block in trainer.read(0, trainer.block, 0, config.train.shuffle):

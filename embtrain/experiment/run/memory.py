@@ -32,19 +32,20 @@ def require_tables(settings: Settings, n_candidates: int) -> None:
 
 def require_step(parts: Components, settings: Settings) -> None:
     """ResourceError where one update, or what the optimiser will keep, does not fit beside what is there."""
-    states = OPTIMIZER_STATES[settings.train.optimizer] * sum(p.numel() * p.element_size() for p in parts.model.parameters())
+    states = OPTIMIZER_STATES[settings.train.optimizer] * sum(p.numel() * p.element_size()
+                                                              for p in parts.model.parameters())
     key, size = ("block", parts.train.block or 1) if parts.train.engine == "fused" else ("batch", settings.train.batch)
     subject = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _min_step_bytes(parts), subject)
     if parts.train.engine == "step" and parts.task.examples.n_blocks(0, parts.train.block or 1):
         _require(states + memory_trial.need(parts.model, parts.source, parts.loss, parts.train, parts.known_positives,
-                                     lambda places: _block(parts, places)), subject)
+                                            lambda places: _block(parts, places)), subject)
 
 
 def _require(need: int, subject: str) -> None:
     if need > (available := machine.free()):
-        raise ResourceError(f"{subject} {need / 2**20:,.0f} MiB of memory, and {available / 2**20:,.0f} MiB are free: make it "
-                            "smaller")
+        raise ResourceError(f"{subject} {need / 2**20:,.0f} MiB of memory, and {available / 2**20:,.0f} MiB are free: "
+                            "make it smaller")
 
 
 def _min_step_bytes(parts: Components) -> int:

@@ -30,13 +30,14 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
-from embtrain.report.format import told
+from embtrain.report.format import format_text
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.checkpoint import OtherState
 from embtrain.train.state.sink_relay import Relay
 
-FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")  # of no run that can go on
+# of no run that can go on
+FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
 PARENT_HASH = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
 
 _log = logging.getLogger("embtrain")
@@ -90,7 +91,7 @@ class Run:
 
     def table(self) -> str:
         """The scores as a terminal shows them: those that lead, and where the others stand."""
-        return told(self.scores, self.folder / "report.html")
+        return format_text(self.scores, self.folder / "report.html")
 
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
@@ -238,8 +239,8 @@ def _load_checkpoint(folder: Path, trainer: Trainer) -> None:
     except OtherState as error:
         if not code_change:
             raise
-        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; go on with that version, or "
-                        "train again with another --out") from error
+        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; go on with that version, "
+                        "or train again with another --out") from error
     if code_change:
         _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
 
@@ -250,8 +251,9 @@ def _build_trainer(folder: Path, parts: Components, on_checkpoint: Callable[[int
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(parts) if row.value is not None}
 
-    return Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate, parts.known_positives,
-               task.better, on_checkpoint)
+    return Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
+                   parts.known_positives,
+                   task.better, on_checkpoint)
 
 
 def _score(folder: Path, config: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
@@ -270,7 +272,8 @@ def _score_downstream(folder: Path, config: Settings) -> list[Score]:
         elif run is None:
             files.write_text(subfolder / PARENT_HASH, files.sha256(folder / "vectors.safetensors"))
             run = fit(downstream.translator_settings(recipe, folder / "vectors.safetensors", dim, [
-                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]), subfolder)
+                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]),
+                      subfolder)
         rows += downstream.rows(run.scores, recipe, folder.name, dim)
     return rows
 

@@ -99,7 +99,8 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
         except UsageError as error:
             raise UsageError(f"{flag}: {error}") from error
         if kind not in (None, recipe.kind):
-            same_kind = [name_of_kind for name_of_kind in shipped.names("evals") if load_recipe("evals", name_of_kind).kind == kind]
+            same_kind = [name_of_kind for name_of_kind in shipped.names("evals")
+                         if load_recipe("evals", name_of_kind).kind == kind]
             raise UsageError(f"{flag}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
                              f"{', '.join(same_kind)}")
         if recipe.training is not None:

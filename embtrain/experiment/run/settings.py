@@ -55,7 +55,8 @@ class Settings(Section):
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, flag_names: Mapping[str, str] | None = None) -> Settings:
+            threads: int | None = None, device: str | None = None,
+            flag_names: Mapping[str, str] | None = None) -> Settings:
     """The configuration of a run; UsageError with every fault in it, each with its place. `said`: what errors call a
     flag, such as `--loss` or `--set train.lr=0`, that stands for something else; by the flag."""
     flag_names = flag_names or {}

@@ -52,7 +52,8 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
         return translation.load(folder, sets)[0]
     components.use_threads(config.train.threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
-    arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus" for text in sets)
+    arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
+                                                             for text in sets)
     if has_new_corpus or arrays is None or not stored_corpus.has(arrays):
         task = _from_corpus(folder, config)
         parts = components.build(_without_file(config), task, observed=False)

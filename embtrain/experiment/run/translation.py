@@ -39,7 +39,7 @@ _log = logging.getLogger("embtrain")
 
 
 def translate(parts: Components, task: Translation, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
-            config: TranslationEvaluate) -> list[list[str]]:
+              config: TranslationEvaluate) -> list[list[str]]:
     """The words of each translation. sentences: ids of the sources; words: the same as words.
 
     An empty source has an empty translation, in evaluation as in the command.
@@ -53,7 +53,7 @@ def translate(parts: Components, task: Translation, sentences: Sequence[np.ndarr
         batch = order[begin:begin + config.batch]
         source, length = (x.to(parts.world.device) for x in sources_of([sentences[i] for i in batch]))
         translated = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
-                                   step=step)
+                                        step=step)
         for i, ids in zip(batch, translated, strict=True):
             out[i] = decoding.words(ids, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
@@ -68,7 +68,8 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 # --- lines ---------------------------------------------------------------------------------------------------------
 
-def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> tuple[Components, Translation]:
+def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> tuple[Components,
+                                                                                                       Translation]:
     """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
     errors call them."""
     from embtrain.experiment.tasks.translation import Translation
@@ -96,8 +97,8 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
     return parts, task
 
 
-def translate_lines(parts: Components, task: Translation, stream: Iterable[bytes], n_lines: int, name: str = "standard input"
-          ) -> Iterator[str]:
+def translate_lines(parts: Components, task: Translation, stream: Iterable[bytes], n_lines: int,
+                    name: str = "standard input") -> Iterator[str]:
     """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
     empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
     numbered = enumerate(stream, 1)
@@ -160,8 +161,8 @@ def examples(parts: Components, task: Translation, n: int) -> list[dict[str, Any
     for row, (i, words) in enumerate(zip(chosen, translated, strict=True)):
         positions = (query.windows() == row).nonzero()[:, 0].tolist()
         errors = [{"right": task.target.words[int(query.target[position])], "cosine": round(float(cos[position]), 5),
-                  "nearest": nearest[position], "negative": nearest_to_negative[position]}
-                 for position in positions if nearest[position][0] != task.target.words[int(query.target[position])]]
+                   "nearest": nearest[position], "negative": nearest_to_negative[position]}
+                  for position in positions if nearest[position][0] != task.target.words[int(query.target[position])]]
         out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
                     "translation": task.line(words), "wrong": errors})
     return out

@@ -221,9 +221,11 @@ class Translation(Task):
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
         held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
         chosen = self.text.part(held)[:self.evaluate.sentences]
-        asked = judge.evaluation_bytes(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
+        asked = judge.evaluation_bytes(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)),
+                                       len(self.heldout(held)))
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
-        _, written = machine.most_of(lambda: translate.translate(made, self, longest, [()] * len(longest), self.evaluate))
+        _, written = machine.most_of(lambda: translate.translate(made, self, longest, [()] * len(longest),
+                                                                 self.evaluate))
         return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
 
     def _translations(self, made: Components, part: str, config: TranslationEvaluate, items: Items | None
@@ -231,7 +233,7 @@ class Translation(Task):
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
         found = translate.translate(made, self, [self.text.source.sentence(i) for i in chosen],
-                                  [self.written(i) for i in chosen], config)
+                                    [self.written(i) for i in chosen], config)
         lines = [self.line(words) for words in found]
         rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):

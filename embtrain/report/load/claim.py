@@ -64,9 +64,9 @@ def parse(value: Any) -> Claim | None:
     axis = None if tree.get("axis") is None else _mapping(tree["axis"], "reproduction: axis")
     words = {key: _text(tree, key, "reproduction") for key in ("name", "title", "citation", "claim", "sentence",
                                                                "corpus", "command")}
-    places = {} if axis is None else _mapping(axis.get("x"), "reproduction: axis: x")
-    x = {run: at for run, value in places.items()
-         if (at := finite_or_none(value, f"reproduction: x of {run}")) is not None}
+    x_by_run = {} if axis is None else _mapping(axis.get("x"), "reproduction: axis: x")
+    x = {run: number for run, value in x_by_run.items()
+         if (number := finite_or_none(value, f"reproduction: x of {run}")) is not None}
     return Claim(
         **words, verdict=verdict, numbers=[_number(row, where) for row, where in _rows(tree, "expected")],
         checks=[(_text(row, "text", where), _text(row, "verdict", where)) for row, where in _rows(tree, "checks")],
@@ -82,11 +82,11 @@ def _number(row: Mapping[str, Any], where: str) -> Number:
     theirs, ours, low, high = (finite_or_none(row.get(key), f"{where}: {key}")
                                for key in ("theirs", "ours", "low", "high"))
     n = finite_or_none(row.get("n"), f"{where}: n")
-    what, at, protocol, source, note = (_text(row, key, where) for key in ("what", "where", "protocol", "source",
-                                                                           "note"))
+    what, table, protocol, source, note = (_text(row, key, where) for key in ("what", "where", "protocol", "source",
+                                                                              "note"))
     if source not in SOURCES:
         raise ValueError(f"{where}: source must be one of {', '.join(SOURCES)}")
-    return Number(what, theirs, ours, low, high, int(n or 0), at, protocol, source, note)
+    return Number(what, theirs, ours, low, high, int(n or 0), table, protocol, source, note)
 
 
 def _rows(tree: Mapping[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:
