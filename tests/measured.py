@@ -73,6 +73,6 @@ if __name__ == "__main__":
         components.use_threads(settings.train.threads)
         told = profile(settings)[1]
         assert told is not None
-        print(json.dumps(told.most))
+        print(json.dumps(told.peak))
     else:
         print(json.dumps(fit(settings)))

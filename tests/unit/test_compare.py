@@ -508,7 +508,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         (planned[0].folder / name).touch()
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
                                        "about 1 min 20 s left\n")
@@ -517,7 +517,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         for name in workers.FINISHED:
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
-    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
@@ -532,7 +532,7 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
     assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
 
 
@@ -546,7 +546,7 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
         (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
     assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110

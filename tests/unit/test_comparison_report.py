@@ -342,7 +342,7 @@ def log_of(*lines: tuple[float, int, float]) -> record.MetricCurves:
     """Lines of (step, whole epochs, examples)."""
     made = record.MetricCurves()
     for step, epoch, examples in lines:
-        record._take(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
+        record._add_entry(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
     made.place(made.epoch_size)
     return made
 

@@ -113,7 +113,7 @@ def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: p
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
     monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
-    monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
+    monkeypatch.setattr(measuring, "MAX_SCORES_HELD", 3 * view.n_candidates)
     assert measure_sampler(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
     assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
 
@@ -297,7 +297,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Pat
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, tmp_path: Path,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.txt").write_text("mine")
-    monkeypatch.setattr(diagnosing, "_opened", lambda *_: pytest.fail("worked first"))
+    monkeypatch.setattr(diagnosing, "_open_run", lambda *_: pytest.fail("worked first"))
     with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is no folder; name another$"):
         diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
     with pytest.raises(DataError, match="is no run"):
@@ -332,7 +332,7 @@ def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
     assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
                                 [Measurement("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
-    page = diagnosis.hypertext.render(diagnosis.document(found))
+    page = diagnosis.html.render(diagnosis.document(found))
     assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 

@@ -240,7 +240,7 @@ def test_runs_of_one_second_get_folders_of_their_own(text: Path, tmp_path: Path,
                                                      ) -> None:
     """The other process has begun in its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embtrain.experiment.run.run.stamped", lambda name: Path("runs") / f"1-{name}")
+    monkeypatch.setattr("embtrain.experiment.run.run.files.stamped", lambda name: Path("runs") / f"1-{name}")
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
     with pytest.raises(UsageError, match="model"):
         embtrain.fit("sgns", corpus=text, sets=SETS | {"model.dim": -1})

@@ -221,12 +221,12 @@ def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> 
 def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
     experiment.export(graph.folder, format, tmp_path / "out")
     held = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert set(export.HELD[format]) <= set(held)
+    assert set(export.FILES[format]) <= set(held)
     experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    for name in export.HELD[format][:None if format == "huggingface" else -1]:
+    for name in export.FILES[format][:None if format == "huggingface" else -1]:
         (theirs / name).write_text("{}")
         with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
             experiment.export(graph.folder, format, theirs)

@@ -84,7 +84,7 @@ def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> No
 def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
                                                   ) -> None:
     of = made(config(place, name, engine))
-    need = truly(of) if engine == "step" else memory._least(of)
+    need = truly(of) if engine == "step" else memory._min_step_bytes(of)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
     with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
                        ) as error:

@@ -132,7 +132,7 @@ def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp
         (tmp_path / "a" / "config.yaml").write_text("another's")
         return made(*given)
 
-    monkeypatch.setattr("embtrain.experiment.run.run.components.to_train", slowly)
+    monkeypatch.setattr("embtrain.experiment.run.run.components.build_for_training", slowly)
     with pytest.raises(UsageError, match="/a holds a run already"):
         experiment.fit(config, tmp_path / "a")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]

@@ -107,7 +107,7 @@ def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyP
     tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
              for value in (-7.0, -6.5, -6.75, None)]
     for n in range(1, 5):
-        tuning._say("nce", tried[:n], "valid/x", True)
+        tuning._print_trial("nce", tried[:n], "valid/x", True)
     said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
     assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
                     "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
@@ -117,7 +117,7 @@ def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyP
 
 def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials whose test scores say the opposite come to the same choice."""
-    read = found.record.read
+    read = found.run_record.read
 
     def upside_down(folder: Path) -> Any:
         left = read(folder)
@@ -126,7 +126,7 @@ def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, mo
                 left.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
         return left
 
-    monkeypatch.setattr(found.record, "read", upside_down)
+    monkeypatch.setattr(found.run_record, "read", upside_down)
     again = run(place, tmp_path / "out", trials=3)
     assert [row["settings"] for row in again.results["search"]] == [
         tuning.best_trial(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
@@ -250,12 +250,12 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
-    came = tuning._came_to(tmp_path, ran_away, "valid/mrr")
+    came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
     nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
     nowhere.failure.write_text('{"error": "no space left", "code": 4}')
     with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
-        tuning._came_to(tmp_path, nowhere, "valid/mrr")
+        tuning._trial_result(tmp_path, nowhere, "valid/mrr")
     with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
         run(place, tmp_path / "b", trials=1)

@@ -77,10 +77,9 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
     folder = out or claim(folder)
     outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name,
-                                     x.model.name,
-                                     x.train.seed, run, None) for run, x in settings_by_run.items()]
-    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for outcome in outcomes
-                                      for row in outcome.scores):
+                                     x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]
+    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for left in outcomes
+                                      for row in left.scores):
         outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Name one of them")
     results.write(folder, plan, outcomes)
     page.write(folder)

@@ -27,7 +27,7 @@ from embtrain.negatives.softmax.kernels.rff import Rff
 from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import slices
 
-CELLS = 4_000_000   # scores held at once
+MAX_SCORES_HELD = 4_000_000   # scores held at once
 SECONDS = 0.3       # a draw is timed for, but not its first
 BOUNDS = ("lower", "upper")
 N_BATCHES = 512       # of right answers that an estimate is made from
@@ -68,7 +68,7 @@ class SamplerQuality:
         self.states_q = self.excludes_target or source.density in ("exact", "estimated")   # of every candidate
         self.all_ids = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
         self.c = inner_product.candidates(self.view)                                     # (V, D)
-        self.row_slices = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
+        self.row_slices = list(slices(len(target), max(1, MAX_SCORES_HELD // self.view.n_candidates)))
 
     def measurement(self, name: str, m: int, error: dict[str, float | None], note: str) -> Measurement:
         """All results of the source with m columns.
@@ -83,7 +83,7 @@ class SamplerQuality:
     def milliseconds(self, m: int) -> float:
         """Of a draw of m columns for a question; of all scores, where all are taken."""
         def score() -> None:
-            for rows in slices(len(self.timing_query), max(1, CELLS // self.view.n_candidates)):
+            for rows in slices(len(self.timing_query), max(1, MAX_SCORES_HELD // self.view.n_candidates)):
                 self.view.score(self.timing_query.rows(rows), self.all_ids)
 
         call = score if self.source.exhaustive else lambda: self.source.draw(self.timing_query, m, self.view)
