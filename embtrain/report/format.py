@@ -39,10 +39,10 @@ def interval(row: Score) -> str:
 
 
 def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
+    rounded = round(seconds)
+    if rounded < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(rounded, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import tiny_runs
 
-from embtrain.common.errors import EmbtrainError
 from embtrain.common.config.tree import LARGEST, SMALLEST
+from embtrain.common.errors import EmbtrainError
 from embtrain.experiment.run import run
 
 pytestmark = pytest.mark.slow
