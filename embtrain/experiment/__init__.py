@@ -1,6 +1,15 @@
-"""Config -> objects -> fit -> evaluate -> report: the only part of embtrain that knows everybody.
+"""Configuration -> objects -> training -> evaluation -> report: the one part of embtrain that imports all others.
 
-What the command line and Python users call stands here.
+The command line and Python users call these functions.
+
+    run         one run: settings, components, training, scoring, resuming, dry run
+    tasks       one file per kind of data: how it is read, split and scored
+    prediction  predictions of a trained model from its run folder
+    comparison  several strategies and seeds: grid, worker processes, statistics, tuning
+    paper       claims of papers, reproduced as comparisons
+    diagnosis   how close samplers come to the softmax on a trained model
+    inspect     evaluate, list neighbours of and export an existing run or vector file
+    catalogue   `embtrain list`: the components and their combinations
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: s
             out: str | Path | None = None) -> Run:
     """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
 
-    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with one line that says what is wrong.
+    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
     """
     settings = resolve(negatives, model, None if corpus is None else str(corpus), loss,
                        None if config is None else Path(config), as_sets(sets or {}), seed, threads, device)

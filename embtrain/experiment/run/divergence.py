@@ -1,11 +1,11 @@
 """Signs that a run has diverged although every number stayed finite.
 
-    likelihood   the mean held-out log p is below −(2 log V + SLACK): even guessing among V candidates gets −log V, and
-                 a model that is only wrong, or was trained for ranks alone, stays within the same distance below that
+    likelihood   the mean held-out log p is below −(2 log V + SLACK): a uniform guess among V candidates gets −log V,
+                 and a model that is only wrong, or was trained for ranks alone, stays within that distance below it
     loss         the mean training loss of the last logged blocks is above that of the first block by more than RISE of
                  its size; negatives that follow the model grow harder, so with them by more than HARDER
 
-Tasks without a log-likelihood among their scores are asked for FEW held-out examples.
+If the scores of a task include no log-likelihood, it is computed on MAX_EXAMPLES held-out examples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("embtrain")
 
 
 def rows(parts: Components, folder: Path, scores: Sequence[Score], position: Position) -> list[Score]:
-    """A row `training/warning` for each sign; each is a warning on the terminal too."""
+    """One row `training/warning` for each sign; each is also logged as a warning."""
     signs = [text for text in (_likelihood(parts, scores), _loss(parts, folder, position)) if text]
     for text in signs:
         _log.warning("warning: %s: %s", folder, text)
@@ -50,7 +50,7 @@ def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
 
 
 def _log_p(parts: Components, scores: Sequence[Score]) -> float | None:
-    """The mean log p of held-out examples, NaN taken for −∞; None where nothing is held out."""
+    """Mean log p of held-out examples, NaN taken as −∞; None if nothing is held out."""
     stated = [row for row in scores if row.metric == "log_likelihood" and row.benchmark in ("valid", "test") and row.n]
     if stated:
         return min(-math.inf if row.value is None else row.value for row in stated)

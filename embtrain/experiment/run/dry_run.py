@@ -1,10 +1,10 @@
-"""What a run would do, before it does it: its configuration, the memory it takes and about how long it lasts.
+"""Dry run: the configuration, peak memory and approximate duration of a run, before it is trained.
 
-    memory = max(most in reading, building and a few blocks,  what is alive then + what judging adds)  − the program's
+    memory = max(peak of reading, building and a few blocks,  memory then in use + that of scoring)  − the program's
 
-The first the kernel has counted for this process, and nothing that anybody says of his arrays could be as near:
-gradients, columns and what the allocator cannot give back are among it. What judging adds, a task finds out by judging
-a little. The program's own is what the process has when all is loaded and no corpus is.
+The first term is the peak RSS that the operating system reports: it includes gradients, gathered columns and memory
+that the allocator cannot return, which no sum over array sizes would. The task estimates the memory of scoring by
+scoring a little. The program's own memory is the RSS with all modules loaded and no corpus.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
-MAX_BLOCKS = 8       # trained, after one that is not timed
-MIN_BLOCKS = 6       # trained, however long they take: what the allocator keeps grows over the first ones
-MAX_SECONDS = 4.0    # that these take, about
+MAX_BLOCKS = 8       # timed, after a first one that is not
+MIN_BLOCKS = 6       # trained even if slow: the memory that the allocator retains grows over the first ones
+MAX_SECONDS = 4.0    # approximate limit for all of them
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes; those of a run beside those of the program."""
+    """Bytes that a run needs in addition to those of the program."""
 
     program: int
-    training: int    # at the most while the run is built and trained
-    judging: int     # at the most when it is judged
+    training: int    # peak while building and training
+    judging: int     # peak while scoring
 
     @property
     def peak(self) -> int:
@@ -49,12 +49,13 @@ class MemoryEstimate(NamedTuple):
 
 
 class Plan(NamedTuple):
+    """Resolved settings of a run with estimates of its memory and time."""
     settings: Settings
     corpus: str
-    files: str                 # which file is which part; '' for one file or a recipe
+    files: str                 # file of each part; '' for a single file or a recipe
     engine: str
-    slow: list[str]            # why it is not the faster one
-    memory: MemoryEstimate | None      # None: this system does not say
+    slow: list[str]            # why it is not the fused one
+    memory: MemoryEstimate | None      # None: the system does not report it
     threads: int
     blocks: int
     block_seconds: float
@@ -74,7 +75,10 @@ class Plan(NamedTuple):
 
 
 def plan(config: Settings) -> Plan:
-    """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
+    """Resolve a configuration and estimate memory and time by building the run and training a few blocks.
+
+    Raises the errors that the run itself would raise.
+    """
     check(config)
     threads = components.use_threads(config.train.threads)
     parts, memory, per_block = profile(config)
@@ -85,7 +89,7 @@ def plan(config: Settings) -> Plan:
 
 
 def _warm_up_torch() -> None:
-    """An update of next to nothing: with the first one torch loads 90 MiB of itself, which are the program's."""
+    """Run a tiny update: with the first one torch loads 90 MiB of its own, which belong to the program."""
     table = nn.Parameter(torch.zeros(2, 2))
     rows = nn.functional.embedding(torch.tensor([0, 1]), table, sparse=True)                 # (2, 2)
     (rows @ rows.T).logsumexp(1).sum().backward()
@@ -93,7 +97,10 @@ def _warm_up_torch() -> None:
 
 
 def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]:
-    """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
+    """Build a run and train a few blocks.
+
+    Returns its components, the memory it needs (None if the system does not report it) and the seconds of a block.
+    """
     _warm_up_torch()
     machine.count_anew()
     program = machine.taken("VmRSS")
@@ -107,13 +114,13 @@ def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]
             start = time.perf_counter()
             result = trainer.take(block, keep_costs=not seconds)
             if not seconds:
-                trainer.log(result)                           # which looks at every candidate
+                trainer.log(result)                           # reads every candidate
             del result
             seconds.append(time.perf_counter() - start)
             if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
         peak = machine.taken("VmHWM")
-        machine.give_back()                                  # as before a run is judged
+        machine.give_back()                                  # as before scoring
         current = machine.taken("VmRSS")
         block_seconds = seconds[1:] or seconds
         estimate = None

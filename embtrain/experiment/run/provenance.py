@@ -1,4 +1,4 @@
-"""identity.json: what was trained by what, enough to tell whether two runs can be compared."""
+"""identity.json: provenance of a run, enough to decide whether two runs can be compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from embtrain.kernels.core import library
 
 
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
-    """Of a run whose parts are made, on so many threads."""
+    """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
             "engine": parts.train.engine, "block": parts.train.block, "core": library.level(),
@@ -31,8 +31,10 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
 
 
 def code_difference(folder: Path) -> str:
-    """How the code that began the run in `folder` differs from the code here, in words; '' where it does not, or where
-    identity.json does not state it."""
+    """Describe in words how the code that started the run in `folder` differs from the current code.
+
+    Empty if it does not differ, or if identity.json does not state it.
+    """
     try:
         identity = read_json(folder / "identity.json")
         version, code = identity["embtrain"], identity["code"]
@@ -45,7 +47,7 @@ def code_difference(folder: Path) -> str:
 
 
 def code_sha256() -> str:
-    """One hash over the package's Python files, so that a changed checkout is told apart."""
+    """One hash over the package's Python files, so that a changed checkout can be recognized."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

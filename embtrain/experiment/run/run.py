@@ -1,4 +1,4 @@
-"""A run: a folder that holds everything about one training, from its configuration to its report."""
+"""A run: a folder that contains everything about one training, from its configuration to its report."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from embtrain.train.sinks import base as sinks
 from embtrain.train.state.checkpoint import OtherState
 from embtrain.train.state.sink_relay import Relay
 
-# of no run that can go on
+# files that no resumable run has alone
 FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
-PARENT_HASH = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
+PARENT_HASH = "vectors.sha256"  # file of a downstream run: sha256 of the vectors it was trained on
 
 _log = logging.getLogger("embtrain")
 
@@ -55,7 +55,7 @@ class Run:
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # from Python it is often a text
+        object.__setattr__(self, "folder", Path(self.folder))  # callers often pass a str
 
     @cached_property
     def settings(self) -> Settings:
@@ -65,20 +65,20 @@ class Run:
     def word_vectors(self) -> Vectors:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
-            _ = self.settings  # says so where it is no run at all
+            _ = self.settings  # raises if the folder is not a run
             raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.to_resume(self.folder)}")
         return vector_files.read(path)
 
     @cached_property
     def scorer(self) -> Scorer:
-        """What says how surely a word is another, as the run's model tells it."""
+        """Score pairs of words by the similarity or entailment measure of the run's model."""
         table = self.word_vectors
         return Scorer(table, models.find(self.settings.model.name),
                       senses.read(self.folder / senses.FILE, table.index))
 
     @property
     def vectors(self) -> KeyedVectors:
-        """The vectors as gensim knows them."""
+        """The vectors as gensim KeyedVectors."""
         return self.word_vectors.keyed()
 
     @cached_property
@@ -90,33 +90,32 @@ class Run:
             raise DataError(f"{path}: holds no scores: {error}") from error
 
     def table(self) -> str:
-        """The scores as a terminal shows them: those that lead, and where the others stand."""
+        """Format the leading scores for a terminal, with the path of the report for the others."""
         return format_text(self.scores, self.folder / "report.html")
 
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
-        """Predictions of the trained model; the corpus is not needed. See
-        embtrain.experiment.prediction.predict.of_run.
+        """Predictions of the trained model, without its corpus. See embtrain.experiment.prediction.predict.of_run.
 
             run.predict("paris", "located_in", "_")             one query in words
             run.predict(("a", "r", "_"), ("_", "r", "b"))       several
-            run.predict(file="queries.tsv", top=10)             a line each; of a model of labels a file of documents
+            run.predict(file="queries.tsv", top=10)             one query a line; for labels, a file of documents
         """
         from embtrain.experiment.prediction.predict import of_run  # lazily: training does not need it
 
         return of_run(self.folder, queries, file, top, hide_known, corpus)
 
     def resume(self) -> Run:
-        """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
+        """Continue from the last complete checkpoint; a finished run is only evaluated again."""
         return resume(self.folder)
 
 
 def fit(config: Settings, out: Path | None = None) -> Run:
-    """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, with a number if it exists."""
+    """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
     folder = out or files.stamped(f"{config.model.name}-{_stem(config.strategy)}")
     if out is not None:
         _check_new(out)
-    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
+    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     files.check_out(folder)
     check(config)
@@ -125,7 +124,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     say(parts.task.files())
     folder = out or files.claim(folder)
     with _locked(folder):
-        _check_new(folder)               # while the corpus was read another may have begun one
+        _check_new(folder)               # another process may have started one while the corpus was read
         files.write_text(folder / "config.yaml", dump(config))
         _write_identity(folder, parts, threads)
         return _train_and_report(folder, config, parts, fresh=True)
@@ -143,14 +142,14 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def check(config: Settings) -> None:
-    """UsageError for settings that are wrong whatever the corpus holds."""
+    """Raise UsageError for settings that are wrong whatever the corpus contains."""
     tasks.find(config).check(config)
     for name in config.train.sinks:
         sinks.find(name)
 
 
 def train_in_memory(config: Settings, folder: Path) -> Components:
-    """What training leaves in memory; `folder` gets checkpoints and curves, and nothing is judged or reported."""
+    """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
     check(config)
     components.use_threads(config.train.threads)
     parts = components.build_for_training(config, tasks.read(config))
@@ -161,8 +160,8 @@ def train_in_memory(config: Settings, folder: Path) -> Components:
 
 
 def resume(folder: Path) -> Run:
-    """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
-    config = settings.from_run(folder)     # which may be no run's folder, and then nobody need hold it
+    """Continue an interrupted run; start again if it was killed before its first checkpoint."""
+    config = settings.from_run(folder)     # raises before the lock if it is not a run folder
     with _locked(folder):
         config, parts, has_started, threads = _reopen(folder, config)
         if not has_started:
@@ -171,8 +170,10 @@ def resume(folder: Path) -> Run:
 
 
 def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
-    """The run's last state, or its best where it was trained with patience, judged by its task once more; with some
-    keys of evaluate changed, and then what the run's folder holds stays as it is."""
+    """Re-evaluate a run at its last state, or its best state if it was trained with patience.
+
+    If `sets` overrides evaluation keys, the run folder is left unchanged. DataError if nothing was trained yet.
+    """
     config, parts, has_started, _ = _reopen(folder, settings.from_run(folder, sets))
     if not has_started:
         raise DataError(f"{folder}: has trained nothing yet; {files.to_resume(folder)}")
@@ -186,7 +187,7 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
 
 
 def _reopen(folder: Path, config: Settings) -> tuple[Settings, Components, bool, int]:
-    """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
+    """Return the settings and components of an existing run, whether it has trained, and its thread count."""
     threads = components.use_threads(config.train.threads)
     task, has_started = tasks.read(config), has_trained(folder)
     if has_started:
@@ -202,7 +203,7 @@ def _write_identity(folder: Path, parts: Components, threads: int) -> None:
 
 
 def _train_and_report(folder: Path, config: Settings, parts: Components, fresh: bool) -> Run:
-    """Train what is left, then judge and report."""
+    """Train the remaining steps, then score and report."""
     task = parts.task
     if config.train.patience and (reason := task.missing_split_reason(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
@@ -232,7 +233,7 @@ def _train_and_report(folder: Path, config: Settings, parts: Components, fresh: 
 
 
 def _load_checkpoint(folder: Path, trainer: Trainer) -> None:
-    """Go back to the newest checkpoint; a warning, or a DataError that says so, where other code wrote it."""
+    """Load the newest checkpoint; warn, or raise a DataError that says so, if other code wrote it."""
     code_change = provenance.code_difference(folder)
     try:
         trainer.load()
@@ -258,12 +259,12 @@ def _build_trainer(folder: Path, parts: Components, on_checkpoint: Callable[[int
 
 def _score(folder: Path, config: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
     _load_best(folder, config, trainer)
-    machine.give_back()                                      # pieces that training left are too small for judging
+    machine.give_back()                                      # freed blocks of training are too fragmented for scoring
     return parts.task.judge(parts, folder, items)
 
 
 def _score_downstream(folder: Path, config: Settings) -> list[Score]:
-    """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
+    """Score benchmarks that train on the run's vectors: each is a run in a subfolder, with the same seed."""
     rows: list[Score] = []
     for recipe in downstream.training_recipes(tasks.find(config).benchmarks(config)):
         train, dim, subfolder = config.train, config.model.dim, folder / recipe.name
@@ -279,14 +280,13 @@ def _score_downstream(folder: Path, config: Settings) -> list[Score]:
 
 
 def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
-    """The run that a benchmark has trained on the vectors of the run in `folder`; None where it is not finished.
-    DataError where its vectors are others now."""
+    """Return the finished run that a benchmark trained on the run's vectors, or None; DataError if these changed."""
     subfolder = folder / recipe.name
     if not (subfolder / PARENT_HASH).is_file():
         return None
     if (subfolder / PARENT_HASH).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
         raise DataError(f"{subfolder}: was trained on other vectors than {folder} has now; take that folder away")
-    return Run(subfolder) if (subfolder / "report.html").is_file() else None  # which is written last
+    return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
 
 
 def _load_best(folder: Path, config: Settings, trainer: Trainer) -> None:

@@ -1,11 +1,11 @@
-"""What a model is worth: benchmarks on its vectors, exact likelihood and rank on held-out text.
+"""Scores of a model: benchmarks on its vectors, exact likelihood and rank on held-out text.
 
-Held-out text is judged by P(b|a) = softmax_b of what the loss says the scores estimate. Negative sampling's scores are
-log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them, exact or estimated; the bare
-scores are then judged as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is told
-beside the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
+Held-out text is scored by P(b|a) = softmax_b of the loss's unnormalized estimate. Scores of negative sampling are
+log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so log q, exact or estimated, is added to them; the bare
+scores are then evaluated as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is
+compared with the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
 
-What a score rests on, item by item, can be asked for too: with it two runs are compared on the same items.
+Per-item values can be stored too, so that two runs can be compared on the same items.
 """
 
 from __future__ import annotations
@@ -39,19 +39,17 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
-# NAME/score, NAME/gold (n,) of a benchmark of graded pairs, NaN where a pair is left out; NAME/correct, NAME/cluster of
-# one of labelled pairs that is judged by its accuracy; valid/log_p, valid/rank, valid/cluster (n,) and those of test;
-# valid/precision@1 (m,) and the like of held-out documents. The order is that of the gold file and of the text: the
-# same in every run.
+# Graded pairs: NAME/score, NAME/gold (n,), NaN for skipped pairs. Labelled pairs scored by accuracy: NAME/correct,
+# NAME/cluster (n,). Held-out text: valid/log_p, valid/rank, valid/cluster (n,), the same for test. Held-out documents:
+# valid/precision@1 (m,) and so on. Items follow the order of the gold file or the text, so they match across runs.
 Items = dict[str, np.ndarray]
 
 
 def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
                scorer: Scorer | None = None) -> list[Score]:
-    """The rows of the named benchmarks (evals/*.yaml) on some vectors, those left out that train a run of their own
-    (downstream.py). `items`: is filled with what they rest on.
+    """Score vectors on the named benchmarks (evals/*.yaml), except those that train a run of their own (downstream.py).
 
-    scorer: what says how surely a word is another, where that is not the vectors' cosine.
+    items: filled with the per-item values. scorer: scores pairs of words if their cosine is not the right measure.
     """
     rows: list[Score] = []
     for name in names:
@@ -63,7 +61,7 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
 
 def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsConfig, items: Items | None = None,
               scorer: Scorer | None = None) -> list[Score]:
-    """The rows of one benchmark, whose gold is in the file `path`; the rest as in `benchmarks`."""
+    """Score one benchmark whose gold file is `path`; other arguments as in `benchmarks`."""
     name = recipe.name
     if recipe.kind == "entailment":
         return _entailment(recipe, path, scorer or Scorer(vectors), config, items)
@@ -91,8 +89,11 @@ def _entailment(
 
 
 def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.on") -> None:
-    """UsageError for a benchmark that does not exist, or is of another kind; ResourceError where what one that trains
-    needs is not here: before anything is trained. said: what named them."""
+    """Check benchmark names before anything is trained.
+
+    UsageError for a benchmark that does not exist or is of another kind; ResourceError if a benchmark that trains needs
+    data that is missing. flag: the flag or key that names them, for errors.
+    """
     for name in names:
         try:
             recipe = load_recipe("evals", name)
@@ -109,9 +110,9 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
 
 def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
                clusters: np.ndarray | None = None) -> list[Score]:
-    """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on.
+    """Held-out rows under the benchmark name `part` (valid or test). items: filled with the per-item values.
 
-    clusters (B,): what is resampled together, where it is not neighbouring centres.
+    clusters (B,): bootstrap clusters, if not neighbouring centres.
     """
     query = encode_heldout(parts, batch)
     if len(query) == 0:
@@ -136,9 +137,9 @@ def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodCon
 
 def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
            ) -> list[Score]:
-    """PREC@k, nDCG@k and PSP@k of held-out documents, whose (document, label) pairs are the rows of `batch`.
+    """PREC@k, nDCG@k and PSP@k of held-out documents; the rows of `batch` are their (document, label) pairs.
 
-    p (V,): propensities of the labels. `items`: is filled with what each document got.
+    p (V,): propensities of the labels. items: filled with the values of each document.
     """
     query = encode_heldout(parts, batch)
     results = label_precision.tops(logits(parts, corrected=True), query, p)
@@ -153,8 +154,8 @@ def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: La
 
 
 def encode_heldout(parts: Components, batch: Batch) -> Query:
-    """What a held-out batch asks, of the model as it answers when it does not train."""
-    machine.give_back()                                              # pieces left by others are too small for this
+    """Encode a held-out batch in evaluation mode, without gradients; returns a detached Query."""
+    machine.give_back()                                              # freed blocks are too fragmented for this
     was_training = parts.model.training
     parts.model.eval()
     with torch.no_grad():
@@ -164,13 +165,15 @@ def encode_heldout(parts: Components, batch: Batch) -> Query:
 
 
 def evaluation_bytes(parts: Components, sample: Batch, n: int) -> int:
-    """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and ranking as
-    many questions as are looked at together."""
+    """Estimate the bytes that evaluating n held-out examples needs.
+
+    Encoding is measured on `sample` and scaled to n; ranking is measured on as many queries as are ranked together.
+    """
     if not len(sample):
         return 0
     query, encoding_bytes = machine.most_of(lambda: encode_heldout(parts, sample))
     unique_queries = query.unique()[0]
-    n_unique = -(-len(unique_queries) * n // len(query))                  # about so many there are in all
+    n_unique = -(-len(unique_queries) * n // len(query))                  # estimated total
     n_together = min(n_unique, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
     first_queries = unique_queries.rows(slice(0, n_together))
     _, ranking_bytes = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), first_queries))
@@ -183,14 +186,14 @@ def write_items(path: Path, items: Items) -> None:
 
 
 def read_items(path: Path) -> Items:
-    """DataError where the file is not one that `write_items` wrote; a missing file holds no items."""
+    """Read per-item values; empty if there is no file, DataError if `write_items` did not write it."""
     if not path.exists():
         return {}
     try:
         if (size := path.stat().st_size) > MAX_ITEMS:
             raise DataError(f"{path}: {size:,} bytes are too many; at most {MAX_ITEMS:,} are read")
         with safetensors.safe_open(path, framework="numpy") as file:
-            items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+            items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: no items of a run: {error}") from error
@@ -202,15 +205,15 @@ def read_items(path: Path) -> Items:
 
 
 def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
-    """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds.
+    """Return a function that maps queries to logits (Q, V). With `corrected`, log q is added to log-odds.
 
-    A log Z that the loss learns is not taken off: it is one constant for each question.
+    A log Z that the loss learns is not subtracted: it is constant for each query.
     """
     model, loss, source = parts.model, parts.loss, parts.source
     all_ids = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
     adds_log_q = corrected and _are_log_odds(parts)
     if adds_log_q:
-        source.prepare_log_prob(ReadOnly(model))  # a run that was finished when it was resumed draws no more
+        source.prepare_log_prob(ReadOnly(model))  # a resumed run that had finished does not draw again
     def compute_logits(query: Query) -> Tensor:
         z = loss.unnormalized(model.score(query, all_ids), query)                                   # (Q, V)
         return z + source.log_prob(query, all_ids) if adds_log_q else z
@@ -218,11 +221,13 @@ def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
 
 
 def estimates_probabilities(parts: Components) -> bool:
-    """Whether the softmax of `logits(parts, corrected=True)` estimates P: the loss does, and q can be given back where
-    the loss needs it."""
+    """Whether softmax of `logits(parts, corrected=True)` estimates P.
+
+    The loss must estimate log P, or log-odds whose q the source can state.
+    """
     return parts.loss.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.estimates_log_odds)
 
 
 def _are_log_odds(parts: Components) -> bool:
-    """Whether the scores are log-odds against a noise whose q the source can state of every candidate."""
+    """Whether scores are log-odds against a noise distribution whose q the source states for all candidates."""
     return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")

@@ -1,10 +1,9 @@
-"""From names and layers of YAML to the typed configuration of one run.
+"""Merge names, YAML layers and flags into the typed configuration of one run.
 
-    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- own file <- flags <- --set          (a later one wins)
+    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- user file <- flags <- --set         (later ones win)
 
-The model's file names the strategy that is taken where nobody names one.
-
-The tree's class is assembled from the Configs of the model, the source and the loss that the layers name.
+The model's file names the default strategy. The settings class is assembled from the Configs of the model, the source
+and the loss that the layers name.
 """
 
 from __future__ import annotations
@@ -32,12 +31,15 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig
 from embtrain.train.config import TrainConfig
 
-Merged = tuple[dict[str, Any], dict[Keys, Place]]  # what layers make, and the place of each key
+Merged = tuple[dict[str, Any], dict[Keys, Place]]  # merged tree, and the place of each key
 
 
 class Settings(Section):
-    """The whole configuration of a run. `model`, `negatives` and `loss` have the keys of what they name; the model's
-    task adds a section for its data, such as `text`, and the keys of `evaluate`."""
+    """The whole configuration of a run.
+
+    `model`, `negatives` and `loss` have the keys of the components they name. The model's task adds a section for its
+    data, such as `text`, and the keys of `evaluate`.
+    """
 
     strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
     corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
@@ -49,7 +51,7 @@ class Settings(Section):
 
     @property
     def data(self) -> Section:
-        """The section that the model's task brings: how its data are read."""
+        """The section of the model's task: how its data are read."""
         return getattr(self, tasks.of_model(self.model.name).section)
 
 
@@ -57,8 +59,10 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None,
             flag_names: Mapping[str, str] | None = None) -> Settings:
-    """The configuration of a run; UsageError with every fault in it, each with its place. `said`: what errors call a
-    flag, such as `--loss` or `--set train.lr=0`, that stands for something else; by the flag."""
+    """Resolve the configuration of a run; UsageError lists every error with its place.
+
+    flag_names: replacements for flags such as `--loss` or `--set train.lr=0` in error messages, by flag.
+    """
     flag_names = flag_names or {}
     default = read_yaml(shipped.folder("configs") / "default.yaml")
     user_layers = [read_yaml(config)] if config is not None else []
@@ -82,14 +86,16 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
         raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
                          f"{', '.join(unknown)})")
     settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *user_layers, *flags])
-    # A path is kept in full, so that a run goes on from any folder.
+    # Paths are made absolute, so that a run can be resumed from any folder.
     is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)
     return settings if is_known_name else settings.model_copy(update={"corpus": os.path.abspath(settings.corpus)})
 
 
 def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> Settings:
-    """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
-    no run's folder. `said`: as `resolve` has it."""
+    """Read the resolved configuration of a run folder, with some keys overridden (KEY.KEY=VALUE).
+
+    flag_names: as in `resolve`. DataError if the folder is not a run.
+    """
     check_there(folder)
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
@@ -100,7 +106,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
 
 
 def strategy_sets(strategy: str, key: str) -> bool:
-    """Whether a strategy itself states a dotted key."""
+    """Whether a strategy itself sets a dotted key."""
     tree: Any = _read_overlay(strategy, "strategy", "negatives").tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:
@@ -123,7 +129,7 @@ def _build(layers: list[Layer]) -> Settings:
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
-    """Settings whose sections have the keys of these three and of the model's task."""
+    """The Settings class whose sections have the keys of these components and of the model's task."""
     task = tasks.of_model(model)
     sections = {"model": models.find(model).Config, "negatives": negatives.find(source).Config,
                 "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
@@ -132,7 +138,7 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
 
 
 def _name(merged: Merged, section: str, key: str = "name") -> str:
-    """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
+    """Return the name that a section states. Invalid mappings and values pass here; `build` rejects them."""
     value = merged[0].get(section)
     value = value.get(key) if isinstance(value, dict) else value
     if not isinstance(value, str):
@@ -141,13 +147,13 @@ def _name(merged: Merged, section: str, key: str = "name") -> str:
 
 
 def _place(merged: Merged, *keys: str) -> str:
-    """`file:line:column: ` of a key, or of what it stands in; nothing where no layer has it."""
+    """`file:line:column: ` of a key or of its section; empty if no layer has it."""
     place = merged[1].get(keys) or merged[1].get(keys[:-1])
     return f"{place}: " if place else ""
 
 
 def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
-    """The layer of one --set, by the name that errors call it."""
+    """The layer of one --set, under the name that errors use."""
     flag = f"--set {printable(text)}"
     name = flag_names.get(flag, flag)
     try:
@@ -157,8 +163,10 @@ def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
 
 
 def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
-    """What a shipped strategy sets that a model and its task know nothing of; in a file of the user's own such a key
-    may be misspelt, which `build` tells."""
+    """Keys of a shipped strategy that the model and its task do not have.
+
+    In a user's own file such a key may be a typo, which `build` reports.
+    """
     if model not in models.names():
         return []
     task = tasks.of_model(model)
@@ -174,7 +182,7 @@ def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
 
 
 def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
-    """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
+    """Read the shipped overlay of a name, or the user's file if the name is the path of a YAML file."""
     if not isinstance(name, str):
         raise UsageError(f"{place}{key}: should be a name, got {got(name)}")
     if name.endswith((".yaml", ".yml")):
@@ -187,7 +195,7 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
 
 
 def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
-    """The strategy without the settings of its own loss, where --loss names another."""
+    """The strategy without the settings of its own loss if --loss names another one."""
     own_loss = strategy.tree.get("loss")
     if loss is None or not isinstance(own_loss, dict) or own_loss.get("name") == loss:
         return strategy

@@ -30,7 +30,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def write(folder: Path, parts: Components) -> None:
-    """Write corpus.safetensors into a run's folder."""
+    """Write corpus.safetensors into a run folder."""
     world = parts.world
     arrays = {"counts": _float(world.counts), "sizes": np.array([
         *(-1 if n is None else n for n in (world.n_contexts, world.n_features)), int(world.words is not None)])}
@@ -42,10 +42,10 @@ def write(folder: Path, parts: Components) -> None:
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
-    """The trained parts of a run, on the CPU and in evaluation mode. sets: keys that are changed, such as corpus=PATH.
+    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, such as corpus=PATH.
 
-    The corpus is read only if the folder lacks what is needed of it. DataError if neither has it, or if the folder is
-    not a run's or has no checkpoint; ResourceError if the model does not fit into memory.
+    The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
+    not a run or has no checkpoint; ResourceError if the model does not fit into memory.
     """
     config = run_settings.from_run(folder, sets)
     if config.model.name == Nmt.name:
@@ -74,7 +74,7 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
 
 
 def _from_corpus(folder: Path, config: Settings) -> Task:
-    """The task of a run whose folder does not have all that is needed."""
+    """Read the task of a run from its corpus, because the folder lacks part of what is needed."""
     try:
         task = tasks.read(config)
     except DataError as error:
@@ -85,7 +85,7 @@ def _from_corpus(folder: Path, config: Settings) -> Task:
 
 
 def _without_file(config: Settings) -> Settings:
-    """The same without the file of model.targets: the checkpoint has that table, and the file may be gone."""
+    """Drop the file of model.targets: the checkpoint has that table, and the file may be gone."""
     targets: Any = getattr(config.model, "targets", None)
     if targets is None or targets.file is None:
         return config
@@ -94,7 +94,7 @@ def _without_file(config: Settings) -> Settings:
 
 
 def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
-    """The world of training. DataError if its arrays do not fit the names of the folder."""
+    """Rebuild the ProblemSpec of training. DataError if its arrays do not match the names in the folder."""
     names = task.candidates()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
     if counts.shape != (len(names),):

@@ -1,4 +1,4 @@
-"""A trained translator at work: lines of text, held-out sentences, and examples with the words nearest to an answer."""
+"""Use a trained translator: lines of text, held-out sentences, examples with their nearest words."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.components import Components
     from embtrain.experiment.tasks.translation import Translation
 
-N_NEAREST = 5                # words shown at an answer
+N_NEAREST = 5                # words shown per output vector
 MAX_LINE_BYTES = 1_000_000   # bytes
 _log = logging.getLogger("embtrain")
 
 
 def translate(parts: Components, task: Translation, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
               config: TranslationEvaluate) -> list[list[str]]:
-    """The words of each translation. sentences: ids of the sources; words: the same as words.
+    """The words of each translation. sentences: source ids; words: the same as words.
 
     An empty source has an empty translation, in evaluation as in the command.
     """
@@ -61,7 +61,7 @@ def translate(parts: Components, task: Translation, sentences: Sequence[np.ndarr
 
 
 def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
-    """Logits (n, V) as the log of the loss's density, where it states one; as they are where it does not."""
+    """Turn logits (n, V) into log densities if the loss states a scale; otherwise return them unchanged."""
     scale = loss.log_scale(query)
     return z if scale is None else z + scale
 
@@ -70,8 +70,11 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> tuple[Components,
                                                                                                        Translation]:
-    """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
-    errors call them."""
+    """Load the translator of a run; its corpus is not needed.
+
+    sets: evaluation keys to override; flag_names: their names in error messages. UsageError if the run is not a
+    translator, DataError if its checkpoint does not match.
+    """
     from embtrain.experiment.tasks.translation import Translation
 
     config = run_settings.from_run(folder, sets, flag_names)
@@ -99,8 +102,10 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
 
 def translate_lines(parts: Components, task: Translation, stream: Iterable[bytes], n_lines: int,
                     name: str = "standard input") -> Iterator[str]:
-    """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
-    empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
+    """Translate a stream line by line, reading `n_lines` before each batch of translations.
+
+    An empty line stays empty; a byte order mark is dropped. DataError, with `name`, for a line that is not text.
+    """
     numbered = enumerate(stream, 1)
     while chunk := list(itertools.islice(numbered, n_lines)):
         words = [_split_line(line, f"{name}:{number}", task) for number, line in chunk]
@@ -126,7 +131,7 @@ def _split_line(line: bytes, place: str, task: Translation) -> list[str]:
 
 
 def translate_file(parts: Components, task: Translation, file: Path, n_lines: int) -> Iterator[str]:
-    """The same of a file, which may be packed. DataError or ResourceError where it cannot be read."""
+    """Translate a file, which may be compressed. DataError or ResourceError if it cannot be read."""
     if file.is_dir():
         raise UsageError(f"{file}: is a folder; name a file with a sentence a line")
     for source in sources([file], lambda _: True):
@@ -134,7 +139,7 @@ def translate_file(parts: Components, task: Translation, file: Path, n_lines: in
 
 
 def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a stream; of a line without an end no more is held than is refused."""
+    """Yield the lines of a stream; of an endless line, at most one byte over the limit is held."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
 
@@ -143,8 +148,11 @@ def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 @torch.no_grad()
 def examples(parts: Components, task: Translation, n: int) -> list[dict[str, Any]]:
-    """Of the first sentences of test: their translation, and of each word that was not the nearest to its answer the
-    nearest words, those nearest to what projection makes a negative of, unit(ê − (ê·e) e), and the cosine ê·e."""
+    """Translations of the first n test sentences, with the words nearest to each wrong output.
+
+    For each output ê whose nearest word is not its target e: the words nearest to ê, those nearest to the negative that
+    projection makes, unit(ê − (ê·e) e), and the cosine ê·e.
+    """
     chosen = task.text.part("test")[:n]
     if not len(chosen):
         return []
