@@ -1,8 +1,8 @@
 """Which source fits which loss, and which model fits both: what `embtrain list` tells (listing.py).
 
 A pair asks train/checks/compatibility.py itself, over a world that is never trained on: with every source and loss as
-they are unless
-set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of its can give it.
+they are unless set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of
+its can give it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What would break the pairs of a comparison, told before anything is trained."""
+"""Checks, before training, that the runs of a comparison can be paired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.block", "train.shuffle", "
 
 
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
-    """Why these cells make no comparison."""
+    """Return the reasons why these cells cannot be compared."""
     labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
     errors = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
               for name, n in Counter(cell.name for cell in cells).items() if n > 1]
@@ -51,7 +51,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
             reference = same_model if key == "model" else first
             for differing_key, a, b in outcome.differing_keys(outcome.value_at(reference.settings, key),
                                                               outcome.value_at(cell.settings, key), key):
-                # What belongs to a strategy, as its loss does, or changes nothing that is held out.
+                # Keys that belong to a strategy, such as its loss, or that do not affect held-out scores.
                 if differing_key in task.chosen or (key == "model"
                                                     and any(run_settings.strategy_sets(cell_of_pair.strategy,
                                                                                        differing_key)
@@ -64,7 +64,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
 
 
 def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[str]:
-    """One line on the block of all cells if their strategies have different ones alone; `alone`: label -> block."""
+    """One line about the common block size if strategies have different ones alone. own_blocks: label -> block."""
     if len(set(own_blocks.values())) < 2:
         return []
     by_block = [f"{size:,} ({', '.join(label for label in own_blocks if own_blocks[label] == size)})"
@@ -73,7 +73,7 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
 
 
 def fused_blockers(cell: Cell, compiled: bool) -> list[str]:
-    """Why the fused engine cannot train a cell."""
+    """Return the reasons why the fused engine cannot train a cell."""
     s = cell.settings
     source = negatives.find(s.negatives.source)
     return [f"{cell.label}: {reason}"
@@ -81,7 +81,7 @@ def fused_blockers(cell: Cell, compiled: bool) -> list[str]:
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:
-    """UsageError where a cell's folder holds a run of other settings than are asked for now."""
+    """Raise UsageError if a cell's folder contains a run with other settings than requested."""
     for cell in cells:
         if not (cell.folder / "config.yaml").is_file():
             continue

@@ -1,13 +1,13 @@
-"""Which negatives should I use? Strategies × losses × models × seeds, trained alike and judged together.
+"""Compare strategies × losses × models × seeds, trained and scored under the same conditions.
 
-The design is paired. All cells read one text, split alike. The cells of one seed begin from the same tables and see
-the same positives in the same order, so that what the seed does to all of them cancels in their differences. What would
-break the pairs, such as a strategy that changes the window, is refused before anything is trained.
+The design is paired. All cells read the same text with the same split. The cells of one seed start from the same tables
+and see the same positives in the same order, so that the effect of the seed cancels in their differences. Anything that
+would break the pairs, such as a strategy that changes the window, is refused before training.
 
     DIR/comparison.yaml   the grid, every default written out
-    DIR/cells/NAME/       one run each; NAME.error.json of one that failed
-    DIR/search.json       settings that were chosen for each strategy before, where that was asked for (search.py)
-    DIR/results.json      what the statistics made of them (results.py), the report beside it
+    DIR/cells/NAME/       one run each; NAME.error.json for one that failed
+    DIR/search.json       trials of each strategy's settings, if a search was requested (tuning.py)
+    DIR/results.json      the statistics (results.py), next to the report
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from embtrain.report.comparison import page
 from embtrain.report.load.comparison import MAX_RESULTS_BYTES
 from embtrain.train.engines import choose
 
-PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
+PAPER = "paper.yaml"  # the claim, in the folder of a reproduction
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison that has come to its end."""
+    """A finished comparison."""
 
     folder: Path
 
@@ -67,7 +67,7 @@ class Comparison:
         return self.results["verdict"]
 
     def table(self) -> str:
-        """What each strategy scored over its seeds, and the verdict, as a terminal shows them."""
+        """Format the scores of each strategy over its seeds, and the verdict, for a terminal."""
         metrics = [self.results["plan"]["metric"], CPU]
         metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Score(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
@@ -78,15 +78,16 @@ class Comparison:
 
 def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
             budget: float | None = None) -> Comparison:
-    """Run the cells that are not finished, then judge them and report. The same folder again goes on with the rest.
+    """Run the cells that are not finished, then score them and report. Called again on its folder, it continues.
 
-    threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
-    on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
+    threads: cores for the whole comparison (0: all). parallel: cells at a time, which share the cores (None: one core
+    per cell, because single-threaded runs are reproducible bit for bit). budget: CPU seconds after which no cell
+    starts.
     """
     folder = out or stamped("compare")
     check_folder(folder)
     requested, (grid, cells) = grid, plan(grid, folder)
-    if out is None and folder != (folder := claim(folder)):  # another process has taken the name since
+    if out is None and folder != (folder := claim(folder)):  # another process has taken the name
         grid, cells = plan(requested, folder)
     resume = _resume_command(grid, folder, parallel, threads, budget)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
@@ -118,14 +119,14 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
 
 
 def check_folder(folder: Path) -> None:
-    """UsageError or ResourceError where no comparison can be, before anything is written."""
+    """Raise UsageError or ResourceError, before anything is written, if no comparison can be in the folder."""
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run; choose another folder")
     check_out(folder)
 
 
 def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
-    """The command that goes on in a folder; what is not said again, the folder knows."""
+    """The command that continues in a folder; settings stored there are not repeated."""
     words = ["embtrain", *(["compare"] if grid.paper is None else ["reproduce", as_argument(grid.paper)]), "--out",
              as_argument(folder)]
     words += [] if parallel is None else ["--parallel", str(parallel)]
@@ -134,7 +135,7 @@ def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int
 
 
 def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume: str) -> None:
-    """UsageError where a finished cell lacks a metric that is asked for."""
+    """Raise UsageError if a finished cell lacks a requested metric."""
     if grid.paper is None:
         _require_metric(grid, cell, str(grid.metric), resume)
     else:
@@ -147,8 +148,8 @@ def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> 
 
 
 def _blocks_per_run(cells: Sequence[Cell]) -> int:
-    """About how many blocks each run has. The corpus is read for it once, before many read it from the cache; DataError
-    where those that are finished were trained on another."""
+    """Approximate blocks of each run. Reading the corpus here fills the cache before many processes read it.
+    DataError if finished cells were trained on another corpus."""
     config = cells[0].settings
     task = tasks.read(config)
     for cell in cells:
@@ -158,7 +159,7 @@ def _blocks_per_run(cells: Sequence[Cell]) -> int:
 
 
 def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
-    """Choose settings for each strategy, on validation."""
+    """Choose settings for each strategy on validation."""
     task = tasks.find(first)
     metric, _ = tuning.objective(str(grid.metric), task)
     tuning.search(folder, grid, first, task, partial(_trial, grid, folder),
@@ -167,7 +168,7 @@ def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callabl
 
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
-    """The cell of one trial of a strategy, from 0 on; validation alone will judge it."""
+    """The cell of one trial of a strategy, numbered from 0; it is scored on validation alone."""
     kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
     shared_sets = _shared_sets(grid.model_copy(update={"benchmarks": []}), kind)
     cell = _cell(label, kind, tuning.SEED, grid, [*shared_sets, *sets], folder)
@@ -175,16 +176,16 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
 
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """The grid with its defaults filled in, one engine for all among them, and its cells; UsageError with every reason
-    why they cannot be compared."""
+    """Fill in the grid's defaults, choose one engine for all runs and build the cells.
+    UsageError lists every reason why they cannot be compared."""
     return _check(*_plan(_choose_engine(*_plan(grid, folder)), folder), folder)
 
 
 def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """The grid with its defaults filled in, and its cells."""
+    """Fill in the grid's defaults and build its cells."""
     if not grid.strategies and not grid.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
-    for name in grid.benchmarks or []:            # once, and by what named it: to a cell it is a setting of its own
+    for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
         scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     tuned_sets = tuning.best_sets(folder, grid)
     cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind), *tuned_sets.get(label, [])], folder)
@@ -202,14 +203,14 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
 
 
 def _shared_sets(grid: Grid, kind: Kind) -> list[str]:
-    """What the grid sets for every run of a kind."""
+    """Settings that the grid makes for every run of a kind."""
     limit = [] if grid.cpu_seconds is None else [f"train.cpu_seconds={grid.cpu_seconds!r}"]
     return [*limit, *_benchmark_sets(grid, kind.model), *grid.sets, *kind.sets]
 
 
 def _benchmark_sets(grid: Grid, model: str) -> list[str]:
-    """The benchmarks as a setting; none where none are asked for and the model's task knows of none."""
-    if grid.benchmarks is None or model not in models.names():  # which is told with its place where it is read
+    """The benchmarks as a setting; empty if none are requested and the model's task has none."""
+    if grid.benchmarks is None or model not in models.names():  # resolve() reports it with its place
         return []
     task = tasks.of_model(model)
     if "on" in task.Evaluate.model_fields:
@@ -221,7 +222,7 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
 
 
 def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
-    """The same; UsageError with every reason why the cells cannot be compared."""
+    """Return grid and cells; UsageError with every reason why the cells cannot be compared."""
     if errors := pairing_errors(grid, cells):
         raise UsageError(*errors)
     first = cells[0].settings
@@ -234,12 +235,11 @@ def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell
 
 
 def _choose_engine(grid: Grid, cells: Sequence[Cell]) -> Grid:
-    """The grid with an engine named for all cells, where `auto` could choose another for each, and with a block.
+    """Name one engine for all cells, because `auto` could choose a different one for each, and one block size.
 
-    The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
-    that the user named for some, or else fused if it can train each of them. Examples are shuffled within blocks, so
-    one order takes one block: the smallest, if strategies or sources have different ones and no run sets its own.
-    """
+    The engines differ in what one update is, which must not be mistaken for a difference of strategies. All cells use
+    the engine that the user named for some, else fused if it can train all. Examples are shuffled within blocks, so
+    equal order needs equal blocks: the smallest, if strategies or sources differ and no run sets its own."""
     engines = {cell.settings.train.engine for cell in cells}
     named = engines - {"auto"}
     if len(named) > 1:
@@ -259,7 +259,7 @@ def _block(cell: Cell, engine: str) -> int:
 
 
 def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
-    """The engine of all cells and why it is not the fast one; `alone`: the cells before they got one block."""
+    """Describe the engine of all cells and why it is not fused. own_cells: the cells with their own blocks."""
     engine, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
     blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.block)
@@ -268,7 +268,7 @@ def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
 
 def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,
           flag_names: Mapping[str, str] | None = None) -> Cell:
-    """`said`: what errors call some of the settings."""
+    """Build one cell. flag_names: names of settings in error messages."""
     options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
     options += ["--corpus", grid.corpus] if grid.corpus is not None else []
     options += ["--loss", kind.loss] if kind.loss is not None else []
@@ -281,7 +281,7 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
 
 
 def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
-    """Judge the cells and write results.json and the report."""
+    """Score the cells and write results.json and the report."""
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
     claim = None if grid.paper is None else claims.reproduction(papers.read(folder / PAPER), plan_tree, outcomes)
@@ -295,6 +295,6 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 
 
 def rejudge(folder: Path) -> Comparison:
-    """Judge and report a comparison anew; nothing is trained."""
+    """Repeat the statistics and the report of a comparison; nothing is trained."""
     grid, cells = _check(*_plan(read_grid({}, None, folder), folder), folder)
     return _report(folder, grid, cells)

@@ -1,7 +1,7 @@
-"""Runs that were trained one by one, compared as if they had been planned so.
+"""Compare runs that were trained separately, as if they had been planned as a comparison.
 
-Runs of one kind share all settings but the seed; what the kinds differ in beyond strategy and loss goes into their
-labels. What is judged has to be the same in all: the text, its split and the benchmarks.
+Runs of one kind share all settings but the seed; settings other than strategy and loss in which the kinds differ are
+added to their labels. The evaluated text, its split and the benchmarks must be the same in all.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report.comparison import page
 
-IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # no matter of the kind; the text is told by its hash
+IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
 
 
 def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
           ) -> Path:
-    """The report of a run, of a comparison, or of several of them joined; where it lies."""
+    """Write the report of a run, of a comparison, or of several joined; returns its path."""
     flags = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
              if value is not None]
     if len(folders) == 1 and not (folders[0] / "comparison.yaml").is_file():
@@ -39,7 +39,7 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
 
 def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
          ) -> Comparison:
-    """Compare runs, and the cells of comparisons, in a folder of its own; nothing is trained."""
+    """Compare runs, and the cells of comparisons, in a new folder; nothing is trained."""
     folder = out or stamped("compare")
     check_out(folder)
     grid = read_grid({"metric": metric})
@@ -102,7 +102,7 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
 
 
 def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
-    """Strategy, loss and model of each run, and in brackets what else tells it from others of the same name."""
+    """Strategy, loss and model of each run, and in brackets the keys that distinguish runs of the same name."""
     models = {settings.model.name for settings in settings_by_run.values()}
     base_labels = {run: outcome.label(x.strategy, _changed_loss(x), x.model.name if len(models) > 1 else None)
                    for run, x in settings_by_run.items()}
@@ -121,7 +121,7 @@ def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
 
 
 def _changed_loss(settings: Settings) -> str | None:
-    """The loss of a run where it is not the one that its strategy names; a strategy that is gone names none."""
+    """The loss of a run if its strategy names another one; a strategy that no longer exists names none."""
     try:
         strategy_loss = run_settings.resolve(settings.strategy, settings.model.name).loss.name
     except UsageError:

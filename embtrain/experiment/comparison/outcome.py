@@ -1,4 +1,4 @@
-"""What a run has left in its folder, as far as a comparison looks at it."""
+"""The outcome of one run, read from its folder for a comparison."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Point(NamedTuple):
 
     step: float
     examples: float
-    epoch: float        # and parts of one; NaN before a whole one is done
+    epoch: float        # fractional; NaN before the first is complete
     cpu_seconds: float
     value: float
 
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """What a cell has left behind."""
+    """Scores, curves and provenance of one cell, or the error it ended with."""
 
     name: str
     label: str
@@ -36,7 +36,7 @@ class CellOutcome:
     model: str
     seed: int
     folder: Path
-    relative_folder: str                                             # the folder as results.json names it
+    relative_folder: str                                             # relative path in results.json
     error: str | None = None                               # why it has no scores
     scores: list[Score] = field(default_factory=list)
     cpu_seconds: float | None = None
@@ -44,10 +44,10 @@ class CellOutcome:
     curves: dict[str, list[Point]] = field(default_factory=dict)
     corpus: str | None = None                              # sha256
     code: str | None = None
-    starved: bool = False                                  # it has none for want of memory, disk or a device
+    starved: bool = False                                  # failed for lack of memory, disk or a device
 
     def values(self) -> dict[str, float]:
-        """The scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
+        """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
         return self._values
 
     @cached_property
@@ -57,7 +57,7 @@ class CellOutcome:
 
 
 def label(strategy: str, loss: str | None, model: str | None) -> str:
-    """What the runs of one kind are called; `loss` and `model` where they do not go without saying."""
+    """Label of the runs of one kind; loss and model are included if they are not None."""
     stem = Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy
     return stem + ("" if loss is None else f"+{loss}") + ("" if model is None else f"@{model}")
 
@@ -70,7 +70,7 @@ def value_at(tree: Any, path: str) -> Any:
 
 
 def differing_keys(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
-    """The keys in which two values of `key` differ, and both their values."""
+    """The keys in which two values of `key` differ, with both values."""
     if isinstance(a, Section) and isinstance(b, Section):
         a, b = a.model_dump(mode="json"), b.model_dump(mode="json")
     if isinstance(a, dict) and isinstance(b, dict):
@@ -80,8 +80,10 @@ def differing_keys(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
 
 
 def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> None:
-    """UsageError where a cell that has scores lacks one that is asked for: told at the first, and not after the last.
-    `said`: the flag, or the place in a file, that asks for it; `then`: a sentence on what to do about it."""
+    """Raise UsageError if a cell with scores lacks a metric; checked at the first cell rather than after the last.
+
+    flag: the flag, or the place in a file, that names the metric. remedy: a sentence on how to fix it.
+    """
     names = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
     if cell.error is None and metric not in [*names, CPU]:
         scores = [name for name in names if not name.startswith("training/")]
@@ -91,7 +93,7 @@ def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> No
 def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path,
                  failure: Path | None
          ) -> CellOutcome:
-    """Read what a cell left; `failure`: the file that says why it left nothing."""
+    """Read the outcome of a cell. failure: the file with its error if it has no scores."""
     shown = Path(os.path.relpath(folder, root)).as_posix()
     if not (folder / "scores.json").is_file():
         reason, starved = "not run yet", False

@@ -1,9 +1,9 @@
-"""results.json: what the cells scored, what that says of the strategies, and how sure it is.
+"""results.json: the scores of the cells, differences between strategies and their uncertainty.
 
-Over seeds, two families are judged, each held to its own 5 % by Holm: the declared metric against the baseline, and all
-other metrics together. Over items, each metric is a family. At equal epochs means at equal positives: the blocks are
-the same. At equal CPU time, the curves of the evaluations during training are read at the cost of the cheapest
-strategy: the last evaluation that had been reached by then.
+Over seeds there are two families of tests, each controlled at 5 % by Holm: the declared metric against the baseline,
+and all other metrics together. Over items, each metric is a family. Equal epochs means equal positives: the blocks are
+the same. For equal CPU time, the curves of the evaluations during training are read at the cost of the cheapest
+strategy: the last evaluation reached by then.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from embtrain.experiment.comparison.outcome import CellOutcome, Point
 from embtrain.experiment.comparison.verdict import verdict
 from embtrain.experiment.run import scoring
 
-NO_BENCHMARKS = ("training", "neighbours 45-50")  # what is told of runs, and no score
-DESCRIBED = (*NO_BENCHMARKS, "valid")              # told, but not tested: the last was looked at
-MAX_SCORES = 200_000                              # of all cells; results.json takes 500 bytes for each
+NO_BENCHMARKS = ("training", "neighbours 45-50")  # reported for runs, but not scores
+DESCRIBED = (*NO_BENCHMARKS, "valid")              # reported, not tested: valid was used during training
+MAX_SCORES = 200_000                              # of all cells; each takes 500 bytes of results.json
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
     ("accuracy", "correct", lambda x: x))
@@ -50,10 +50,10 @@ DOCUMENT_METRICS = (*label_precision.PRECISION, *label_precision.NDCG, *label_pr
 def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
           reproduction: dict[str, Any] | None = None,
           searched: Sequence[dict[str, Any]] = ()) -> None:
-    """Judge the cells and write results.json; `reproduction`: what claims.py made of them; `searched`: what search.py
-    chose for them.
+    """Compare the cells and write results.json. reproduction: from claims.py; searched: choices of tuning.py.
 
-    DataError with the error of the first where none has scores; ResourceError where the machine gave it too little.
+    If no cell has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
+    DataError.
     """
     finished = [outcome for outcome in outcomes if outcome.error is None]
     if not finished:
@@ -107,7 +107,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
 
 
 def is_score(metric: str) -> bool:
-    """Whether it is a score: higher, or lower, is better."""
+    """Whether a metric is a score, that is, higher or lower is better."""
     part, name, *_ = metric.split("/")
     return part not in NO_BENCHMARKS and name not in NO_SCORES
 
@@ -136,7 +136,7 @@ def _notes(outcomes: Sequence[CellOutcome]) -> list[str]:
 
 
 def finite(value: Any) -> Any:
-    """What JSON can hold: numbers that are not finite become null, numpy's become Python's."""
+    """Convert to JSON values: non-finite numbers become null, numpy's become Python's."""
     if isinstance(value, dict):
         return {key: finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
@@ -149,7 +149,7 @@ def finite(value: Any) -> Any:
 # --- over items ----------------------------------------------------------------------------------------------------
 
 def item_differences(finished: Sequence[CellOutcome], labels: Sequence[str], baseline: str) -> list[Difference]:
-    """Each strategy against the baseline on the same items, whose values are means over the seeds that both have."""
+    """Each strategy against the baseline on the same items; item values are means over the common seeds."""
     items = {(outcome.label, outcome.seed): scoring.read_items(outcome.folder / "items.safetensors")
              for outcome in finished}
     families: dict[str, list[Difference]] = {}
@@ -188,7 +188,7 @@ def item_differences(finished: Sequence[CellOutcome], labels: Sequence[str], bas
 
 
 def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:
-    """Means of what each item gave in some runs: cosines, log p, 1/rank."""
+    """Means of item values over runs: cosines, log p, 1/rank."""
     names = [name for name in runs[0] if all(name in run and len(run[name]) == len(runs[0][name]) for run in runs)]
     mean = {name: np.mean([run[name] for run in runs], axis=0) for name in names}
     for name in names:
@@ -204,7 +204,7 @@ def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:
 def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
     """The evaluations during training, read at equal epochs and at equal CPU time."""
     least = min((outcome.reached for outcome in finished), key=lambda reached: reached.get("examples", 0))
-    # else nobody knows what part of an epoch that is, and examples are told
+    # else the size of an epoch is unknown, and examples are used
     has_whole_epoch = least.get("epoch", 0) >= 1
     position: Callable[[Point], float] = attrgetter("epoch" if has_whole_epoch else "examples")
     max_position = min((max(position(point) for points in outcome.curves.values() for point in points)
@@ -214,7 +214,7 @@ def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
     for outcome in finished:
         if outcome.cpu_seconds is not None:
             costs.setdefault(outcome.label, []).append(outcome.cpu_seconds)
-    # The largest of its seeds: with less, some of its own runs would lose their last evaluation.
+    # The largest of its seeds: with less, some of its runs would lose their last evaluation.
     budget = max(min(costs.values(), key=statistics.fmean)) if costs else 0.0
     return {
         "epochs": {"epochs": round(max_position, 4) if has_whole_epoch else None,
@@ -229,7 +229,7 @@ def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
 
 
 def at_equal_cost(equal: dict[str, Any], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:
-    """The declared metric at equal CPU time against the baseline; of test/... the curve is that of valid/..."""
+    """The declared metric at equal CPU time against the baseline; for test/... the curve of valid/... is used."""
     part, _, name = plan["metric"].partition("/")
     curve = f"valid/{name}" if part == "test" else plan["metric"]
     rows = [row for row in equal["cpu_seconds"]["rows"] if row["metric"] == curve]

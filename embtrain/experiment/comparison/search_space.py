@@ -1,4 +1,4 @@
-"""What --search says: keys of strategies, and where each is looked for."""
+"""Parse --search: keys of strategies and their ranges."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import Settings
 
 SECTIONS = ("negatives", "loss")
-TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # the rest would break pairs
+TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # others would break pairs
 
 
 @dataclass(frozen=True)
 class Range:
-    """Where a key is looked for: between two numbers, or among some values."""
+    """The search range of a key: between two numbers, or a list of values."""
 
     key: str
     low: float = 0.0
@@ -36,7 +36,7 @@ class Range:
 
 
 def expand_files(texts: Sequence[str]) -> list[str]:
-    """What --search says; of a YAML file, its keys with their ranges: `train.lr: 0.01:0.5:log`."""
+    """Expand YAML files among the --search options into KEY=RANGE texts: `train.lr: 0.01:0.5:log`."""
     expanded: list[str] = []
     for text in texts:
         if text.endswith((".yaml", ".yml")):
@@ -48,8 +48,11 @@ def expand_files(texts: Sequence[str]) -> list[str]:
 
 
 def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) -> list[Range]:
-    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all.
-    `settings`: of one of the strategies, whose keys say which of them take whole numbers."""
+    """Parse KEY=LOW:HIGH, KEY=LOW:HIGH:log and KEY=[A, B, ...].
+
+    settings: those of one strategy, whose fields say which keys are integers. UsageError for invalid ranges and for
+    keys that must be equal for all strategies.
+    """
     parsed = [_convert(_parse_range(text), text, settings) for text in texts]
     for i, item in enumerate(parsed):
         section, _, name = item.key.partition(".")
@@ -93,8 +96,10 @@ def _parse_range(text: str) -> Range:
 
 
 def _convert(parsed: Range, text: str, settings: Settings) -> Range:
-    """With the numbers that the key takes: whole ones of a count, also where 1:1e2 was said, and any of a share, also
-    where 0:1 was. A key that is not there is told where its ends are tried."""
+    """Convert the bounds to the key's type: integers for counts (even for 1:1e2), floats for fractions (even 0:1).
+
+    Unknown keys pass; they are reported when the bounds are tried.
+    """
     section, _, name = parsed.key.partition(".")
     field = type(getattr(settings, section)).model_fields.get(name) if section in (*SECTIONS, "train") else None
     if field is None or parsed.among:

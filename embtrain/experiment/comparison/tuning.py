@@ -1,12 +1,14 @@
-"""Settings for each strategy of a comparison, chosen alike: as many trials for each, each as long as a cell of the
-comparison, all with the same seed and data, judged by what is held out for validation and never by test.
+"""Choose settings for each strategy of a comparison, with equal effort for each.
+
+All strategies get the same number of trials, each as long as a cell of the comparison, with the same seed and data,
+scored on the validation part and never on test.
 
     DIR/search/LABEL-trialN/   an ordinary run
-    DIR/search.json            what each trial was given, and what it came to
+    DIR/search.json            the settings and the value of each trial
 
-Suggestions are those of optuna's TPE. It is told the trials in their order and seeded alike for all strategies, so it
-suggests the same again when a search goes on: nothing of optuna's is kept, and the first trials, which are random, are
-the same for strategies that are searched over the same keys.
+Suggestions come from optuna's TPE. It receives the trials in their order and the same seed for all strategies, so it
+repeats its suggestions when a search continues: no state of optuna is stored, and the first, random trials are the same
+for strategies that are searched over the same keys.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.report.format import number
 
-SEED = 0            # of the trials' runs and of the suggestions; a comparison's own seeds begin at 1
-RANDOM_TRIALS = 5          # trials that are not yet led by those before
+SEED = 0            # of the trials' runs and of the suggestions; seeds of a comparison start at 1
+RANDOM_TRIALS = 5          # trials before TPE starts to model the results
 FILE = "search.json"
 
 
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
-    """What trials are judged by, and whether higher is better: the validation part of what decides, if it has one."""
+    """The metric that trials are scored by, and whether higher is better: the validation part of the main metric."""
     part, _, name = metric.partition("/")
     return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.better, True)
 
 
 def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
-    """Why what a grid asks for cannot be searched; empty where it can, or where nothing is asked for."""
+    """Return the reasons why a grid's search is impossible; empty if it is possible or not requested."""
     if bool(grid.search) != (grid.trials is not None):
         return ["--search and --trials go together: which keys, and how many trials of each strategy"]
     if not grid.search:
@@ -56,7 +58,7 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
 
 
 def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
-    """Settings KEY=VALUE that hold if all of the search do, each with the range that it is of."""
+    """Settings KEY=VALUE at the bounds of the ranges, each with the text of its range: if these hold, all do."""
     parsed = [(text, parsed_range, parsed_range.ends())
               for text, parsed_range in zip(grid.search, parse_ranges(grid.search, grid.sets, settings), strict=True)]
     return [{as_sets({parsed_range.key: values[min(i, len(values) - 1)]})[0]: text for text, parsed_range,
@@ -64,13 +66,13 @@ def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
             for i in range(max((len(values) for _, _, values in parsed), default=0))]
 
 
-# -- what was found ---------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 Trials = dict[str, list[dict[str, Any]]]  # label -> settings, value, cpu_seconds and error of each trial
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """search.json of a comparison; empty where there is none."""
+    """search.json of a comparison; empty if there is none."""
     path = folder / FILE
     if not path.is_file():
         return {}
@@ -86,8 +88,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
-    """KEY=VALUE of the first trial of each strategy, of which all others differ in these alone. UsageError where the
-    search that is there was another."""
+    """KEY=VALUE of the first trial of each strategy; all other trials differ from it in these keys alone.
+
+    UsageError if the stored search used other ranges.
+    """
     tree = read(folder) if grid.search else {}
     if tree and tree["search"] != grid.search:
         raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and "
@@ -98,7 +102,7 @@ def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
 
 
 def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
-    """KEY=VALUE of the best trial of each strategy; none unless the search that is asked for has come to its end."""
+    """KEY=VALUE of the best trial of each strategy; empty unless the requested search is complete."""
     tree = read(folder) if grid.search else {}
     labels = [label for label, _ in grid.kinds()]
     if not tree or any(len(tree["trials"].get(label, [])) < (grid.trials or 0) for label in labels):
@@ -108,12 +112,12 @@ def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
 
 
 def _requested_trials(tree: Mapping[str, Any], grid: Grid, label: str) -> list[dict[str, Any]]:
-    """As many trials of each strategy as are asked for, where some have more."""
+    """The requested number of trials of each strategy, if some have more."""
     return tree["trials"][label][:grid.trials]
 
 
 def summary(folder: Path, grid: Grid) -> list[dict[str, Any]]:
-    """For results.json: what was chosen for each strategy that was searched for, out of how much."""
+    """For results.json: the settings chosen for each strategy, with the number and cost of its trials."""
     tree, out = read(folder) if grid.search else {}, list[dict[str, Any]]()
     for label in [label for label, _ in grid.kinds() if tree.get("trials", {}).get(label)]:
         trials = _requested_trials(tree, grid, label)
@@ -125,7 +129,7 @@ def summary(folder: Path, grid: Grid) -> list[dict[str, Any]]:
 
 
 def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mapping[str, Any]:
-    """The first of the best; DataError where none has a value."""
+    """The first of the best trials; DataError if none has a value."""
     done = [trial for trial in trials if trial["value"] is not None]
     if not done:
         raise DataError(f"--search: all {len(trials)} trials of {label} failed; the first: {trials[0]['error']}")
@@ -133,7 +137,7 @@ def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) ->
 
 
 def format_choices(searched: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was chosen, a line for each strategy, as a terminal shows it."""
+    """The chosen settings, one line per strategy, for a terminal."""
     return [terminal.plain(f"{choice['strategy']}: {', '.join(_short(choice['settings']))} ({choice['metric']} "
                            f"{number(choice['value'])}, the best of {choice['trials']} trials)") for choice in searched]
 
@@ -143,7 +147,7 @@ def as_sets(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _short(settings: Mapping[str, Any]) -> list[str]:
-    """For a line to be read; the settings themselves have all their digits."""
+    """Rounded for reading; the settings themselves keep all their digits."""
     return as_sets({key: float(f"{value:.4g}") if isinstance(value, float) else value
                     for key, value in settings.items()})
 
@@ -152,11 +156,12 @@ def _short(settings: Mapping[str, Any]) -> list[str]:
 
 def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
            run: Callable[[list[Cell]], None]) -> None:
-    """Run the trials that are not in search.json yet; one of each strategy at a time, each written as it ends.
+    """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
-    cell(label, trial, sets) makes a trial's cell; run(cells) runs cells, and raises Stopped where a signal asks for it.
-    UsageError where the trials that are there were judged by another metric; ResourceError where the machine gave one
-    too little, which says nothing of its settings.
+    cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError
+    if the
+    stored trials were scored by another metric; ResourceError if a trial lacked machine resources, because that says
+    nothing about its settings.
     """
     labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
                                                                                        settings), grid.trials or 0
@@ -196,7 +201,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
 
 
 def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
-    """What the last of the trials tried, what it came to, and which is the best until now."""
+    """Print the settings and the value of the last trial, and the best trial so far."""
     if progress.quiet:
         return
     last = trials[-1]
@@ -209,8 +214,10 @@ def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, h
 
 
 def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]:
-    """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has.
-    ResourceError where the machine gave it too little."""
+    """A trial's value; a diverged trial, whose scores are not finite, counts as failed.
+
+    ResourceError if the machine lacked resources for it.
+    """
     try:
         trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss,
                                              trial_cell.model, trial_cell.seed, trial_cell.folder, trial_cell.failure)

@@ -1,6 +1,6 @@
-"""The verdict of a comparison in three sentences: who is separable from the baseline, at what cost, what is not known.
+"""The verdict of a comparison in three sentences: separable differences from the baseline, cost, open questions.
 
-The first and the third say nothing that a clock has a part in.
+The first and the third do not depend on timings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
             differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str]
             ) -> list[str]:
-    """Three sentences on the declared metric. `cheap`: the differences at `budget` CPU seconds for each."""
+    """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each."""
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",

@@ -1,11 +1,11 @@
-"""The cells of a comparison: ordinary runs, some at a time, each in a process of its own.
+"""Worker processes that train the cells of a comparison: ordinary runs, several at a time, one process each.
 
-A cell that is finished is left alone, one that was cut off is resumed, one that fails is noted and the others go on.
-Cells run in the order of their seeds, so that a comparison that is cut off has whole seeds to show.
+Finished cells are skipped, interrupted ones are resumed, failures are recorded and the others continue. Cells run in
+the order of their seeds, so that an interrupted comparison has complete seeds.
 
-Whoever is killed, nothing is trained twice at once: a lock on the folder says that a comparison works there, and one on
-`cells`, which the processes of the cells hold as well, that a cell is still at work. On Linux a cell stops with a
-checkpoint when its comparison is gone.
+Two file locks prevent concurrent training after a crash: one on the folder says that a comparison is running, one on
+`cells`, inherited by the cells' processes, that a cell is still running. On Linux a cell stops with a checkpoint when
+its comparison dies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.report.format import duration
 from embtrain.train.state.signals import Stop
 
-FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order in which a run writes them
+FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order a run writes them
 TAIL = 1 << 13  # bytes of metrics.jsonl that hold its last line
 _POLL = 0.05    # seconds
 _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
@@ -40,7 +40,7 @@ _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of the grid. `label` is what all its seeds share."""
+    """One run of the grid. All its seeds share `label`."""
 
     name: str
     label: str
@@ -65,7 +65,7 @@ class Cell:
 
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
-    """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
+    """Lock the folder of a comparison and yield the lock that its cells inherit. UsageError if it is locked."""
     with alone_in(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
         cells_lock = open_folder(folder / "cells")
         try:
@@ -82,11 +82,11 @@ def working_in(folder: Path) -> Iterator[int]:
 
 def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None,
         on_finished: Callable[[Cell], None] = lambda cell: None) -> None:
-    """Run what is not finished, `parallel` cells of `threads` threads at a time. Stopped when a signal asks for it.
+    """Run the unfinished cells, `parallel` at a time with `threads` threads each. Raises Stopped on a signal.
 
-    blocks: about how many each run has, for the remaining time; budget: CPU seconds of all cells together, after which
-    none begins: what is left has an error that says so, until it is asked for again; look: gets to see each cell that
-    is finished, before another begins, and what it raises stops all.
+    blocks: approximate blocks per run, for the remaining time. budget: CPU seconds of all cells, after which none
+    starts; the rest get an error that says so, until they are requested again. on_finished: called for each finished
+    cell before another starts; an exception it raises stops everything.
     """
     waiting: deque[Cell] = deque()
     for cell in cells:
@@ -117,7 +117,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                         on_finished(cell)
                 printer.print_status(list(running))
         finally:
-            for process in running.values():  # only where this loop itself has failed
+            for process in running.values():  # only if this loop itself failed
                 process.send_once(signal.SIGTERM)
                 process.child.wait()
                 process.errors.close()
@@ -125,12 +125,12 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
 
 
 def spent(cells: Sequence[Cell]) -> float:
-    """CPU seconds that these cells have trained, and the runs by which they are judged."""
+    """CPU seconds that these cells have trained, downstream runs included."""
     return sum(last_position(folder)[2] for cell in cells for folder in (cell.folder, *cell.downstream_limits))
 
 
 def _leave_out(waiting: deque[Cell], budget: float) -> None:
-    """Say of each cell that it was not begun, and why."""
+    """Record for each cell that it was not started, and why."""
     terminal.note(f"{budget:,.0f} CPU seconds are spent: {len(waiting)} runs are left out; ask again with more to run "
                   "them")
     for cell in waiting:
@@ -140,11 +140,11 @@ def _leave_out(waiting: deque[Cell], budget: float) -> None:
 
 
 class _Process:
-    """A cell at work."""
+    """A running cell."""
 
     def __init__(self, cell: Cell, threads: int, lock: int):
         begun = (cell.folder / "config.yaml").exists()
-        # Not ours to interrupt twice: what comes from the terminal reaches a cell through `ask` alone.
+        # Own session, so that Ctrl-C reaches the worker once, through `send_once`.
         args = (["resume", as_argument(cell.folder)] if begun else
                 ["fit", *cell.options, "--threads", str(threads), "--out", as_argument(cell.folder)])
         self.cell, self.is_signalled = cell, False
@@ -153,19 +153,19 @@ class _Process:
             self.child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], env=_environment(threads),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
-                start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it calls the kernel, no more
+                start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
         except BaseException:
             self.errors.close()
             raise
 
     def send_once(self, number: int) -> None:
-        """Pass a signal on, once."""
+        """Forward a signal, once."""
         if not self.is_signalled:
             self.is_signalled = True
             self.child.send_signal(number)
 
     def error(self) -> str:
-        """Of a cell that has ended: what went wrong, in one line; '' where nothing did, or it was asked to stop."""
+        """The error of a finished cell in one line; empty if there was none or it was stopped."""
         code = self.child.returncode
         with self.errors:
             self.errors.seek(0)
@@ -182,14 +182,14 @@ class _Process:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """The code that runs here runs the cells, with no more threads than they are given."""
+    """Run the cells with the same package as this process, and with a limited number of threads."""
     path = [str(Path(embtrain.__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _stop_with_parent() -> Callable[[], None] | None:
-    """For a child before it becomes another program: SIGTERM when its parent dies, however that dies."""
+    """A preexec function that sends the child SIGTERM when its parent dies, however it dies."""
     if sys.platform != "linux":
         return None
     kernel, parent = ctypes.CDLL(None), os.getpid()
@@ -203,31 +203,31 @@ def _stop_with_parent() -> Callable[[], None] | None:
 
 
 def last_position(folder: Path) -> tuple[int, float, float]:
-    """Blocks, seconds and CPU seconds of a run's last line of metrics; 0 each where there is none."""
+    """Blocks, seconds and CPU seconds of the last line of metrics; zeros if there is none."""
     last = last_line(folder)
     return int(last.get("step", 0)), last.get("seconds", 0.0), last.get("cpu_seconds", 0.0)
 
 
 def last_line(folder: Path) -> dict[str, float]:
-    """The numbers of the last whole line of metrics; none where there is no such line."""
+    """The numbers of the last complete line of metrics; empty if there is none."""
     try:
         with open(folder / "metrics.jsonl", "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read().splitlines(keepends=True)
         last = json.loads([line for line in lines if line.endswith(b"\n")][-1])
         return {key: float(value) for key, value in last.items() if isinstance(value, int | float)}
-    except (OSError, ValueError, LookupError, AttributeError, RecursionError):  # not there yet, or somebody's own
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError):  # missing, or not written by embtrain
         return {}
 
 
 def _seconds_left(folder: Path, limit: float | None) -> float:
-    """Seconds that are left to a run of so many CPU seconds; 0 where it has no limit, for then nobody knows."""
+    """Estimated seconds until a run reaches its CPU limit; 0 if it has none, because its end is unknown."""
     _, seconds, cpu = last_position(folder)
     return max(0.0, (limit or 0.0) - cpu) * (seconds / cpu if cpu else 1)  # cores may be shared
 
 
 class _ProgressPrinter:
-    """Progress on stderr: a line as a cell ends, and one every few seconds with the time that is left."""
+    """Progress on stderr: one line as a cell ends, and one every few seconds with the remaining time."""
 
     def __init__(self, cells: Sequence[Cell], parallel: int, blocks: int):
         self.cells, self.parallel, self.blocks = cells, parallel, max(1, blocks)
@@ -254,9 +254,9 @@ class _ProgressPrinter:
         terminal.note(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}")
 
     def _time_left(self, running: Sequence[Cell]) -> tuple[float | None, list[str]]:
-        """Seconds of training that are left, None where nobody has begun; and how far each cell at work is."""
+        """Seconds of training left, None if no cell has started; and the progress of each running cell."""
         position = {cell: last_position(cell.folder) for cell in self.cells}
-        rates: dict[str, list[float]] = {}  # seconds a block, of each strategy: they differ by factors
+        rates: dict[str, list[float]] = {}  # seconds per block of each strategy, which differ by factors
         for cell, (step, seconds, _) in position.items():
             if step:
                 rates.setdefault(cell.label, []).append(seconds / step)

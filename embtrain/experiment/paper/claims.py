@@ -1,14 +1,14 @@
-"""What a paper says beside what our runs say: numbers with intervals over seeds, and the verdict on the claim.
+"""Compare a paper's numbers with those of our runs, with intervals over seeds, and give a verdict on its claim.
 
-Every check is an interval of a quantity q against the range that the claim leaves it:
+Every check compares the interval of a quantity q with the range that the claim allows:
 
     not_worse    q = mean over seeds of run − against, in pairs;    q > −margin     (q < margin where lower is better)
     better       the same q;                                        q > 0           (q < 0)
     near         q = mean over seeds of run;                        |q − value| < within
 
-Student's t interval of q lies within the range: the check holds; beyond it: it does not; across its end: not separable.
-The claim holds where all m checks hold, and does not where one of them does not. The former errs no more often than
-one check does, at 95 %; for the latter each check is given its share of the error, at 1 − .05/m.
+Student's t interval of q is inside the range: the check holds; outside: it does not; across its end: not separable.
+The claim holds if all m checks hold, and does not if one of them does not. The former has the error rate of one check,
+at 95 %; for the latter each check gets its share of the error, at 1 − .05/m.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellO
 
 
 def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, float]]]:
-    """metric -> label -> seed -> value, of the runs that have it."""
+    """metric -> label -> seed -> value, for the runs that have it."""
     out: dict[str, dict[str, dict[int, float]]] = {}
     for outcome in outcomes:
         for metric, value in outcome.values().items():
@@ -61,7 +61,7 @@ def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, 
 # --- checks --------------------------------------------------------------------------------------------------------
 
 def judge(check: Check, values: Mapping[str, Values], m: int) -> dict[str, Any]:
-    """One of m checks, with its verdict."""
+    """Evaluate one of m checks."""
     values_by_run = values.get(check.metric, {})
     quantity = _quantity(check, values_by_run)
     mean, wider = t_interval(quantity, LEVEL), t_interval(quantity, 1 - (1 - LEVEL) / m)
@@ -77,7 +77,7 @@ def _quantity(check: Check, values_by_run: Values) -> dict[int, float]:
 
 
 def bounds(check: Check) -> tuple[float | None, float | None]:
-    """What q must stay above and below, None where it may go as far as it likes."""
+    """The range of q as (above, below); None if it is not bounded on that side."""
     if check.value is not None and check.within is not None:
         return check.value - check.within, check.value + check.within
     margin = check.margin or 0.0
@@ -85,7 +85,7 @@ def bounds(check: Check) -> tuple[float | None, float | None]:
 
 
 def interval_verdict(mean: Mean, wider: Mean, above: float | None, below: float | None) -> str:
-    """An interval against an open range. One seed has no interval, nor have several that all say the same."""
+    """Compare an interval with an open range. One seed has no interval, nor have several equal values."""
     if mean.low is None or mean.high is None or wider.low is None or wider.high is None:
         return NOT_SEPARABLE
     lowest, highest = -math.inf if above is None else above, math.inf if below is None else below
@@ -113,7 +113,7 @@ def _check_text(check: Check, mean: Mean, above: float | None, below: float | No
     widths = [high - low for low, high in ((mean.low, mean.high), (above, below)) if low is not None is not high]
 
     def format_digits(x: float, sign: str = "+") -> str:
-        """Three digits, or as many as two of the narrowest interval take."""
+        """Three digits, or as many as two digits of the narrowest interval take."""
         digits = [2 + math.ceil(math.log10(abs(x) / width)) for width in widths if width > 0 and x]
         return f"{x:{sign}.{max([3, *digits])}g}"
     facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
@@ -153,7 +153,7 @@ def _exp(x: float | None) -> float | None:
 
 
 def min_sufficient_x(paper: Paper, values: Mapping[str, Values]) -> float | None:
-    """The smallest x whose runs hold the first check by not_worse, put to them in place of its own."""
+    """The smallest x whose runs satisfy the first not_worse check in place of the run it names."""
     check = next(check for check in paper.checks if check.rule == "not_worse")
     sufficient = [run.x for label, run in paper.runs.items() if run.x is not None and label != check.against
                   and judge(check.model_copy(update={"run": label}), values, 1)["verdict"] == HOLDS]
@@ -161,7 +161,7 @@ def min_sufficient_x(paper: Paper, values: Mapping[str, Values]) -> float | None
 
 
 def command(paper: Paper, plan: Mapping[str, Any]) -> str:
-    """The command line that asks for this again."""
+    """The command line that reproduces this."""
     words = ["embtrain", "reproduce", as_argument(str(plan["paper"]))]
     words += ["--corpus", plan["corpus"]] if not paper.is_own(plan["corpus"]) else []
     words += ["--seeds", str(len(plan["seeds"]))] if plan["seeds"] != list(range(1, paper.seeds + 1)) else []

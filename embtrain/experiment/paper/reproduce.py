@@ -1,6 +1,6 @@
-"""Reproduce a paper: the runs that its file of configs/paper names, as a comparison, then theirs beside ours.
+"""Reproduce a paper: the runs of its file in configs/paper, as a comparison, then its numbers against ours.
 
-    DIR/paper.yaml   the claim as it was read at the beginning; all else as a comparison has it (compare.py)
+    DIR/paper.yaml   the claim as read at the start; all other files as in a comparison (compare.py)
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from embtrain.report.load import comparison as read_results
 def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
               out: Path | None = None, parallel: int | None = None, threads: int = 0,
               cpu_seconds: float | None = None) -> Comparison:
-    """Run what is not finished, then judge the claim. The same folder again goes on with the rest.
+    """Run the unfinished runs, then evaluate the claim. Called again on its folder, it continues.
 
-    cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
+    cpu_seconds: for all runs together. Default: the paper's own limit on the paper's own corpus, else none.
     """
     folder = out or stamped(Path(name).stem)
     planned, file = paper_grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
@@ -38,7 +38,7 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     paper_budget = paper.cpu_seconds if paper.is_own(planned.corpus) else None
     budget = paper_budget if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
-    compare.plan(planned, folder)  # what is wrong is told before anything is written
+    compare.plan(planned, folder)  # raises before anything is written
     folder = out or claim(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
@@ -46,27 +46,27 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
 
 
 def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
-    """The grid of a paper, or the one that the folder holds of it, with options over it; and the paper's file."""
+    """The grid of a paper, or the one stored in the folder, overridden by options; and the paper's file."""
     saved = folder / "comparison.yaml"
     if saved.is_file():
         base, file = read_yaml(saved), folder / PAPER
         if base.tree.get("paper") != name or not file.is_file():
             raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
-        base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
+        base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # it may have had a typo
     else:
         file = papers.path(name)
         paper = papers.read(file)
         layer = read_yaml(file)
         base = replace(layer, tree=_without_missing_benchmarks(paper).grid(name))
     option_layers = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
-    # a folder that goes on holds them already
+    # an existing folder has them already
     kept_sets = [text for text in base.tree.get("sets", []) if text not in sets]
     grid = build(Grid, [base, *option_layers, *([Layer("--set", {"sets": [*kept_sets, *sets]})] if sets else [])])
     return with_origins(grid, [base, *option_layers, Layer("--set", {"sets": sets})]), file
 
 
 def _without_missing_benchmarks(paper: Paper) -> Paper:
-    """Without the benchmarks that cannot be had here, which is said."""
+    """Drop the benchmarks that are not available on this machine, with a note on the terminal."""
     missing = set()
     for name in paper.benchmarks:
         try:
@@ -79,13 +79,13 @@ def _without_missing_benchmarks(paper: Paper) -> Paper:
 
 
 def format_text(comparison: Comparison) -> str:
-    """Theirs beside ours, as a terminal shows it."""
+    """Reported numbers against ours, for a terminal."""
     claim = read_results.read(comparison.folder).claim
     return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
 
 
 class PaperEntry(NamedTuple):
-    """A paper that can be reproduced, and what that takes."""
+    """A paper that can be reproduced, and its cost."""
 
     name: str
     runs: int
