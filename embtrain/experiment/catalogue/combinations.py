@@ -1,8 +1,7 @@
-"""Which source fits which loss, and which model fits both: what `embtrain list` tells (listing.py).
+"""Which sources, losses and models can be combined, for `embtrain list` (listing.py).
 
-A pair asks train/checks/compatibility.py itself, over a world that is never trained on: with every source and loss as
-they are unless set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of
-its can give it.
+Pairs are checked by train/checks/compatibility.py on a problem that is never trained: with the defaults of every source
+and loss, and with the mask that suits the loss. A model is checked with every geometry that its keys can give it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import refusals
 
-V = 1024                            # candidates: as many as the hungriest default wants
+V = 1024                            # candidates: enough for all defaults
 MASKS = ("target", "none")
-KEYS = ("similarity", "norm")       # of a model: how its scores depend on its vectors
-Refused = dict[str, dict[str, str]]  # who -> whom it does not fit -> why; who fits all is not in it
+KEYS = ("similarity", "norm")       # keys of a model that set the geometry of its scores
+Refused = dict[str, dict[str, str]]  # component -> other component that does not fit -> reason; only those with one
 
 
 class AnyModel(Model):
-    """A model whose geometry and table are whatever is asked for."""
+    """A model with any geometry and either kind of table."""
 
     name = "any"
 
@@ -39,7 +38,7 @@ class AnyModel(Model):
 
 
 def by_loss() -> Refused:
-    """Of each source the losses, as they are unless set otherwise."""
+    """For each source, the losses it does not fit by default."""
     world = _world()
     losses_by_name = _losses(world)
     return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in losses_by_name.items()}
@@ -47,7 +46,7 @@ def by_loss() -> Refused:
 
 
 def by_model() -> Refused:
-    """Of each source and loss the models."""
+    """For each source and loss, the models it does not fit."""
     world = _world()
     parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
                                           for name in negatives.names()]
@@ -65,7 +64,7 @@ def _losses(world: ProblemSpec) -> dict[str, Loss]:
 
 
 def about(owner: type) -> str:
-    """The first line of the docstring of a component's module: what it is."""
+    """The first line of a component's module docstring."""
     return (inspect.getdoc(sys.modules[owner.__module__]) or "").split("\n")[0].rstrip(":")
 
 
@@ -75,7 +74,7 @@ def _world() -> ProblemSpec:
 
 
 def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
-    """Why no mask makes this source fit a loss, with no name in it; '' where one does."""
+    """The reason why no mask makes this source fit a loss, without names; empty if one does."""
     source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
@@ -104,7 +103,7 @@ def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
 
 
 def geometries(model: type[Model]) -> set[str]:
-    """What a model's scores may be."""
+    """The geometries that a model's scores can have."""
     fields = model.Config.model_fields
     named_geometries = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
     return set.union(*named_geometries) if named_geometries else {str(model.geometry)}

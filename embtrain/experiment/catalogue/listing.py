@@ -1,4 +1,4 @@
-"""`embtrain list`: what there is by name, and which of it fits which, as data and as a terminal shows it."""
+"""`embtrain list`: available names and combinations, as data and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def listing() -> dict[str, Any]:
-    """Strategies with what they combine; models, sources and losses, each with a line; `refused`: who does not fit
-    whom, and why; names of corpora, benchmarks and papers."""
+    """Strategies with their source and loss; models, sources and losses, each with one line; names of corpora,
+    benchmarks and papers. `refused`: combinations that do not fit, with the reason.
+    """
     return {"strategies": [_strategy(name) for name in shipped.names("configs", "negatives")],
             **{kind: [{"name": name, "about": combinations.about(module.find(name))} for name in module.names()]
                for kind, module in COMPONENTS.items()},
@@ -41,7 +42,7 @@ def _strategy(name: str) -> dict[str, str]:
 
 
 def format_text(components: Mapping[str, Any]) -> str:
-    """The same in lines none of which is longer than a terminal is wide."""
+    """Format the listing in lines no wider than a terminal."""
     lines = ["strategies (--negatives)"]
     for entry in components["strategies"]:
         lines += _entry(entry["name"], f"{entry['source']} + {entry['loss']}: {entry['about']}")
@@ -63,7 +64,7 @@ def _names(entries: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _grid(refused: Refused, rows: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """A row of cells for each name: `.` or the number of the reason; then the reasons."""
+    """One row of cells per name, `.` or the number of a reason; then the reasons."""
     numbers: dict[str, int] = {}
     width, lines = max(map(len, rows), default=0), list[str]()
     for name in rows:

@@ -176,8 +176,8 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
 
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """Fill in the grid's defaults, choose one engine for all runs and build the cells.
-    UsageError lists every reason why they cannot be compared."""
+    """Fill in the grid's defaults, choose one engine for all runs and build the cells. UsageError lists every reason
+    why they cannot be compared."""
     return _check(*_plan(_choose_engine(*_plan(grid, folder)), folder), folder)
 
 

@@ -158,10 +158,9 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
            run: Callable[[list[Cell]], None]) -> None:
     """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
-    cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError
-    if the
-    stored trials were scored by another metric; ResourceError if a trial lacked machine resources, because that says
-    nothing about its settings.
+    cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError if
+    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources, because that
+    says nothing about its settings.
     """
     labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
                                                                                        settings), grid.trials or 0

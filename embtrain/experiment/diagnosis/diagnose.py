@@ -1,9 +1,10 @@
-"""What sources of negatives would draw for a trained model: near the exact softmax, and at what cost. And its table.
+"""Diagnose negative samplers on a trained model: distance to the exact softmax, cost; and geometry of the model's
+table.
 
-The model is that of a run; the questions are pairs of its held-out text. Each source sees the model anew. What the
-run's own source has learnt is kept; another that learns is new here. Questions beside those that are measured are what
-draws are timed on, and what a source has heard before that fits itself to questions. What is measured, and how:
-measured.py; and on some of the candidates: fewer.py.
+The model is that of a run; the queries are pairs of its held-out text. Each source starts with a refresh from the
+model. The run's own source keeps its learnt state; any other source that learns starts untrained. Other held-out
+queries time the draws and fit sources that adapt to queries. Definitions: sampler_quality.py; fewer candidates:
+subset_view.py.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ NOTES = {"none": "states no probabilities, so its columns are not corrected",
 
 def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_queries: int = 64, draws: int = 400,
              threads: int | None = None, out: Path | None = None) -> Diagnosis:
-    """Measure the table of what is asked for, each strategy's source at each m, and at the last m before fewer
-    candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
-    takes those that the run was set to."""
-    _ = Run(folder).settings                                 # says so where it is no run at all
+    """Measure the output table, and each strategy's source at each m, at the last m also with fewer candidates.
+
+    Writes diagnosis.json, .md and .html into `out` (default: the run's folder `diagnosis`). max_queries: limit on
+    held-out queries; draws: draws per query for the gradient error; threads: None uses the run's setting. UsageError if
+    the scores are not inner products, or the loss uses absolute scores.
+    """
+    _ = Run(folder).settings                                 # raises if the folder is not a run
     check_out(out or folder / "diagnosis")
     config, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
@@ -90,8 +94,10 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
 def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query,
                sizes: Sequence[int],
                draws: int) -> list[Size]:
-    """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
-    more clusters than candidates are."""
+    """Measure a new source of the strategy on a subset of the candidates.
+
+    Empty if the source must learn first, or is refused, for example because it has more clusters than candidates.
+    """
     world, m = view.restrict_world(parts.world), sizes[-1]
     try:
         source, _ = source_of(name, replace(parts, world=world), config, view, sizes, fresh=True)
@@ -107,14 +113,17 @@ def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings,
 
 def open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
            ) -> tuple[Settings, Components]:
-    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
-    Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
+    """Settings and components of a run as training left them, with a warning if it is not finished.
+
+    If the run's own strategy is among `strategies`, its source gets room for max(sizes) columns. Threads: as given,
+    else train.threads.
+    """
     return _open_run(folder, strategies, sizes, threads)[:2]
 
 
 def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
             ) -> tuple[Settings, Components, str]:
-    """The same, and how far the run has come where it is not finished."""
+    """The same, with the progress of the run if it is not finished."""
     config = Run(folder).settings
     components.use_threads(config.train.threads if threads is None else threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
@@ -133,7 +142,7 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
 
 
 def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
-    """Fill the model and the source; the position in training where they are left."""
+    """Load model and source; returns the position in training of the checkpoint."""
     try:
         parts.model.load_state_dict(state["model"])
         parts.source.load_state_dict(state["source"])
@@ -144,8 +153,10 @@ def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
 
 
 def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, str]:
-    """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
-    there is one."""
+    """Evenly spaced held-out queries, the queries midway between them, and the part they are from.
+
+    If there are none in between, the second are the first. The part is test if it has any, else valid.
+    """
     for part in ("test", "valid"):
         batch = parts.task.heldout(part)
         if len(batch):
@@ -162,7 +173,10 @@ def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, 
 
 def source_of(name: str, parts: Components, config: Settings, view: ModelView, sizes: Sequence[int], fresh: bool = False
               ) -> tuple[NegativeSource, str]:
-    """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
+    """The source of a strategy, and a note about its state; the run's own as training left it, unless `fresh`.
+
+    UsageError if the source cannot be measured on this model.
+    """
     is_own = name == config.strategy
     if is_own and not fresh:
         source, note = parts.source, "has learnt with this model" if parts.source.learns else ""
@@ -185,5 +199,5 @@ def source_of(name: str, parts: Components, config: Settings, view: ModelView, s
 
 
 def _widest(config: NegativesConfig, sizes: Sequence[int]) -> NegativesConfig:
-    """With as many columns as will be drawn, so that a source can refuse them."""
+    """Set k to the largest number of columns that will be drawn, so that a source can refuse it."""
     return config.model_copy(update={"k": max(sizes)})

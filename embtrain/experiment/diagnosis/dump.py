@@ -1,8 +1,8 @@
-"""What strategies draw for a trained model, column by column, as a table that can be read.
+"""Drawn negatives of strategies on a trained model, as a table of columns.
 
-A line is one column that was drawn for one held-out question: strategy, what was asked, the right answer, what was
-drawn, the component that drew it, the model's score of it, log q and weight (empty: none, and 1), and `known`: target,
-yes (a right answer seen in training), no, or empty where the task has no such set, or none that fits into memory.
+A line is one column drawn for one held-out query: strategy, query, target, drawn candidate, component that drew it,
+score, log q and weight (empty: none, and 1), and `known`: target, yes (a positive seen in training), no, or empty if
+the task has no set of positives, or none that fits into memory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", 
 
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,
          threads: int | None = None) -> int:
-    """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
-    tab-separated values; how many lines they are. threads: as `diagnose` has it."""
+    """Write k columns of each strategy for at most `max_queries` held-out queries as tab-separated values; returns the
+    count.
+
+    strategies: empty for the run's own. threads: as in `diagnose`.
+    """
     out = check_file(out, "--dump-negatives")
     config, parts = open_run(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(parts.model), heldout_queries(parts, max_queries)

@@ -1,7 +1,7 @@
-"""A trained model as if it had fewer candidates: how sources do as n grows, on one model's own vectors.
+"""Restrict a trained model to a subset of its candidates, to measure how samplers scale with n.
 
-Candidate j of n is candidate ids[j] of all. Sets are nested: the targets that are asked about, then others in an order
-drawn once.
+Candidate j of n is candidate ids[j] of all. Subsets are nested: the targets of the queries, then others in one random
+order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from embtrain.common.types import ModelView, ProblemSpec, Query
 
-RATIO = 4      # each set has so many times the candidates of the one before
-MIN_RATIO = 4     # the smallest has so many times the targets
+RATIO = 4      # size of a subset relative to the next smaller one
+MIN_RATIO = 4     # minimum size of the smallest, relative to the number of targets
 
 
 def nested_subsets(targets: Tensor, n_candidates: int, seed: int) -> list[Tensor]:
-    """Ascending ids of each set, (n,) with n = V / 4, V / 16, ...; the smallest set first, none where all are few."""
+    """Ascending ids of each subset, (n,) with n = V / 4, V / 16, ...; smallest first, empty if V is small."""
     unique_targets = torch.unique(targets)
     others = torch.ones(n_candidates, dtype=torch.bool).index_fill_(0, unique_targets, False).nonzero().flatten()
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
@@ -33,7 +33,7 @@ def nested_subsets(targets: Tensor, n_candidates: int, seed: int) -> list[Tensor
 
 @dataclass(frozen=True, eq=False)
 class SubsetView:
-    """The view of some candidates, ids (n,) ascending, of another view's."""
+    """View of the candidates `ids` (n,), ascending, of another view."""
 
     full: ModelView
     ids: Tensor
@@ -64,7 +64,7 @@ class SubsetView:
         return self.full.score(query, candidates if candidates.is_floating_point() else self.ids[candidates])
 
     def restrict_query(self, query: Query) -> Query:
-        """The same questions; their targets are among ids."""
+        """The same queries with targets as positions in `ids`, which must contain them."""
         return replace(query, target=torch.searchsorted(self.ids, query.target))
 
     def restrict_world(self, world: ProblemSpec) -> ProblemSpec:

@@ -1,4 +1,4 @@
-"""Resolves the names of `evaluate --on`: shipped benchmarks, the user's recipes and tables, files for a run's task."""
+"""Resolve the names of `evaluate --on`: shipped benchmarks, the user's recipes and tables, files for a run's task."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 
 @dataclass(frozen=True)
 class BenchmarkChoice:
-    """A benchmark that vectors are judged on, or a file that the task of a run is judged on."""
+    """A benchmark that vectors are scored on, or a file that the task of a run is scored on."""
 
     recipe: EvalRecipe | None  # None: the file is for the task
-    path: Path | None          # the file with the gold; None: where the recipe of evals/ says
+    path: Path | None          # the gold file; None: the one of the recipe in evals/
 
     @property
     def trains(self) -> bool:
@@ -26,8 +26,11 @@ class BenchmarkChoice:
 
 
 def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
-    """What a name stands for. by_task: the run's task is judged on files of its own kind, so a path that is not a
-    recipe is such a file. UsageError if there is neither a benchmark nor a file, DataError for a wrong file."""
+    """Resolve a name. by_task: the run's task scores files of its own kind, so a path that is not a recipe is such a
+    file.
+
+    UsageError if there is neither a benchmark nor a file, DataError for a wrong file.
+    """
     if name in shipped.names("evals"):
         return BenchmarkChoice(load_recipe("evals", name), None)
     path = Path(name)
@@ -47,5 +50,5 @@ def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
 
 
 def _has_files(path: Path) -> bool:
-    """Whether there is such a file, or files whose names begin so, as DATA.de and DATA.en do."""
+    """Whether the file exists, or files whose names start with it, such as DATA.de and DATA.en."""
     return path.exists() or (path.parent.is_dir() and any(path.parent.glob(glob.escape(path.name) + ".*")))

@@ -1,4 +1,4 @@
-"""Looking at what is there: scores, neighbours and exports of a run or of a file of vectors."""
+"""Evaluate, list neighbours of and export an existing run or vector file."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
-    translator, files that its task is judged on. Empty: the run's own evaluate.on; a run of another task than words is
-    then judged as that task judges it. sets: keys of evaluate for a run that is judged by its task; keys of the
-    translator if only benchmarks of kind translation are named, which train one on the vectors. reading: how a file of
-    vectors is read. UsageError, DataError or ResourceError name what is wrong.
+    translator, files for its task. Empty: the run's own evaluate.on; a run of another task than words is then scored by
+    that task. sets: evaluation keys of a run that is scored by its task; keys of the translator if only benchmarks of
+    kind translation are named, which train one on the vectors. reading: how a file of vectors is read. UsageError,
+    DataError or ResourceError name the problem.
     """
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
@@ -71,14 +71,14 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
 
 
 def _score_translator(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
-    """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
+    """Scores of a translator that is trained in a temporary folder. DataError if it finds too few of its words."""
     with tempfile.TemporaryDirectory(prefix="embtrain-") as scratch:
         trained = fit(downstream.translator_settings(recipe, what, dim, sets), Path(scratch))
         return downstream.rows(trained.scores, recipe, what.name, dim)
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, Near]:
-    """Return the nearest words of each word with their cosines, none of a word that has no vector.
+    """Return the nearest words of each word with their cosines; empty for a word without a vector.
 
     reading: how a file of vectors is read. DataError if no word has a vector.
     """
@@ -92,7 +92,7 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Readi
 
 
 def format_text(nearest: Mapping[str, Near]) -> str:
-    """A line for each word; it names the spelling that was found, if that is not the one that was given."""
+    """One line per word, with the spelling that was matched if it differs from the query."""
     return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
         ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
         for word, near in nearest.items())
@@ -112,9 +112,10 @@ def as_tree(nearest: Mapping[str, Near]) -> list[dict[str, Any]]:
 
 
 def export(what: Path, format: str, out: Path, reading: Reading = PLAIN) -> None:
-    """Write the vectors of a run, or of what others made of vectors, for other programs
-    (embtrain.experiment.inspect.export);
-    a folder that a run alone can fill is refused to others. reading: how a file of vectors is read."""
+    """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
+
+    reading: how a file of vectors is read. UsageError for a folder format if the vectors are not those of a run.
+    """
     if _is_run(what) and reading == PLAIN:
         run_export.export(Run(what), format, out)
     elif format in vector_files.FORMATS:

@@ -1,7 +1,6 @@
-"""What a run hands to other programs: its vectors as a file, or a folder in the layout that a program reads.
+"""Export a run for other programs: its vectors as one file, or as a folder in the layout that a program reads.
 
-Formats of one file are those of embtrain/data/vectors/vectors.py, of a folder those of
-embtrain/data/vectors/folders.py.
+File formats: embtrain/data/vectors/vectors.py; folder formats: embtrain/data/vectors/folders.py.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VO
 
 
 def export(run: Run, format: str, out: Path) -> None:
-    """Write a run's vectors to a file, or a folder. UsageError where the format is none, or not one of this run."""
+    """Write a run's vectors to a file or folder. UsageError if the format is unknown or not available for this run."""
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
     if format not in FOLDERS:
@@ -57,10 +56,10 @@ def export(run: Run, format: str, out: Path) -> None:
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:
-    """Whether a folder is an earlier export of a format: nothing of anybody else's is written over."""
+    """Whether a folder is an earlier export of a format; other files are never overwritten."""
     if not all((folder / name).is_file() for name in FILES[format]):
         return False
-    if format != "huggingface":                              # others have a model and its words under these names, too
+    if format != "huggingface":                              # other programs use these file names, too
         return True
     try:
         config = json.loads(read_text(folder / folders.CONFIG))
@@ -104,7 +103,7 @@ def _config(run: Run) -> dict[str, Any]:
 
 
 def _front_matter(run: Run) -> dict[str, Any]:
-    """What the Hub reads of a card. No licence: that of the vectors is for those to say who publish them."""
+    """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
     s = run.settings
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
@@ -137,7 +136,7 @@ def _card(run: Run) -> str:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without where the corpus lies on this machine."""
+    """The settings without the local path of the corpus."""
     return run.settings.model_copy(update={"corpus": _corpus(run)})
 
 

@@ -1,7 +1,7 @@
-"""One side of a parallel corpus as a translator reads it, parted into words: what other programs are to learn from.
+"""One side of a parallel corpus, tokenized as a translator reads it, as training text for other programs.
 
-Rare words are <unk>, and held-out sentences are parted like the others. A table of answers wants a row for the end,
-too: `ends` puts </s> behind each sentence, which models/output_table.py looks up for <eos>.
+Rare words are <unk>; held-out sentences are tokenized like the others. A target table needs a row for the end of a
+sentence, too: `ends` appends </s> to each sentence, which models/output_table.py uses for <eos>.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from embtrain.models.output_table import END
 
 def sentences(corpus: str | None = None, side: str = "target", part: str = "train", ends: bool = False,
               sets: list[str] | None = None) -> Iterator[str]:
-    """Each sentence of a part, its words with blanks between them.
+    """Yield each sentence of a part, its words separated by spaces.
 
-    corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError where
-    there is no such side or part; errors of the corpus as a run on it would have them.
+    corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError if the
+    side or part does not exist; the corpus raises the same errors as in a run.
     """
     if wrong := [text for text in sets or [] if not text.strip().startswith("translation.")]:
         raise UsageError(f"--set {wrong[0]}: is no key of translation, and only those change sentences")
