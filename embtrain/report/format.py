@@ -1,4 +1,4 @@
-"""Numbers and words as they are shown, and the table of scores for a terminal."""
+"""Format numbers and words for people, and the table of scores for a terminal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from embtrain.common.types import Score
 
 WIDTH = 80
 GAP = "  "
-# Where a measure comes from, behind a slash: such rows say of another one what it rests on.
+# Suffixes of metrics, after a slash: these rows break down or support another row.
 ROW_ORIGINS = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
                "tail": "tail asked for", "head": "head asked for"}
 
 
 def number(value: float | None, scale: float | None = None) -> str:
-    """`value` with the decimals that suit `like` (itself where not given): about three figures that matter."""
+    """Format `value` to about three significant digits, with the decimals that suit `scale` (default: itself)."""
     if value is None or not math.isfinite(value):
         return "-"
     size = abs(value if scale is None else scale)
@@ -48,7 +48,7 @@ def duration(seconds: float) -> str:
 
 
 def table(rows: Sequence[Score], share: float = 0.95) -> str:
-    """The scores in at most 80 columns; `share` is what the intervals cover. Text wraps, nothing is cut off."""
+    """Format scores in at most 80 columns. share: coverage of the intervals. Text wraps; nothing is cut off."""
     if not rows:
         return "no scores"
     head = ("benchmark", "metric", "value", f"{share * 100:g} % interval", "n")
@@ -59,9 +59,9 @@ def table(rows: Sequence[Score], share: float = 0.95) -> str:
     while widths[0] + widths[1] > available and max(widths[:2]) > 1:
         widths[widths[0] < widths[1]] -= 1
     left = WIDTH - sum(widths) - 5 * len(GAP)
-    is_inline = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
+    is_inline = any(notes) and all(cells(n) <= left for n in notes)  # longer notes would spread the rows
     out = []
-    if not is_inline:  # a note that several rows in a run share is told once, below the last of them
+    if not is_inline:  # a note shared by consecutive rows is printed once, below the last
         is_repeated = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
         notes = ["" if repeated else note for repeated, note in zip(is_repeated, notes, strict=True)]
     for line, note in zip([head, *lines], ["note" if is_inline else "", *notes], strict=True):
@@ -77,7 +77,7 @@ def table(rows: Sequence[Score], share: float = 0.95) -> str:
 
 
 def lead(rows: Sequence[Score]) -> tuple[list[Score], list[Score], str]:
-    """The rows that lead, those that say where they come from, and how many of what kind these are."""
+    """Split rows into the leading ones and the supplementary ones; and describe the latter."""
     leading = [row for row in rows if _origin(row) is None]
     rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
     kinds = ", ".join(dict.fromkeys(origin for _, origin in rest))
@@ -92,7 +92,7 @@ def _origin(row: Score) -> str | None:
 
 
 def format_text(rows: Sequence[Score], page: Path) -> str:
-    """The rows that lead, and on which page the others stand."""
+    """The leading rows for a terminal, and the page that has the others."""
     leading, rest, summary = lead(rows)
     return "\n".join([table(leading), *(wrap(f"{summary}; {plain(str(page))}", WIDTH) if rest else [])])
 
@@ -103,7 +103,7 @@ def cells(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken between words where that can be."""
+    """Break text into lines of at most `width` columns, between words if possible."""
     lines: list[str] = []
     for line in textwrap.wrap(text, width) or [""]:
         while cells(line) > width:  # textwrap counts characters, not columns

@@ -1,5 +1,4 @@
-"""Diagnose negative samplers on a trained model: distance to the exact softmax, cost; and geometry of the model's
-table.
+"""Diagnose negative samplers on a trained model: distance to the exact softmax, and cost; and the model's table.
 
 The model is that of a run; the queries are pairs of its held-out text. Each source starts with a refresh from the
 model. The run's own source keeps its learnt state; any other source that learns starts untrained. Other held-out

@@ -31,8 +31,7 @@ HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", 
 
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,
          threads: int | None = None) -> int:
-    """Write k columns of each strategy for at most `max_queries` held-out queries as tab-separated values; returns the
-    count.
+    """Write k columns of each strategy for at most `max_queries` held-out queries as TSV; returns the count.
 
     strategies: empty for the run's own. threads: as in `diagnose`.
     """

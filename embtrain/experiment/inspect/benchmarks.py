@@ -26,10 +26,10 @@ class BenchmarkChoice:
 
 
 def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
-    """Resolve a name. by_task: the run's task scores files of its own kind, so a path that is not a recipe is such a
-    file.
+    """Resolve one name of `evaluate --on`.
 
-    UsageError if there is neither a benchmark nor a file, DataError for a wrong file.
+    by_task: the run's task scores files of its own kind, so a path that is not a recipe is such a file. UsageError if
+    there is neither a benchmark nor a file, DataError for a wrong file.
     """
     if name in shipped.names("evals"):
         return BenchmarkChoice(load_recipe("evals", name), None)

@@ -1,4 +1,4 @@
-"""Which curves there are and how they are called: keys of metrics.jsonl to figures."""
+"""Curves of a run: keys of metrics.jsonl grouped into figures, and their names."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ MEANING = {"spearman": "rank correlation of similarities with what people said; 
            "psp@": "the same, rare labels counting more", "bleu": "word sequences shared with the reference, 0 to 100",
            "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
-SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
-# Held-out measures that are shown large.
+SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that describe the drawn columns
+# Held-out measures that get large panels.
 MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "accuracy@1")
 
 
@@ -61,13 +61,14 @@ MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "a
 class CurveGroup:
     """Curves that share a panel: one measure, once for each component that drew the columns."""
 
-    key: str                            # of the measure, without the component
+    key: str                            # key of the measure, without the component
     title: str
     curves: tuple[tuple[str, Curve], ...]  # (label, curve)
 
 
 @dataclass(frozen=True)
 class Sections:
+    """The curves of a run by section of its page."""
     loss: CurveGroup | None
     heldout: list[CurveGroup]      # MAIN ones
     components: CurveGroup | None  # the model's loss on NCE samples against adversarial samples
@@ -124,7 +125,7 @@ def metric(name: str) -> str:
 
 
 def meaning(name: str) -> str:
-    """What a measure says, in one line; nothing for one that speaks for itself, or that somebody else brought."""
+    """The meaning of a measure in one line; empty if it is unknown or obvious."""
     return MEANING.get(re.sub(r"@\d+$", "@", name), "")
 
 

@@ -1,4 +1,4 @@
-"""Several seeds' curves as one: the mean over seeds and, as a band, the lowest and the highest of them."""
+"""Curves of several seeds as one: the mean over seeds and, as a band, their range."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import numpy as np
 from embtrain.report.charts.svg import ChartLine, line
 from embtrain.report.load.run import Curve
 
-MAX_POINTS = 60  # points of a line; more of them hide each other
+MAX_POINTS = 60  # points of a line; more would overlap
 
 
 @dataclass(frozen=True)
 class SeedBand:
+    """Mean and range over seeds of one curve."""
     label: str
-    place: int         # in the order of strategies: its colour, dash and marker, the same in every figure
+    place: int         # index of the strategy: sets colour, dash and marker in every figure
     x: np.ndarray      # (n,)
     mean: np.ndarray   # (n,) over seeds
-    low: np.ndarray    # (n,) of the lowest seed
-    high: np.ndarray   # (n,) of the highest
+    low: np.ndarray    # (n,) lowest seed
+    high: np.ndarray   # (n,) highest seed
     seeds: int
-    joined: bool       # evaluated at the same steps or epochs; else the seeds are interpolated where all are known
+    joined: bool       # same steps or epochs; else seeds are interpolated where all are known
 
 
 def band(label: str, place: int, curves: Sequence[Curve], against: str) -> SeedBand | None:
-    """Against `epoch` or `cpu` seconds; None where nothing can be drawn."""
+    """Combine curves against `epoch` or `cpu` seconds; None if nothing can be drawn."""
     drawn = [chart_line for curve in curves if (chart_line := line(label, curve, against))]
     if not drawn:
         return None
@@ -43,13 +44,13 @@ def band(label: str, place: int, curves: Sequence[Curve], against: str) -> SeedB
 
 
 def _have_same_positions(places: Sequence[np.ndarray], drawn: Sequence[ChartLine]) -> bool:
-    """Whether all curves were evaluated at the same places, of which none is missing in what is drawn."""
+    """Whether all curves were evaluated at the same positions, none missing in the drawn lines."""
     return len(places) == len(drawn) and all(np.array_equal(x, places[0]) for x in places) \
         and all(len(chart_line.x) == len(places[0]) for chart_line in drawn)
 
 
 def _by_place(drawn: Sequence[ChartLine]) -> tuple[np.ndarray, np.ndarray]:
-    """The i-th evaluation of all seeds is one point, at the mean of where they reached it: x (n,), y (seeds, n)."""
+    """Point i is the i-th evaluation of all seeds, at their mean position: x (n,), y (seeds, n)."""
     return np.mean([chart_line.x for chart_line in drawn], axis=0), np.array([chart_line.y for chart_line in drawn])
 
 
@@ -61,7 +62,7 @@ def _by_interpolation(drawn: Sequence[ChartLine]) -> tuple[np.ndarray, np.ndarra
 
 
 def pareto_front(points: Sequence[tuple[float, float]], higher_better: bool) -> list[int]:
-    """Of (cost, score): those that no other point beats, being at least as good in both and better in one."""
+    """Indices of the (cost, score) points that no other point beats: as good in both and better in one."""
     sign = 1 if higher_better else -1
     def is_beaten(i: int) -> bool:
         cost, score = points[i]

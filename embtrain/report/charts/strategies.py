@@ -1,4 +1,4 @@
-"""Charts of a comparison: one colour, dash and marker for each strategy, the same in every figure."""
+"""Charts of a comparison: one colour, dash and marker per strategy, the same in every figure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from embtrain.report.charts.svg import (
 )
 
 CANDIDATES = "candidates"
-LOG_RATIO = 5      # a dear run costs so many times a cheap one: time is then drawn to a log scale
+LOG_RATIO = 5      # largest over smallest x from which the axis is logarithmic
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One strategy: every seed's value, their mean and its interval, and what a run cost."""
+    """One strategy: the value of each seed, their mean with its interval, and the cost of a run."""
 
     label: str
     place: int
@@ -38,7 +38,7 @@ class Mark:
     mean: float
     low: float | None = None
     high: float | None = None
-    costs: Sequence[float] = ()   # of each seed, CPU seconds
+    costs: Sequence[float] = ()   # CPU seconds of each seed
     cost: float = 0.0             # their mean
 
 
@@ -79,7 +79,7 @@ def spread(key: str, about: str, marks: Sequence[Mark], width: float = 320) -> s
 def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, float, float]]],
             across: Sequence[tuple[int, tuple[float, float, float]]], place: int, x_label: str, width: float = 460,
             height: float = 260) -> str:
-    """(mean, low, high) at each x, joined; runs that have no x are lines across, with their intervals as bands."""
+    """(mean, low, high) at each x, joined; runs without x are horizontal lines with their intervals as bands."""
     with settings():
         figure, axes = panel(width, height)
         for place_across, (mean, low, high) in across:
@@ -105,7 +105,7 @@ def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, floa
 
 def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_label: str = "CPU seconds a run",
          width: float = 310, height: float = 230) -> str:
-    """Score against what it costs: small dots are seeds, large ones means; those on the front are joined and ringed."""
+    """Score against cost: small dots are seeds, large ones means; the front is joined and ringed."""
     with settings():
         figure, axes = panel(width, height)
         axes.plot([marks[i].cost for i in front], [marks[i].mean for i in front], color=FAINT, linewidth=1.1,
@@ -127,7 +127,7 @@ def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_la
 
 
 def swatch(place: int) -> str:
-    """How a strategy is drawn, for a legend beside its name."""
+    """The line and marker of a strategy, for a legend."""
     dash = DASHES[place % len(DASHES)]
     pattern = "" if isinstance(dash, str) else f' stroke-dasharray="{" ".join(f"{1.6 * x:g}" for x in dash[1])}"'
     paint = f"var(--series-{place % len(SERIES) + 1})"
@@ -150,7 +150,7 @@ def _scale(axes: Axes, x_label: str, ends: Sequence[float], smallest: float) -> 
     is_log = ("seconds" in x_label or x_label == CANDIDATES) and smallest > 0 and max(ends) > LOG_RATIO * shortest
     if is_log:
         axes.set_xscale("log")
-        is_wide = max(ends) > 200 * smallest  # more decades than have room for three labels each
+        is_wide = max(ends) > 200 * smallest  # too many decades for three labels each
         axes.xaxis.set_major_locator(LogLocator(numticks=7) if is_wide else LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
     else:

@@ -1,4 +1,4 @@
-"""As many decimals as a spread between seeds allows: the sd keeps two figures, and what stands beside it the same."""
+"""Number formats with as many decimals as the spread between seeds allows: two digits of the sd."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Decimals:
         spread = d.sd if d.sd else abs(value)
         if abs(value) >= 1e9 or spread <= 0:
             return _minus(f"{value:+.3g}")
-        if d.kind == "items":  # the sd of items is far above what their mean varies by; the interval is what counts
+        if d.kind == "items":  # the sd of items far exceeds that of their mean, so use the interval
             spread = (d.high - d.low) / 4 if d.low is not None and d.high is not None and d.high > d.low else spread
         return _minus(f"{value:+,.{_decimals(spread)}f}")
 
@@ -57,7 +57,7 @@ def _minus(figures: str) -> str:
 
 
 def true_minus(sentence: str) -> str:
-    """A minus sign where a number follows; a hyphen within a name stays what it is."""
+    """Use a minus sign before numbers; hyphens in names are kept."""
     return re.sub(r"(?<![\w-])-(?=[\d.])", "−", sentence)
 
 
@@ -68,13 +68,13 @@ def p_value(p: float | None) -> str:
 
 
 def heading(key: str) -> str:
-    """The same at the head of a figure; only our own words may begin with a capital."""
+    """The measure as a heading; names of benchmarks are not capitalized."""
     words = measure(key)
     return words[:1].upper() + words[1:] if key in NAMED or key.partition("/")[0] in SCORED_PART else words
 
 
 def measure(key: str) -> str:
-    """test/log_likelihood -> test log-likelihood; names of benchmarks stay as they are."""
+    """test/log_likelihood -> test log-likelihood; names of benchmarks are kept."""
     if key in NAMED:
         return NAMED[key]
     base = key.removesuffix(BARE_SUFFIX)

@@ -1,4 +1,4 @@
-"""The figures of a comparison, each with the same as a table for formats that hold no drawings."""
+"""The figures of a comparison, each with a table of its data for formats without drawings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embtrain.report.render.document import Block, Figure, ReportTable, Words
 
 MAX_CURVES = 12
 MAX_FIGURES = 6   # metrics drawn as dots, or against cost
-N_POINTS = 6         # points of a curve told in a table
+N_POINTS = 6         # points of a curve in its table
 AXES = (("epoch", "epoch"), ("cpu", "CPU seconds"))
 NOISE, GENERATOR = "loss/noise", "loss/generator"
 CURVE_NOTE = ("Line: mean over seeds; band: from the lowest to the highest seed. A long curve is shown by the means of "
@@ -76,7 +76,7 @@ def costs(results: Results, decimals: Decimals) -> list[Block]:
 
 
 def components(results: Results) -> list[Block]:
-    """How hard NCE's and the generator's samples are to the model: both curves of each strategy that draws both."""
+    """Loss of NCE and of adversarial samples: both curves of each strategy that draws both."""
     out: list[Block] = []
     for i, strategy in enumerate(results.strategies):
         by_axis: dict[str, list[SeedBand]] = {}
@@ -102,7 +102,7 @@ def components(results: Results) -> list[Block]:
 
 
 def drawn_metrics(results: Results) -> list[str]:
-    """Those that are judged, the one that decides first."""
+    """The tested metrics, the primary one first."""
     tested = {d.metric for d in results.differences if d.kind == "seeds"} | {str(results.plan.get("metric"))}
     return [m for m in results.metrics if m in tested or not results.differences][:MAX_FIGURES]
 
@@ -125,7 +125,7 @@ def _marks(results: Results, metric: str) -> list[Mark]:
 
 
 def _curve_keys(results: Results) -> list[str]:
-    """What was measured during training: on held-out text first, the measures that are shown large before others."""
+    """Keys evaluated during training: held-out text first, main measures before others."""
     parts = {"valid", "heldout", "test"} | {m.split("/")[0] for m in results.metrics}
     benchmarks = results.plan.get("benchmarks")
     parts |= {name for name in benchmarks if isinstance(name, str)} if isinstance(benchmarks, list) else set()
@@ -152,7 +152,7 @@ def _band(results: Results, strategy: str, key: str, label: str, place: int, axi
 
 
 def _points(key: str, by_axis: dict[str, list[SeedBand]], decimals: Decimals) -> ReportTable | None:
-    """A few points of each mean curve: the value, and the CPU seconds it took to come there."""
+    """A few points of each mean curve: the value, and the CPU seconds to reach it."""
     bands = by_axis["epoch"]
     longest = max(bands, key=lambda b: len(b.x), default=None)
     if longest is None:
@@ -172,7 +172,7 @@ def _points(key: str, by_axis: dict[str, list[SeedBand]], decimals: Decimals) ->
 
 
 def _value(decimals: Decimals, key: str, value: float) -> str:
-    """A validation measure is written like the test measure of its name."""
+    """Format a validation measure like the test measure of the same name."""
     return decimals.format(key.replace("valid/", "test/", 1), value)
 
 

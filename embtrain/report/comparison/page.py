@@ -1,7 +1,7 @@
 """The report of a comparison: report.html, report.md, report.tex and scores.csv, from its folder alone.
 
-One document of plain words, numbers and drawings (document.py) is made here and in figures.py; hypertext.py and
-exports.py write it down. The same results give the same bytes.
+One document (document.py) is built here and in figures.py; html.py and markdown_latex.py render it. The same results
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from embtrain.report.render.document import (
     Words,
 )
 
-MAX_COLUMNS = 5        # metrics side by side in the table of all seeds
-MAX_WORDS = 50    # whose neighbours are shown
-MAX_NAMED = 6     # metrics that are named where they are folded away
+MAX_COLUMNS = 5        # metrics per table of all seeds
+MAX_WORDS = 50    # words whose neighbours are shown
+MAX_NAMED = 6     # folded metrics that are named in the heading
 OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. For Holm, the metric that decides is "
               "one family and all others are another.")
 OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
@@ -42,7 +42,7 @@ BOTH = "g: Hedges' effect size of the paired differences. What so many would sep
 
 
 def write(folder: Path) -> list[Path]:
-    """Read results.json and the cells' folders, and write the report's four files, each whole. Returns their paths."""
+    """Read the comparison and write the four files of its report atomically; returns their paths."""
     folder = Path(folder)
     results = comparison.read(folder)
     report = document(results)
@@ -86,7 +86,7 @@ def _about(results: Results) -> str:
 
 
 def _models(plan: Mapping[str, Any]) -> list[str]:
-    """The models of all runs; those that are named one by one have each their own."""
+    """The models of all runs; runs that are named individually have a model each."""
     models, runs = plan.get("models"), plan.get("runs")
     kinds = runs.values() if isinstance(runs, dict) else []
     run_models = [str(kind.get("model")) for kind in kinds if isinstance(kind, dict)]
@@ -114,7 +114,7 @@ def _summary(results: Results, decimals: Decimals) -> list[Block]:
 
 def _folded_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[TableRow]],
                   leading_metrics: Sequence[str]) -> list[ReportTable | Folded]:
-    """A table of the metrics that lead, and one of all others, on demand."""
+    """A table of the leading metrics, and a folded one of all others."""
     def table(table_metrics: Sequence[str]) -> ReportTable:
         return ReportTable(head, [row for metric in table_metrics for row in rows(metric)])
     leading, rest = [m for m in metrics if m in leading_metrics], [m for m in metrics if m not in leading_metrics]
@@ -180,7 +180,7 @@ def _verdict(d: Difference) -> str:
     if d.verdict in (A_BEATS_B, B_BEATS_A):
         better, worse = (d.a, d.b) if d.verdict == A_BEATS_B else (d.b, d.a)
         return f"{better} beats {worse}"
-    text = d.verdict                 # not separable, or why it was not tested
+    text = d.verdict                 # not separable, or the reason it was not tested
     if d.detectable is not None:
         text += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
         text += f"; the difference seen takes {d.needed:,}" if d.needed is not None \
@@ -189,7 +189,7 @@ def _verdict(d: Difference) -> str:
 
 
 def _notes(differences: list[Difference]) -> list[Block]:
-    """What is to be known of some differences, each once."""
+    """Notes on differences, each once."""
     metrics_by_note: dict[tuple[str, str], list[str]] = {}
     for d in differences:
         if d.note:
@@ -228,7 +228,7 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
 
 
 def _mean_at(values: list[float | None], metric: str, decimals: Decimals) -> tuple[str, str]:
-    """A mean over some of the seeds alone would compare them with others: it is said, and not given."""
+    """The mean, unless some seeds have no value: then it would not be comparable, and only their count is given."""
     known = [value for value in values if value is not None]
     if not values or len(known) < len(values):
         return "–", f"{len(known)} of {len(values)}" if values else "0"
@@ -249,7 +249,7 @@ def _seeds(results: Results, decimals: Decimals) -> list[Block]:
     keys = [key for key in keys if key in scored]
     out: list[Words | ReportTable] = [Words("One row a run; scores.csv has every figure of them, with each run's own "
                                             "interval over items.", "note")]
-    width = -(-len(keys) // -(-len(keys) // MAX_COLUMNS)) if keys else 1  # tables alike in width
+    width = -(-len(keys) // -(-len(keys) // MAX_COLUMNS)) if keys else 1  # tables of equal width
     for start in range(0, max(1, len(keys)), width):
         part = keys[start:start + width]
         rows: list[TableRow] = []

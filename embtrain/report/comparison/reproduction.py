@@ -1,4 +1,4 @@
-"""Theirs beside ours: the section of a report that a comparison has where it reproduces a paper's claim."""
+"""The section of a report that compares a paper's numbers with ours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lines(claim: Claim) -> list[str]:
 
 
 def _figures(results: Results, claim: Claim, decimals: Decimals) -> list[Block]:
-    """Each measure of the axis against x; runs without x are lines across."""
+    """Each measure of the axis against x; runs without x are horizontal lines."""
     if claim.axis is None:
         return []
     out: list[Block] = []

@@ -1,4 +1,4 @@
-"""What it takes to make a comparison again: its command, its grid, and what its runs have in common."""
+"""How to reproduce a comparison: command, grid and shared settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def blocks(results: Results) -> list[Block]:
 
 
 def _configurations(results: Results) -> list[Block]:
-    """The keys in which the runs' configurations differ, beside the seed: what a strategy is."""
+    """The keys, other than the seed, in which the configurations of the strategies differ."""
     configs = [(c.strategy, run_record.flat(c.run.config)) for c in results.cells if c.finished and c.run
                and c.run.config]
     keys = [key for key in dict.fromkeys(k for _, tree in configs for k in tree)
@@ -57,14 +57,14 @@ def _configurations(results: Results) -> list[Block]:
 
 
 def command(results: Results) -> str:
-    """The command line that makes this comparison again: from its plan, or from the runs that were joined."""
+    """The command line that repeats the comparison, from its plan or from the joined runs."""
     if results.config_text is None:
         options = [word for key in ("baseline", "metric") if results.plan.get(key)
                    for word in (f"--{key}", str(results.plan[key]))]
         return shlex.join(["embtrain", "report", *(as_argument(c.folder) for c in results.cells), *options])
     if results.claim is not None:
         return results.claim.command
-    if results.plan.get("runs"):  # no flag can say this
+    if results.plan.get("runs"):  # flags cannot express this
         return "embtrain compare --config comparison.yaml"
     words = ["embtrain", "compare"]
     for key, flag in FLAGS:

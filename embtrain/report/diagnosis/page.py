@@ -1,7 +1,6 @@
-"""How near sources of negatives come to the exact softmax, what they cost, and how a model's table lies: for Markdown,
-JSON, a page; for a terminal: diagnosis_table.py.
+"""Report of a diagnosis: samplers against the softmax, their cost, and the geometry of the model's table.
 
-One document of plain words, numbers and drawings is made here; hypertext.py and exports.py write it down.
+JSON, Markdown and HTML; for a terminal: table.py. One document is built here; html.py and markdown_latex.py render it.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """One strategy at one m. None: is not defined for it."""
+    """One strategy at one m. None: not defined for it."""
 
     strategy: str
     m: int
@@ -81,7 +80,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Size:
-    """A strategy before n candidates, at one m."""
+    """A strategy with n candidates, at one m."""
 
     strategy: str
     n: int
@@ -93,10 +92,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """All results of a diagnosis."""
     run: str
     model: str
     corpus: str
-    part: str          # whose pairs the questions are: test or valid
+    part: str          # part that the queries are from: test or valid
     questions: int
     candidates: int
     draws: int
@@ -115,7 +115,7 @@ class Diagnosis:
 
 
 def write(folder: Path, diagnosis: Diagnosis) -> list[Path]:
-    """diagnosis.json, .md and .html, each whole. Returns their paths."""
+    """Write diagnosis.json, .md and .html atomically. Returns their paths."""
     report = document(diagnosis)
     files = {"diagnosis.json": as_json(diagnosis) + "\n", "diagnosis.md": markdown_latex.markdown(report),
              "diagnosis.html": html.render(report)}
@@ -207,7 +207,7 @@ def _figures(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
-    """What more candidates do to bias and time; nothing where none could be left out."""
+    """Bias and time against the number of candidates; empty if no subset could be measured."""
     counts = sorted({size.n for size in diagnosis.growth})
     if len(counts) < 2:
         return []
@@ -245,7 +245,7 @@ def _bounds(diagnosis: Diagnosis) -> list[Block]:
 
 
 def lines_of(diagnosis: Diagnosis, every_size: bool) -> list[Measurement]:
-    """All lines; or the first of each strategy, for what does not depend on m."""
+    """All lines; or the first of each strategy, for quantities that do not depend on m."""
     return [line for line in diagnosis.lines if every_size or line.m == diagnosis.sizes[0]]
 
 

@@ -11,11 +11,11 @@ from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Dia
 
 SHORT = {"ms a question": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
          "ratio, greatest": "greatest", "factor left out": "factor", "greatest where g ≥ 0": "most, g ≥ 0"}
-SIZES = 4   # of the numbers of candidates, the largest
+SIZES = 4   # largest numbers of candidates that are shown
 
 
 def table(diagnosis: Diagnosis) -> str:
-    """What the terminal shows: how the table lies, each part that some source has a number of, the notes."""
+    """The geometry of the table, each part with a value for some source, and the notes."""
     parts = [] if diagnosis.table is None else [_table_lines(diagnosis.table)]
     for title, columns in (("gradient", GRADIENT), ("closeness", NEAR), ("theorems 1 and 2", THEOREMS),
                            ("bounds of theorem 1", BOUNDS)):

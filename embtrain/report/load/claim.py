@@ -1,6 +1,6 @@
-"""The part `reproduction` of results.json, checked: a paper's claim, its numbers beside ours, the verdict.
+"""The part `reproduction` of results.json, checked: a paper's claim, reported and measured numbers, the verdict.
 
-    holds · does not hold · not separable: the runs cannot tell
+    holds · does not hold · not separable: the runs cannot decide
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCES = {"published": "published", "repository": "seen in a public repository"
 
 @dataclass(frozen=True)
 class Number:
-    """One that was reported, and ours over n seeds."""
+    """A reported number, and ours over n seeds."""
 
     what: str
     theirs: float | None
@@ -34,17 +34,18 @@ class Number:
 
 @dataclass(frozen=True)
 class Claim:
+    """A paper's claim with its checks, numbers and protocol."""
     name: str
     title: str
     citation: str
     claim: str
     sentence: str
     verdict: str
-    checks: list[tuple[str, str]]            # what was seen and asked for, in words; verdict
+    checks: list[tuple[str, str]]            # result and requirement in words; verdict
     numbers: list[Number]
     protocol: list[tuple[str, str, str]]     # what, theirs, ours
     axis: str | None                         # what x is
-    metrics: list[str]                       # drawn against it
+    metrics: list[str]                       # drawn against x
     x: dict[str, float]                      # of each run that has one
     corpus: str
     budget: float | None
@@ -54,7 +55,7 @@ class Claim:
 
 
 def parse(value: Any) -> Claim | None:
-    """None where there is none; ValueError that says where it is wrong."""
+    """Parse the claim; None if there is none. ValueError with the place of an error."""
     if value is None:
         return None
     tree = _mapping(value, "reproduction")

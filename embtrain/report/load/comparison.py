@@ -1,4 +1,4 @@
-"""results.json of a comparison and the run folders it names, read within bounds into records."""
+"""Read results.json of a comparison and the run folders it names, with bounded sizes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from embtrain.report.load.claim import Claim
 from embtrain.report.load.run import RunRecord, finite_or_none, flat, place, read_json, read_text, score_row, type_words
 
 MAX_RESULTS_BYTES = 256 << 20  # twice what MAX_SCORES scores take (experiment/comparison/results.py)
-MAX_CELLS = 2000   # of one comparison; more are no report that anybody reads
+MAX_CELLS = 2000   # more would make an unreadable report
 WORDS = ("a", "b", "metric", "verdict", "kind", "note")
 COUNTS = ("n", "needed")
-REQUIRED_KEYS = ("a", "b", "metric", "verdict", "kind")  # keys that a difference cannot do without
-NOT_SCORES = ("training", "neighbours 45-50")  # first parts of metrics that are no scores
-BARE_SUFFIX = "/scores"  # of measures taken from scores as they are, where a loss learns log-odds against its noise
+REQUIRED_KEYS = ("a", "b", "metric", "verdict", "kind")  # required keys of a difference
+NOT_SCORES = ("training", "neighbours 45-50")  # benchmarks whose metrics are not scores
+BARE_SUFFIX = "/scores"  # metrics of uncorrected scores, of losses that learn log-odds
 FINISHED = ("finished", "done", "ok")
 
 
 @dataclass(frozen=True)
 class CellResult:
+    """One run of the comparison."""
     name: str
-    strategy: str            # as the summary calls it: with loss and model where these differ
+    strategy: str            # the label of the summary: with loss and model where they differ
     seed: int
     status: str
     scores: list[Score]
     cpu_seconds: float | None
     folder: str
-    run: RunRecord | None       # what is in its folder; None where that is not there
-    error: str | None        # the one line of a cell that failed
+    run: RunRecord | None       # None if its folder does not exist
+    error: str | None        # one line, if the cell failed
     code: int | None
 
     @property
@@ -57,16 +58,16 @@ class MetricMean:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Evaluations during training, read where all runs had spent alike; None where a run had none by then."""
+    """Evaluations during training at equal cost; None for a run that had none by then."""
 
     spent: float | None
-    values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value a seed
+    values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value per seed
     note: str
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What was chosen for a strategy before it was compared."""
+    """The settings chosen for a strategy before the comparison."""
 
     strategy: str
     metric: str
@@ -79,6 +80,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Results:
+    """results.json and the run folders it names."""
     name: str
     plan: dict[str, Any]
     config_text: str | None
@@ -89,17 +91,17 @@ class Results:
     equal_cpu: EqualBudget
     notes: list[str]
     verdict: list[str]
-    claim: Claim | None = None   # where a paper's claim is reproduced
+    claim: Claim | None = None   # if the comparison reproduces a paper
     searched: tuple[Searched, ...] = ()
 
     @cached_property
     def strategies(self) -> list[str]:
-        """In the order of the plan, the baseline where it stands there."""
+        """The strategies in the order of the plan, the baseline at its place."""
         return list(dict.fromkeys([*(c.strategy for c in self.cells), *(m.strategy for m in self.summary)]))
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The one that decides first, then what is judged, what was looked at before the end, and what only tells."""
+        """All metrics: the primary one, scores, validation, bare scores, then those that are not scores."""
         def order(metric: str) -> tuple[bool, bool, bool, bool]:
             part = metric.partition("/")[0]
             return metric != self.plan.get("metric"), part in NOT_SCORES, metric.endswith(BARE_SUFFIX), part == "valid"
@@ -114,7 +116,7 @@ class Results:
         return sorted((c for c in self.cells if c.strategy == strategy), key=lambda c: c.seed)
 
     def values(self, strategy: str, metric: str) -> list[float]:
-        """One value a finished cell, by seed."""
+        """The values of the finished cells, by seed."""
         return self._values.get((strategy, metric), [])
 
     def means(self, metric: str) -> list[MetricMean]:
@@ -124,7 +126,7 @@ class Results:
     def higher_better(self, metric: str) -> bool:
         return self._higher_better.get(metric, True)
 
-    # Indexes, each built once: a search for each metric would take the square of the number of scores.
+    # Indexes, built once: a search for each metric would be quadratic in the number of scores.
 
     @cached_property
     def _values(self) -> dict[tuple[str, str], list[float]]:
@@ -148,7 +150,7 @@ class Results:
 
 
 def read(folder: Path) -> Results:
-    """Raises DataError, naming file and key, where results.json is missing or not what a comparison writes."""
+    """Read a comparison. DataError, with file and key, if results.json is missing or malformed."""
     path = folder / "results.json"
     if not path.exists():
         raise DataError(f"{path}: no such file; a folder that `embtrain compare` wrote is expected")
@@ -177,7 +179,7 @@ def read(folder: Path) -> Results:
                    notes, verdict, reproduced_claim, searched)
 
 
-# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+# Each check turns decoded JSON into a record, or raises ValueError with the place of the error.
 
 def _mapping(value: Any, where: str = "") -> dict[str, Any]:
     if not isinstance(value, dict):
@@ -236,7 +238,7 @@ def _cell(value: Any, where: str, folder: Path, known: set[str]) -> CellResult:
 
 
 def _error(path: Path) -> tuple[str | None, int | None]:
-    """What a failed cell said, and its exit code."""
+    """The error of a failed cell, and its exit code."""
     if not path.exists():
         return None, None
     row = read_json(path, _mapping)

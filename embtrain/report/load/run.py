@@ -1,4 +1,4 @@
-"""What a run left in its folder, read within bounds. A file that is missing is None; one that is damaged is an error.
+"""Read a run folder, with bounded sizes. A missing file is None; a damaged one raises DataError.
 
 config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json
 """
@@ -26,8 +26,8 @@ from embtrain.train.state.metrics_log import read as read_lines
 T = TypeVar("T")
 
 FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
-MAX_FILE_BYTES = 16 << 20      # bytes of a file, metrics.jsonl apart
-MAX_VALUE = 1e30    # beyond it a value cannot be drawn and counts as a gap
+MAX_FILE_BYTES = 16 << 20      # of a file, except metrics.jsonl
+MAX_VALUE = 1e30    # larger values cannot be drawn and count as gaps
 # of the line itself; every other key is a curve
 POSITION_KEYS = ("step", "epoch", "examples", "seconds", "cpu_seconds")
 
@@ -40,7 +40,7 @@ class Curve:
     cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
     value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
     examples: array = field(default_factory=lambda: array("d"))  # positives seen, NaN where the line has none
-    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # epochs and parts of one: Metrics.place
+    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # fractional epochs: MetricCurves.place
 
     def add(self, step: float, cpu: float, value: float, examples: float = math.nan) -> None:
         columns = (self.step, self.cpu, self.value, self.examples)
@@ -54,20 +54,21 @@ class Curve:
 
 @dataclass
 class MetricCurves:
+    """The curves of metrics.jsonl, the last position, and the ends of the epochs."""
     curves: dict[str, Curve] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, seconds
-    ends: dict[float, float] = field(default_factory=dict)   # whole epochs -> examples where a line first has them done
+    ends: dict[float, float] = field(default_factory=dict)   # complete epochs -> examples at the first line after them
 
     @property
     def epoch_size(self) -> float:
-        """Examples of an epoch, on average; NaN where none was done."""
+        """Mean number of examples per epoch; NaN if none is complete."""
         return next((examples / epoch for epoch, examples in reversed(self.ends.items())), math.nan)
 
     def place(self, size: float) -> None:
-        """Fill in where every line stands in epochs; size: examples of one, behind the last that was done.
+        """Compute the position of every line in epochs. size: examples of an epoch, after the last complete one.
 
-        Neither steps nor examples would compare two runs: blocks differ in size between engines, and what subsampling
-        leaves of an epoch differs between seeds.
+        Neither steps nor examples are comparable between runs: block sizes differ between engines, and the number of
+        examples left by subsampling differs between seeds.
         """
         epochs, examples = np.array([0.0, *self.ends]), np.array([0.0, *self.ends.values()])
         for curve in self.curves.values():
@@ -78,6 +79,7 @@ class MetricCurves:
 
 @dataclass(frozen=True)
 class NeighbourLists:
+    """Neighbours 1–5 and 45–50 of some words."""
     near: dict[str, list[tuple[str, float]]]  # word -> its neighbours 1-5 and their cosines
     far: dict[str, list[tuple[str, float]]]   # word -> those of ranks 45-50
     far_rank: float | None                    # mean frequency rank of all in `far`
@@ -86,6 +88,7 @@ class NeighbourLists:
 
 @dataclass(frozen=True)
 class RunRecord:
+    """The files of a run folder; None for a missing one."""
     name: str
     config: dict[str, Any] | None
     config_text: str | None
@@ -96,11 +99,12 @@ class RunRecord:
 
     @property
     def expects_neighbours(self) -> bool:
-        """Whether there should be neighbours: runs over text list those of words, other tasks have none to miss."""
+        """Whether neighbours are expected: runs on text list those of words, other tasks do not."""
         return self.neighbours is not None or (self.identity or {}).get("task", "windows") == "windows"
 
 
 def read(folder: Path) -> RunRecord:
+    """Read a run folder. DataError if it is not one, or if a file is damaged."""
     check_there(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
@@ -159,7 +163,7 @@ def _first_line(error: Exception) -> str:
 
 
 def type_words(value: Any) -> str:
-    """What a value is, in the words of a file and not of Python."""
+    """The type of a value in the words of a file format."""
     if value is None:
         return "nothing"
     for type_, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
@@ -169,7 +173,7 @@ def type_words(value: Any) -> str:
     return "something else"
 
 
-# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+# Each check turns decoded JSON into a record, or raises ValueError with the place of the error.
 
 def _identity(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
@@ -205,7 +209,7 @@ def finite_or_none(value: Any, where: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise ValueError(f"{where} must be a finite number or null")
-    return float(value) if abs(value) <= MAX_VALUE else None   # the perplexity of a model that diverged, say
+    return float(value) if abs(value) <= MAX_VALUE else None   # e.g. the perplexity of a diverged model
 
 
 def _neighbours(value: Any) -> NeighbourLists:
@@ -257,10 +261,10 @@ def _finite(value: object) -> float:
     return float(value) if is_finite else math.nan  # type: ignore[arg-type]
 
 
-# --- what the runs of a comparison share ---------------------------------------------------------------------------
+# --- shared by the runs of a comparison ----------------------------------------------------------------------------
 
 def flat(tree: dict[str, Any], depth: int = 4, prefix: str = "") -> dict[str, str]:
-    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; what lies deeper than `depth` stands as JSON."""
+    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; values deeper than `depth` become JSON."""
     out: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value and depth > 1:
@@ -271,7 +275,7 @@ def flat(tree: dict[str, Any], depth: int = 4, prefix: str = "") -> dict[str, st
 
 
 def place(runs: list[MetricCurves]) -> None:
-    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
+    """Place runs that were cut in their first epoch by the mean epoch size of the others."""
     sizes = [run.epoch_size for run in runs if run.ends]
     for run in runs:
         if sizes and not run.ends:

@@ -1,6 +1,6 @@
-"""A report as blocks of plain words, numbers and drawings, so that HTML, Markdown and LaTeX say the same.
+"""A report as blocks of text, numbers and drawings, so that HTML, Markdown and LaTeX have the same content.
 
-Words here are never markup: each format escapes them as it writes.
+Text is never markup: each format escapes it as it writes.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-TableRow = Sequence[str] | str   # a lone text is a heading across all columns
+TableRow = Sequence[str] | str   # a single text is a heading across all columns
 
 
 @dataclass(frozen=True)
 class Words:
     text: str
-    kind: str = ""          # "", "note" (small), "missing" (what is not there), "drawn" (a note on drawings)
+    kind: str = ""          # "", "note" (small), "missing" (absent data), "drawn" (a note on drawings)
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class ReportTable:
 class Figure:
     name: str
     caption: str
-    drawings: Sequence[str]                     # SVG, side by side
-    data: ReportTable | None                          # the same for formats without drawings
-    legend: Sequence[tuple[str, int]] = ()      # (label, place in the order of colours)
+    drawings: Sequence[str]                     # SVG, in one row
+    data: ReportTable | None                          # the data, for formats without drawings
+    legend: Sequence[tuple[str, int]] = ()      # (label, index of the colour)
     small: bool = False
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The neighbours of one word, strategy beside strategy."""
+    """The neighbours of one word, one column per strategy."""
 
     word: str
     columns: Sequence[tuple[str, list[tuple[str, float]], list[tuple[str, float]]]]   # (strategy, 1–5, 45–50)
@@ -62,7 +62,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Folded:
-    """What is told on demand where a format can: under its heading everywhere else."""
+    """Blocks shown on demand in HTML, and under their heading in other formats."""
 
     heading: str
     blocks: Sequence[Words | ReportTable]

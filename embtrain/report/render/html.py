@@ -1,4 +1,4 @@
-"""A document as one HTML file: no script, no address outside itself, every word escaped as it is written."""
+"""A document as one HTML file: no scripts, no external addresses, all text escaped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from embtrain.report.comparison.decimals import true_minus
 from embtrain.report.render.document import Block, Figure, Folded, Items, Nearest, ReportDocument, ReportTable, Words
 from embtrain.report.render.html_tags import absent, fold, minus, page, text
 
-# What the page of a single run has no need of.
+# Styles that the page of a single run does not need.
 EXTRA_STYLE = """
 .verdict p{margin:.4rem 0}
 .verdict p:first-child{margin-top:0}
@@ -52,7 +52,7 @@ def render(document: ReportDocument) -> str:
 
 
 def _blocks(blocks: list[Block]) -> str:
-    """Small figures that follow each other share a grid."""
+    """Render blocks; consecutive small figures share a grid."""
     out, i = [], 0
     while i < len(blocks):
         block = blocks[i]

@@ -1,6 +1,6 @@
-"""The same document as Markdown and as LaTeX with booktabs that compiles on its own; every score as CSV.
+"""A document as Markdown and as self-contained LaTeX with booktabs; every score as CSV.
 
-Every word is escaped as it is written. Where a document has drawings, these formats have the figures' tables.
+All text is escaped. These formats show the tables of figures in place of the drawings.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&"
        ",": ",{}", "−": r"\ensuremath{-}", "–": r"\textendash{}", "…": r"\ldots{}", "·": r"\textperiodcentered{}",
        "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}", "*": "{*}",
        "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
-# Letters that the T1 encoding has; pdfLaTeX would stop at others, and shows their numbers.
+# Letters of the T1 encoding; pdfLaTeX would fail on others, so their code points are shown.
 LETTERS = set("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
               "ĄąĆćČčĎďĘęĚěĞğŁłŃńŇňŐőŒœŔŕŘřŚśŞşŠšŤťŮůŰűŸŹźŻżŽž")
 PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
@@ -80,7 +80,7 @@ PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
 \newcolumntype{L}[1]{>{\raggedright\arraybackslash}p{#1}}
 \newcolumntype{R}[1]{>{\raggedleft\arraybackslash}p{#1}}
 """
-LINE = 250.0        # mm, without the gaps of a few columns
+LINE = 250.0        # mm, without the gaps between columns
 
 
 def latex(document: ReportDocument) -> str:
@@ -124,7 +124,7 @@ def _tex_code(block: Code) -> str:
 
 
 def _tex_table(table: ReportTable) -> str:
-    """A longtable, for the rows may need several pages; its rules are booktabs'."""
+    """A longtable, because rows may need several pages; its rules are booktabs'."""
     def line(cells: Sequence[str]) -> str:
         return " & ".join(cells) + r" \\"
     widths = _widths(table)
@@ -139,7 +139,7 @@ def _tex_table(table: ReportTable) -> str:
 
 
 def _widths(table: ReportTable) -> list[float]:
-    """Millimetres of each column: what its longest word or its length asks for, within the line."""
+    """Width of each column in millimetres, from its longest word or its length, within the line."""
     rows = [row for row in table.rows if not isinstance(row, str)]
     def longest(i: int, parts: Callable[[str], list[str]]) -> int:
         return max((len(part) for row in rows for part in parts(row[i])), default=1)
@@ -159,7 +159,7 @@ CSV_HEADER = ("cell", "strategy", "seed", "status", "cpu_seconds", "benchmark", 
 
 
 def to_csv(results: Results) -> str:
-    """One line a score of each cell, every figure in full; a cell without scores has one line."""
+    """One line per score of each cell, at full precision; a cell without scores has one line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_HEADER)
@@ -175,7 +175,7 @@ def to_csv(results: Results) -> str:
 
 
 def _cell(words: str) -> str:
-    """Text that a spreadsheet would take for a formula is marked as text."""
+    """Prefix text that a spreadsheet would interpret as a formula."""
     words = plain(words)
     return f"'{words}" if words[:1] in ("=", "+", "-", "@") else words
 

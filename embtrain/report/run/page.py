@@ -1,4 +1,4 @@
-"""report.html: one file, no script, no address outside itself. Whatever was read is escaped before it stands here."""
+"""report.html of a run: one file, no scripts, no external addresses; all text from files is escaped."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from embtrain.report.load.run import Curve, MetricCurves, NeighbourLists, RunRec
 from embtrain.report.render.html_tags import absent, figure, fold, grid, minus, missing, page, text
 from embtrain.report.run.summary import get, named, strategy, verdict
 
-SMALL_PANELS = 48    # of a section; keys come from a file and could be many
-DEPTH = 4            # levels of identity.json that are laid out; what lies deeper stands as JSON
+SMALL_PANELS = 48    # per section; keys come from a file and could be many
+DEPTH = 4            # levels of identity.json that get rows; deeper values are shown as JSON
 COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
 
 
 def write(folder: Path) -> Path:
-    """Read what the run left in `folder` and write its report.html, whole. Returns the page's path."""
+    """Read the files of the run in `folder` and write its report.html atomically. Returns the page's path."""
     page = Path(folder) / "report.html"
     write_text(page, render(read(Path(folder))))
     return page
@@ -47,7 +47,7 @@ def render(run: RunRecord) -> str:
 
 
 def _warnings(run: RunRecord) -> str:
-    """What makes the scores doubtful, a paragraph each."""
+    """Warnings that make the scores doubtful, one paragraph each."""
     return "".join(f'<p class="warning" role="alert"><b>Warning:</b> {text(row.note)}</p>\n'
                    for row in run.scores or [] if (row.benchmark, row.metric) == ("training", "warning"))
 
@@ -70,12 +70,12 @@ def _scores(run: RunRecord) -> str:
 
 
 def _row_order(row: Score) -> int:
-    """What was held out to the end leads; how long it took comes last."""
+    """Test scores first, duration last."""
     return {"test": 0, "training": 2}.get(row.benchmark, 1)
 
 
 def _rows(scores: list[Score]) -> list[str]:
-    """Below the name of each benchmark its rows; a note that rows in a run share stands once, below them."""
+    """Rows under the name of each benchmark; a note shared by consecutive rows is shown once, below them."""
     out = []
     for previous, row, following in zip([None, *scores[:-1]], scores, [*scores[1:], None], strict=True):
         if previous is None or previous.benchmark != row.benchmark:
@@ -96,7 +96,7 @@ def _meanings(scores: list[Score]) -> str:
 
 
 def _by_metric(scores: list[Score]) -> list[tuple[str, list[Score]]]:
-    """Only what is measured in the same way may share an axis. A value without an interval is in the table already."""
+    """Group rows by metric, because only these can share an axis. Values without interval are left to the table."""
     out: dict[str, list[Score]] = {}
     for row in scores:
         if row.value is not None and (row.low is not None or row.high is not None):
@@ -141,7 +141,7 @@ def _source(metrics: MetricCurves | None) -> str:
 
 
 def _figure_by_step_and_cpu(key: str, group: CurveGroup, caption: str) -> str:
-    """One measure against steps and, where it was logged, against CPU seconds."""
+    """One measure against steps and, if logged, against CPU seconds."""
     panels = []
     for against, x_label in (("step", "step"), ("cpu", "CPU seconds")):
         drawn = [line for label, curve in group.curves if (line := charts.line(label, curve, against))]
@@ -204,7 +204,7 @@ def _list(ranks: str, neighbours: list[tuple[str, float]]) -> str:
     return f"<div><span>{ranks}</span><ol>{items or '<li>none</li>'}</ol></div>"
 
 
-# -- what it takes to run it again ----------------------------------------------------------------------------
+# -- reproduction ---------------------------------------------------------------------------------------------
 
 def _configuration(run: RunRecord) -> str:
     if run.config_text is None:
@@ -243,7 +243,7 @@ def _rerun(run: RunRecord) -> str:
 
 
 def _command(argv: list[str]) -> str:
-    """The command line as it would be typed, whatever the path of the program was."""
+    """The command line as typed, whatever the path of the program was."""
     program = PurePath(argv[0]).name
     if program in ("embtrain", "embtrain.exe", "__main__.py"):
         return shlex.join(["embtrain", *argv[1:]])

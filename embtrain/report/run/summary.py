@@ -1,4 +1,4 @@
-"""The run in a few lines: what was trained, on what, how long, and what came out."""
+"""Summary of a run in a few lines: model, data, duration and main scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embtrain.report.format import duration, interval, number
 from embtrain.report.load.run import RunRecord
 from embtrain.report.render.html_tags import minus, text
 
-MAIN_SCORES = 2  # benchmarks told of, beside the held-out measures
+MAIN_SCORES = 2  # benchmarks in the summary, in addition to the held-out measures
 
 
 def get(tree: object, *keys: str) -> Any:
@@ -21,7 +21,7 @@ def get(tree: object, *keys: str) -> Any:
 
 
 def named(run: RunRecord, section: str) -> str | None:
-    """A part's name: the key itself, or the name that its section states."""
+    """The name of a component: the key itself, or the name that its section states."""
     value = get(run.config, section)
     for key in ("strategy", "name", "source"):
         value = value.get(key, value) if isinstance(value, dict) else value
@@ -29,7 +29,7 @@ def named(run: RunRecord, section: str) -> str | None:
 
 
 def strategy(run: RunRecord) -> str | None:
-    """The strategy by the name it was chosen by; the source's, where there is none."""
+    """The name of the strategy; that of the source if there is none."""
     return named(run, "strategy") or named(run, "negatives")
 
 
@@ -62,7 +62,7 @@ def _length(run: RunRecord) -> str:
 
 
 def _epochs(done: float, planned: int) -> str:
-    """A line names how many whole epochs are done: fewer than asked where the run was cut off or stopped early."""
+    """Lines count complete epochs: fewer than planned if the run was interrupted or stopped early."""
     return f"{planned:,} epochs" if done >= planned else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {planned:,}"
 
 
@@ -75,15 +75,15 @@ def _main_scores(scores: list[Score] | None) -> str:
 
 
 def _main(scores: list[Score]) -> list[Score]:
-    """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
+    """The first row of each benchmark, without parts of one already included, and the held-out measures."""
     taken: list[Score] = []
-    # Parts whose measures are told by name, and how long it took, which stands in another sentence.
+    # Parts whose measures are listed by name, and the duration, which has its own sentence.
     judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.benchmark not in judged and not part:
             taken.append(row)
-    # The test part where there is one: validation may have chosen the state that is judged.
+    # Prefer the test part: validation may have selected the evaluated state.
     ordered = [*reversed(scores), *(row for row in scores if row.benchmark == "test")]
     heldout = {r.metric: r for r in ordered if r.metric in MAIN and r.value is not None}
     return taken[:MAIN_SCORES] + [heldout[m] for m in MAIN if m in heldout]
