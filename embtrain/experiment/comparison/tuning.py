@@ -159,8 +159,8 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
     cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError if
-    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources, because that
-    says nothing about its settings.
+    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources, which is no
+    evidence about its settings.
     """
     labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
                                                                                        settings), grid.trials or 0
@@ -224,8 +224,8 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
         return {"value": None, "cpu_seconds": None, "error": str(error)}
     if trial_outcome.starved:
         raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; a trial that the machine cannot "
-                            "end says nothing of its "
-                            "settings, so the search waits: give it more room, or narrower ranges in another --out")
+                            "end says nothing of its settings, so the search waits: give it more room, or narrower "
+                            "ranges in another --out")
     value = trial_outcome.values().get(metric)
     return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,
             "error": trial_outcome.error or (f"has no {metric}" if value is None else None)}

@@ -3,8 +3,8 @@
 Finished cells are skipped, interrupted ones are resumed, failures are recorded and the others continue. Cells run in
 the order of their seeds, so that an interrupted comparison has complete seeds.
 
-Two file locks prevent concurrent training after a crash: one on the folder says that a comparison is running, one on
-`cells`, inherited by the cells' processes, that a cell is still running. On Linux a cell stops with a checkpoint when
+Two file locks prevent concurrent training after a crash: one on the folder marks a running comparison, one on
+`cells`, inherited by the cells' processes, marks a running cell. On Linux a cell stops with a checkpoint when
 its comparison dies.
 """
 
@@ -51,9 +51,8 @@ class Cell:
     folder: Path
     settings: Settings
     options: tuple[str, ...]  # of `embtrain fit`
-    # runs by which it is judged (downstream.py), and
+    # downstream runs that score it (downstream.py), and their limits in CPU seconds
     downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)
-                                                                       # the CPU seconds they may take
 
     @property
     def failure(self) -> Path:
@@ -85,7 +84,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
     """Run the unfinished cells, `parallel` at a time with `threads` threads each. Raises Stopped on a signal.
 
     blocks: approximate blocks per run, for the remaining time. budget: CPU seconds of all cells, after which none
-    starts; the rest get an error that says so, until they are requested again. on_finished: called for each finished
+    starts; the rest get an error with that reason until they are requested again. on_finished: called for each finished
     cell before another starts; an exception it raises stops everything.
     """
     waiting: deque[Cell] = deque()

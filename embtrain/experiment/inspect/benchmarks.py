@@ -28,7 +28,7 @@ class BenchmarkChoice:
 def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
     """Resolve one name of `evaluate --on`.
 
-    by_task: the run's task scores files of its own kind, so a path that is not a recipe is such a file. UsageError if
+    by_task: the run's task scores files of its own kind, so a path that is not a recipe is one of them. UsageError if
     there is neither a benchmark nor a file, DataError for a wrong file.
     """
     if name in shipped.names("evals"):

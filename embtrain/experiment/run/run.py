@@ -36,7 +36,7 @@ from embtrain.train.sinks import base as sinks
 from embtrain.train.state.checkpoint import OtherState
 from embtrain.train.state.sink_relay import Relay
 
-# files that no resumable run has alone
+# in a folder without config.yaml: files of something else
 FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
 PARENT_HASH = "vectors.sha256"  # file of a downstream run: sha256 of the vectors it was trained on
 
@@ -233,7 +233,7 @@ def _train_and_report(folder: Path, config: Settings, parts: Components, fresh: 
 
 
 def _load_checkpoint(folder: Path, trainer: Trainer) -> None:
-    """Load the newest checkpoint; warn, or raise a DataError that says so, if other code wrote it."""
+    """Load the newest checkpoint; warn, or raise DataError, if other code wrote it."""
     code_change = provenance.code_difference(folder)
     try:
         trainer.load()

@@ -4,5 +4,5 @@ page.py          report.html, report.md, report.tex and scores.csv
 figures.py       the figures, each with a table of its data
 decimals.py      number formats that suit the spread between seeds
 reproduction.py  the section that compares with a paper's numbers
-rerun.py         the section that says how to repeat the comparison
+rerun.py         the section on how to repeat the comparison
 """

@@ -73,7 +73,7 @@ def command(results: Results) -> str:
             names = ["own" if v is None else str(v) for v in value]
             if key == "seeds" and value == list(range(1, len(value) + 1)):
                 names = [str(len(value))]
-            elif key == "seeds" or any("," in name for name in names):  # no flag can say this
+            elif key == "seeds" or any("," in name for name in names):  # flags cannot express this
                 return "embtrain compare --config comparison.yaml"
             value = ",".join(names)
         if value not in (None, "", "own"):
