@@ -182,7 +182,7 @@ def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     for some, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
     few = SubsetView(view, ids := sets[0])
-    asked, world = few.asked(query), few.world(made.world)
+    asked, world = few.restrict_query(query), few.restrict_world(made.world)
     assert torch.equal(ids[asked.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
     everyone = torch.arange(len(ids)).unsqueeze(0)
     torch.testing.assert_close(few.score(asked, everyone), view.score(query, ids.unsqueeze(0)))
@@ -248,13 +248,14 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 6)
     made.source.refresh(view)
     of = measure_sampler(made.source, query, beside, view, made.world, 5)
-    for way in (of._stated, of._own):
+    for way in (of._draw_from_density, of._draw_from_source):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
         wanted = of._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
         torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
     o, c, t = of._scores(query), of.c, query.target
-    one, other = (gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (of._stated, of._own))
+    ways = (of._draw_from_density, of._draw_from_source)
+    one, other = (gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in ways)
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 

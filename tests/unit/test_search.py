@@ -307,7 +307,7 @@ def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     assert search_space.parse_ranges(texts, [], settings) == [
         search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
         search_space.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
+    assert [one.is_integer for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("text", "whole"), [
@@ -315,7 +315,7 @@ def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
 def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
     (one,) = search_space.parse_ranges([text], [], resolve("sgns"))
-    assert one.whole is whole and all(type(x) is (int if whole else float) for x in one.ends())
+    assert one.is_integer is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 
 @pytest.mark.parametrize(("metric", "wanted"), [
