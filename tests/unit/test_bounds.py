@@ -65,7 +65,7 @@ def test_many_scores_are_joined_in_a_time_that_grows_with_their_number(tmp_path:
 
 
 def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_SCORES", 100)
+    monkeypatch.setattr(results, "MAX_SCORES", 100)
     with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared: name fewer runs"):
         _joined(tmp_path, 51)
     assert not (tmp_path / "results.json").exists()
