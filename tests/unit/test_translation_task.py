@@ -409,7 +409,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.written(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translation.translate)
-    monkeypatch.setattr(translation, "written", read)
+    monkeypatch.setattr(translation, "translate", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
