@@ -90,7 +90,7 @@ def verdicts(of: spec.Paper, found: Comparison) -> list[str]:
 def theirs(of: spec.Paper, found: Comparison) -> str:
     rows = []
     for expected in of.expected:
-        ours = claims.beside(expected, of, found.values)
+        ours = claims.reported_and_measured(expected, of, found.values)
         spread = None if ours["low"] is None else (ours["high"] - ours["low"]) / 2
         rows.append([expected.what, f"{expected.value:g} ({expected.source})", figure(ours["ours"], spread),
                      "–" if spread is None else f"[{figure(ours['low'], spread)}, {figure(ours['high'], spread)}]",

@@ -25,7 +25,7 @@ from embtrain.common import progress
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, UsageError
 from embtrain.experiment import resolve
-from embtrain.experiment.run.run import trained
+from embtrain.experiment.run.run import train_in_memory
 from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
@@ -34,7 +34,7 @@ _TOKENIZATION = {"text.tokenizer": "whitespace", "text.lower": False}  # `transf
 
 
 class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Mean of the word vectors of a document, from skip-gram trained on the documents passed to `fit`.
+    """Mean of the word vectors of a document, from skip-gram train_in_memory on the documents passed to `fit`.
 
     negatives: a strategy by name, or the path of its YAML. k: negatives per positive; None: the strategy's value.
     sets: further configuration keys, e.g. {"text.sample": 0}. random_state: the seed of the run, an integer.
@@ -66,8 +66,16 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             with tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
                 text = Path(folder) / "documents.txt"
                 text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                run = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
-                                       threads=self.threads), Path(folder) / "run")
+                run = train_in_memory(
+                    resolve(
+                        self.negatives,
+                        corpus=str(text),
+                        sets=as_sets(sets),
+                        seed=self.random_state,
+                        threads=self.threads,
+                    ),
+                    Path(folder) / "run",
+                )
         finally:
             progress.quiet = was_quiet
         self.vectors_ = run.model.vectors().detach().numpy().astype(np.float32)

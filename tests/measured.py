@@ -19,7 +19,7 @@ import numpy as np
 from embtrain import experiment
 from embtrain.common import machine
 from embtrain.experiment.run import components
-from embtrain.experiment.run.dry_run import tried
+from embtrain.experiment.run.dry_run import profile
 
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 WORDS, FEW_WORDS, ENTITIES = 100_000, 20_000, 100_000
@@ -71,8 +71,8 @@ if __name__ == "__main__":
     settings = experiment.resolve(spec["strategy"], spec["model"], spec["corpus"], sets=spec["sets"], threads=1)
     if sys.argv[1] == "plan":
         components.use_threads(settings.train.threads)
-        told = tried(settings)[1]
+        told = profile(settings)[1]
         assert told is not None
-        print(json.dumps(told.most))
+        print(json.dumps(told.peak))
     else:
         print(json.dumps(fit(settings)))

@@ -51,7 +51,7 @@ def value(run: Run, metric: str, part: str = "test") -> float:
 
 # --- some blocks of training ----------------------------------------------------------------------------------------
 
-def trained(made: components.Parts, blocks: int, folder: Path) -> None:
+def trained(made: components.Components, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
     of = learning(made, folder)
     for at in range(blocks):
@@ -70,7 +70,7 @@ def gain(config: Settings, blocks: int, folder: Path) -> float:
     return mrr(made) - before
 
 
-def mrr(made: components.Parts) -> float:
+def mrr(made: components.Components) -> float:
     (found,) = (row.value for row in made.task.validate(made) if row.metric == "mrr")
     assert found is not None
     return found

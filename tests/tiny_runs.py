@@ -11,7 +11,7 @@ from in_process import small_text
 
 from embtrain import experiment
 from embtrain.experiment.run import components
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.library import core
 from embtrain.train.loop import Trainer
@@ -64,12 +64,12 @@ def config(place: Path, name: str, engine: str, *sets: str) -> experiment.Settin
                               sets=[*TRAIN, *own, f"train.engine={engine}", *sets])
 
 
-def made(settings: experiment.Settings) -> Parts:
-    return components.to_train(settings, tasks.read(settings))
+def made(settings: experiment.Settings) -> Components:
+    return components.build_for_training(settings, tasks.read(settings))
 
 
-def learning(of: Parts, folder: Path) -> Trainer:
-    return Trainer(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.answers)
+def learning(of: Components, folder: Path) -> Trainer:
+    return Trainer(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.known_positives)
 
 
 def blocks(training: Trainer, n: int) -> None:

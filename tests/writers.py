@@ -34,7 +34,7 @@ from embtrain.common.files import sha256, write_text
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusFile, CorpusRecipe
 from embtrain.experiment.comparison import workers
-from embtrain.report.render.document import Document
+from embtrain.report.render.document import ReportDocument
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
     patch.setattr("embtrain.report.run.page.render", lambda record: "<html></html>\n")
-    patch.setattr("embtrain.report.comparison.page.document", lambda found: Document("x", "x", [], [], "x"))
+    patch.setattr("embtrain.report.comparison.page.document", lambda found: ReportDocument("x", "x", [], [], "x"))
     patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 

@@ -84,7 +84,7 @@ class Padded(TranslationTask):
         return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
 
 
-def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Parts, Padded]:
+def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Components, Padded]:
     settings = experiment.resolve(strategy, "nmt", corpus, threads=threads,
                                   sets=["model.tied=true", *MORE.get(strategy, ())])
     components.use_threads(threads)

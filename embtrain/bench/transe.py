@@ -87,7 +87,8 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
     components.use_threads(config.train.threads)
     made = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
+        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict,
+                      made.known_positives)
         fit.run()
     return _a_million(fit.position.seconds, fit.position.cpu_seconds, fit.position.examples)
 

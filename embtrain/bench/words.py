@@ -88,7 +88,8 @@ def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: 
         assert isinstance(made.source, StaticSource)
         made.source.alias = Once(made.source.alias)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
+        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict,
+                      made.known_positives)
         fit.run()
     table = made.model.vectors("input").detach().float().numpy()
     return Timed(

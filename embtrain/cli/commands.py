@@ -159,8 +159,8 @@ def translate(
     sets = {f"evaluate.{key}={value}": f"--{key} {value}" for key, value in told.items() if value is not None}
     made, task = translating.load(run, list(sets), {f"--set {text}": flag for text, flag in sets.items()})
     at_once = batch or (1 if file is None and sys.stdin.isatty() else 100)
-    found = translating.translations(made, task, file, at_once) if file is not None else \
-        translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once)
+    found = translating.translate_file(made, task, file, at_once) if file is not None else \
+        translating.translate_lines(made, task, translating.bounded_lines(sys.stdin.buffer), at_once)
     for line in found:
         data_line(line, flush=at_once == 1)
 
@@ -176,7 +176,7 @@ def list_all(as_json: options.Json = False) -> None:
     from embtrain.experiment.catalogue import listing
 
     there = listing.listing()
-    options.answer(there, as_json, lambda: listing.told(there))
+    options.answer(there, as_json, lambda: listing.format_text(there))
 
 
 @app.command()

@@ -56,8 +56,8 @@ def compare(
     asked = {"strategies": names(negatives, "--negatives"), "losses": into, "models": names(model, "--model"),
              "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
              "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
-             "search": None if search is None else search_space.given(search), "trials": trials}
-    done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
+             "search": None if search is None else search_space.expand_files(search), "trials": trials}
+    done = comparing.compare(comparing.read_grid(asked, config, out), out, parallel, threads)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{done.table()}\ncomparison: {plain(str(done.folder))}")
     if (wrong := failures.failed(done.folder, done.results)) is not None:
@@ -97,7 +97,8 @@ def reproduce(
         return
     done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
-                   lambda: f"{reproducing.told(done)}\n\n{done.table()}\nreproduction: {plain(str(done.folder))}")
+                   lambda: f"{reproducing.format_text(done)}\n\n{done.table()}\n"
+                           f"reproduction: {plain(str(done.folder))}")
     if (wrong := failures.failed(done.folder, done.results)) is not None:
         raise wrong
 

@@ -22,7 +22,7 @@ def neighbours(what: options.What,
 
     options.hush(False)
     found = evaluate.neighbours(what, words, count, *options.reading(limit, encoding))
-    options.answer(evaluate.as_tree(found), as_json, lambda: evaluate.told(found))
+    options.answer(evaluate.as_tree(found), as_json, lambda: evaluate.format_text(found))
 
 
 def export(what: options.What,

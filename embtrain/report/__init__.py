@@ -1,7 +1,15 @@
-"""What a run has to say: a table for the terminal, and one self-contained page.
+"""Reports: a table for the terminal, and one self-contained page per run or comparison.
 
-`table(rows)` fits 80 columns. `write(folder)` reads what a run left in its folder and nothing else, and writes
-`report.html`: no script, no network, the same bytes for the same run.
+`table(rows)` fits 80 columns. `write(folder)` reads only the run folder and writes `report.html`: no script, no
+network, the same bytes for the same run.
+
+    load        read run folders and results.json into checked records
+    charts      SVG charts
+    render      a document as HTML, Markdown or LaTeX
+    run         the page of a run
+    comparison  the page of a comparison
+    diagnosis   the page and the table of a diagnosis
+    format.py   numbers, words and tables for terminals and pages
 """
 
 from embtrain.report.format import table

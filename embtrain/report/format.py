@@ -1,4 +1,4 @@
-"""Numbers and words as they are shown, and the table of scores for a terminal."""
+"""Format numbers and words for people, and the table of scores for a terminal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from embtrain.common.types import Score
 
 WIDTH = 80
 GAP = "  "
-# Where a measure comes from, behind a slash: such rows say of another one what it rests on.
-FROM = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
-        "tail": "tail asked for", "head": "head asked for"}
+# Suffixes of metrics, after a slash: these rows break down or support another row.
+ROW_ORIGINS = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
+               "tail": "tail asked for", "head": "head asked for"}
 
 
-def number(value: float | None, like: float | None = None) -> str:
-    """`value` with the decimals that suit `like` (itself where not given): about three figures that matter."""
+def number(value: float | None, scale: float | None = None) -> str:
+    """Format `value` to about three significant digits, with the decimals that suit `scale` (default: itself)."""
     if value is None or not math.isfinite(value):
         return "-"
-    size = abs(value if like is None else like)
+    size = abs(value if scale is None else scale)
     if size == 0:
         size = abs(value) or 1.0
     if size < 0.001 or max(size, abs(value)) >= 1e9:
@@ -39,61 +39,62 @@ def interval(row: Score) -> str:
 
 
 def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
+    rounded = round(seconds)
+    if rounded < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(rounded, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def table(rows: Sequence[Score], share: float = 0.95) -> str:
-    """The scores in at most 80 columns; `share` is what the intervals cover. Text wraps, nothing is cut off."""
+    """Format scores in at most 80 columns. share: coverage of the intervals. Text wraps; nothing is cut off."""
     if not rows:
         return "no scores"
     head = ("benchmark", "metric", "value", f"{share * 100:g} % interval", "n")
     lines = [(plain(r.benchmark), plain(r.metric), number(r.value), interval(r), f"{r.n:,}") for r in rows]
     notes = [plain(r.note) for r in rows]
-    wide = [max(cells(line[i]) for line in [head, *lines]) for i in range(5)]
-    room = WIDTH - sum(wide[2:]) - 4 * len(GAP)
-    while wide[0] + wide[1] > room and max(wide[:2]) > 1:
-        wide[wide[0] < wide[1]] -= 1
-    left = WIDTH - sum(wide) - 5 * len(GAP)
-    beside = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
+    widths = [max(cells(line[i]) for line in [head, *lines]) for i in range(5)]
+    available = WIDTH - sum(widths[2:]) - 4 * len(GAP)
+    while widths[0] + widths[1] > available and max(widths[:2]) > 1:
+        widths[widths[0] < widths[1]] -= 1
+    left = WIDTH - sum(widths) - 5 * len(GAP)
+    is_inline = any(notes) and all(cells(n) <= left for n in notes)  # longer notes would spread the rows
     out = []
-    if not beside:  # a note that several rows in a run share is told once, below the last of them
-        same = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
-        notes = ["" if again else note for again, note in zip(same, notes, strict=True)]
-    for line, note in zip([head, *lines], ["note" if beside else "", *notes], strict=True):
-        columns = [wrap(c, w) for c, w in zip(line, wide, strict=True)] + [wrap(note, left) if beside else []]
+    if not is_inline:  # a note shared by consecutive rows is printed once, below the last
+        is_repeated = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
+        notes = ["" if repeated else note for repeated, note in zip(is_repeated, notes, strict=True)]
+    for line, note in zip([head, *lines], ["note" if is_inline else "", *notes], strict=True):
+        columns = [wrap(c, w) for c, w in zip(line, widths, strict=True)] + [wrap(note, left) if is_inline else []]
         for i in range(max(map(len, columns))):
-            part = [c[i] if i < len(c) else "" for c in columns]
-            text = [_pad(part[j], wide[j], right=2 <= j < 5) for j in range(5)]
-            out.append(GAP.join([*text, part[5]]).rstrip())
-        if note and not beside:
+            pieces = [c[i] if i < len(c) else "" for c in columns]
+            text = [_pad(pieces[j], widths[j], right=2 <= j < 5) for j in range(5)]
+            out.append(GAP.join([*text, pieces[5]]).rstrip())
+        if note and not is_inline:
             out += ["    " + piece for piece in wrap(note, WIDTH - 4)]
-    out.insert(_height(head, wide), "-" * max(map(cells, out)))
+    out.insert(_height(head, widths), "-" * max(map(cells, out)))
     return "\n".join(out)
 
 
 def lead(rows: Sequence[Score]) -> tuple[list[Score], list[Score], str]:
-    """The rows that lead, those that say where they come from, and how many of what kind these are."""
-    led = [row for row in rows if _origin(row) is None]
+    """Split rows into the leading ones and the supplementary ones; and describe the latter."""
+    leading = [row for row in rows if _origin(row) is None]
     rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
-    return led, [row for row, _ in rest], f"{len(rest)} further rows: {', '.join(dict.fromkeys(of for _, of in rest))}"
+    kinds = ", ".join(dict.fromkeys(origin for _, origin in rest))
+    return leading, [row for row, _ in rest], f"{len(rest)} further rows: {kinds}"
 
 
 def _origin(row: Score) -> str | None:
     if row.value is None and row.n == 0:
         return "without a value"
-    of, slash, end = row.metric.rpartition("/")
-    return FROM.get(end) if slash and of else None
+    measure, slash, suffix = row.metric.rpartition("/")
+    return ROW_ORIGINS.get(suffix) if slash and measure else None
 
 
-def told(rows: Sequence[Score], page: Path) -> str:
-    """The rows that lead, and on which page the others stand."""
-    led, rest, said = lead(rows)
-    return "\n".join([table(led), *(wrap(f"{said}; {plain(str(page))}", WIDTH) if rest else [])])
+def format_text(rows: Sequence[Score], page: Path) -> str:
+    """The leading rows for a terminal, and the page that has the others."""
+    leading, rest, summary = lead(rows)
+    return "\n".join([table(leading), *(wrap(f"{summary}; {plain(str(page))}", WIDTH) if rest else [])])
 
 
 def cells(text: str) -> int:
@@ -102,7 +103,7 @@ def cells(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken between words where that can be."""
+    """Break text into lines of at most `width` columns, between words if possible."""
     lines: list[str] = []
     for line in textwrap.wrap(text, width) or [""]:
         while cells(line) > width:  # textwrap counts characters, not columns
@@ -118,5 +119,5 @@ def _pad(text: str, width: int, right: bool) -> str:
     return space + text if right else text + space
 
 
-def _height(head: Sequence[str], wide: Sequence[int]) -> int:
-    return max(len(wrap(h, w)) for h, w in zip(head, wide, strict=True))
+def _height(head: Sequence[str], widths: Sequence[int]) -> int:
+    return max(len(wrap(h, w)) for h, w in zip(head, widths, strict=True))

@@ -21,9 +21,9 @@ from embtrain.data.hierarchy import closure
 from embtrain.data.labels import examples as labelled
 from embtrain.data.labels.sparse import LabelsConfig
 from embtrain.experiment.comparison import results
-from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run.run import Run
-from embtrain.experiment.run.started import as_begun
+from embtrain.experiment.run.started import restore_engine
 from embtrain.report.comparison import page
 
 
@@ -49,8 +49,8 @@ def peak_of(most: int) -> Iterator[None]:
 
 def _joined(folder: Path, n: int, seeds: int = 1) -> None:
     """Compare two strategies that have n scores each, and write the report."""
-    cells = [Found(f"{label}-{seed}", label, None, "m", seed, folder / label, label,
-                   scores=[Score(f"b{i % 50}", f"m{i}", i + len(label), None, None, 5, "") for i in range(n)])
+    cells = [CellOutcome(f"{label}-{seed}", label, None, "m", seed, folder / label, label,
+                         scores=[Score(f"b{i % 50}", f"m{i}", i + len(label), None, None, 5, "") for i in range(n)])
              for label in ("a", "bb") for seed in range(seeds)]
     results.write(folder, {"metric": "b0/m0", "baseline": "a", "benchmarks": []}, cells)
     page.write(folder)
@@ -65,7 +65,7 @@ def test_many_scores_are_joined_in_a_time_that_grows_with_their_number(tmp_path:
 
 
 def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_SCORES", 100)
+    monkeypatch.setattr(results, "MAX_SCORES", 100)
     with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared: name fewer runs"):
         _joined(tmp_path, 51)
     assert not (tmp_path / "results.json").exists()
@@ -182,7 +182,7 @@ def test_an_identity_that_is_none_is_one_error(tmp_path: Path, content: str) -> 
     (tmp_path / "identity.json").write_text(content)
     config: Any = type("", (), {"train": type("", (), {"engine": "auto"})})
     with pytest.raises(DataError, match=r"identity\.json: does not say which engine trained"):
-        as_begun(tmp_path, config)
+        restore_engine(tmp_path, config)
 
 
 def test_json_of_a_folder_is_read_by_one_function() -> None:

@@ -66,8 +66,8 @@ def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grid(place: Path, *sets: str, **options: Any) -> Grid:
-    return compare.grid({"strategies": ["sgns", "nce"], "seeds": 2, "corpus": str(place / "text"),
-                         "sets": [*KEYS, *sets], **options})
+    return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 2, "corpus": str(place / "text"),
+                              "sets": [*KEYS, *sets], **options})
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def _first(run: Path) -> Path:
 def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type[Here]) -> None:
     before = {path: path.stat().st_mtime_ns for path in (done.folder / "cells").rglob("*") if path.is_file()}
     tree = (done.folder / "results.json").read_bytes()
-    compare.compare(compare.grid({}, None, done.folder), done.folder, 1, 1)  # with no options: the grid is there
+    compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)  # with no options: the grid is there
     assert here.log == [] and (done.folder / "results.json").read_bytes() == tree
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
@@ -177,7 +177,7 @@ def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pyte
     """Centres are shuffled within blocks: another block would be another order."""
     monkeypatch.setattr(compare, "core", object)
     asked = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
-    of = compare.grid(asked, None, tmp_path)
+    of = compare.read_grid(asked, None, tmp_path)
     planned = compare.plan(of, tmp_path)[0]
     assert planned.sets == [*sets, *more] and compare.plan(planned, tmp_path)[0] == planned
 
@@ -197,8 +197,8 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
     monkeypatch.setattr(compare, "core", object)
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
-    asked = compare.grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
-                         tmp_path)
+    asked = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
+                              tmp_path)
     of, planned = compare.plan(asked, tmp_path)
     assert of.sets == more and compare.plan(of, tmp_path)[0] == of
     block = {"train.block=512": 512}.get(more[-1], 2048)
@@ -211,9 +211,9 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
 
 def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.block: is .* and 64 in b: these would not be pairs"):
-        compare.plan(compare.grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
+        compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
             "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.block=64"]}}}, None, tmp_path),
-            tmp_path)
+                     tmp_path)
 
 
 def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
     cut = tmp_path / "cells" / "nce-seed1"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr("embtrain.experiment.run.run.judge.benchmarks", _stopped)
+        patch.setattr("embtrain.experiment.run.run.scoring.benchmarks", _stopped)
         (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
         threads = cell.settings.train.model_copy(update={"threads": 1})
         experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
@@ -331,7 +331,7 @@ def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, mon
 @pytest.mark.parametrize("metric", ["mrr", "test/", "/mrr"])
 def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, such as test/mrr"):
-        compare.grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
+        compare.read_grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
 
 
 @pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z", "test/similarity_wrong"])
@@ -386,7 +386,7 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: P
     assert "bad-seed1: failed: " in capsys.readouterr().err  # though it was asked to be quiet
     monkeypatch.setattr(here, "fail", "")
     here.log.clear()
-    fewer = compare.grid({"strategies": ["sgns", "nce"]}, None, tmp_path / "out")
+    fewer = compare.read_grid({"strategies": ["sgns", "nce"]}, None, tmp_path / "out")
     again = compare.compare(fewer, tmp_path / "out", 1, 1)
     assert here.log == ["fit sgns-seed2"] and again.results["differences"][0]["n"] == 2
     assert not (tmp_path / "out" / "cells" / "sgns-seed2.error.json").exists()
@@ -404,7 +404,7 @@ def test_cells_that_a_full_disk_has_ended_are_no_matter_of_the_data(tmp_path: Pa
                                                                     kind: type[EmbtrainError]) -> None:
     failure = tmp_path / "sgns-seed1.error.json"
     failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
-    cell = found.cell(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
+    cell = found.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
     with pytest.raises(kind, match="no cell has scores; sgns-seed1: x: cannot be written"):
         results.write(tmp_path, {}, [cell])
 
@@ -412,10 +412,10 @@ def test_cells_that_a_full_disk_has_ended_are_no_matter_of_the_data(tmp_path: Pa
 def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
         done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
     out = shutil.copytree(done.folder, tmp_path / "out")
-    more = compare.compare(compare.grid({"seeds": 3}, None, out), out, 1, 1)
+    more = compare.compare(compare.read_grid({"seeds": 3}, None, out), out, 1, 1)
     assert here.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
     with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, and 0\.2 is asked for now"):
-        compare.compare(compare.grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
+        compare.compare(compare.read_grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
     assert here.log[2:] == []
 
 
@@ -441,7 +441,7 @@ def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
     ours = os.open(done.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)
     with pytest.raises(UsageError, match="another comparison is at work there"):
-        compare.compare(compare.grid({}, None, done.folder), done.folder, 1, 1)
+        compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)
     os.close(ours)
     with workers.working_in(done.folder) as lock:
         assert lock > 2
@@ -510,7 +510,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         (planned[0].folder / name).touch()
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
                                        "about 1 min 20 s left\n")
@@ -519,7 +519,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         for name in workers.FINISHED:
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
-    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
@@ -534,21 +534,21 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
     assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
 
 
 def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cell = compare.plan(grid(place), tmp_path)[1][0]
-    assert cell.within == {}
-    cell = replace(cell, within={cell.folder / "x": 300.0, cell.folder / "y": None})
+    assert cell.downstream_limits == {}
+    cell = replace(cell, downstream_limits={cell.folder / "x": 300.0, cell.folder / "y": None})
     for folder, step, seconds, cpu in ((cell.folder, 100, 50, 50), (cell.folder / "x", 7, 120, 60)):
         folder.mkdir(parents=True)
         (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
     assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110
@@ -560,14 +560,14 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
 def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(f"strategies: [sgns, nce]\nseeds: 4\ncorpus: {place / 'text'}\n"
                                         "sets: [model.dim=3]\nmetric: test/mrr\n")
-    of = compare.grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]}, tmp_path / "grid.yaml")
+    of = compare.read_grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]}, tmp_path / "grid.yaml")
     filled, planned = compare.plan(of, tmp_path)
     assert [cell.name for cell in planned] == [f"{name}-seed{seed}" for seed in (7, 9) for name in (
         "sgns", "sgns+softmax", "nce", "nce+softmax")]
     assert (filled.baseline, filled.metric, filled.benchmarks) == ("sgns", "test/mrr", ["wordsim353", "simlex999"])
     assert {cell.settings.model.dim for cell in planned} == {3}
     assert [cell.settings.loss.name for cell in planned[:4]] == ["logistic", "softmax", "nce", "softmax"]
-    assert compare.grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
+    assert compare.read_grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
     told = compare.plan(of.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}), tmp_path)[1][0]
     assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.on == ["simlex999"]
     assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
@@ -606,7 +606,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     names = options.get("strategies", ["sgns", "nce"])
     names = [str(tmp_path / "own.yaml") if name == "OWN" else name for name in names]
     with pytest.raises(EmbtrainError) as error:
-        compare.compare(compare.grid({"corpus": str(place / "text"), "seeds": 2, **options, "strategies": names}),
+        compare.compare(compare.read_grid({"corpus": str(place / "text"), "seeds": 2, **options, "strategies": names}),
                         tmp_path / "out", 1, 1)
     assert says in str(error.value) and here.log == []
 
@@ -629,7 +629,7 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "g.yaml").write_text(f"corpus: {place / 'text'}\n{text}")
     with pytest.raises(UsageError) as error:
-        compare.plan(compare.grid({}, tmp_path / "g.yaml"), tmp_path / "out")
+        compare.plan(compare.read_grid({}, tmp_path / "g.yaml"), tmp_path / "out")
     assert str(error.value).startswith(says), error.value
 
 
@@ -655,14 +655,14 @@ def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
 
 
 def test_a_benchmark_that_is_named_twice_counts_once() -> None:
-    assert compare.grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
+    assert compare.read_grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
     twice = ["evaluate.on=[men, wordsim353, men]", "evaluate.every=[men, men]"]
     config = experiment.resolve("sgns", sets=twice).evaluate
     assert (config.on, config.every) == (["men", "wordsim353"], ["men"])
 
 
 def test_grids_that_say_the_same_are_equal_wherever_they_say_it() -> None:
-    assert compare.grid({"strategies": ["sgns"]}) == Grid(strategies=["sgns"]) != Grid(strategies=["nce"])
+    assert compare.read_grid({"strategies": ["sgns"]}) == Grid(strategies=["sgns"]) != Grid(strategies=["nce"])
 
 
 # -- runs that are joined ---------------------------------------------------------------------------------------------
@@ -777,7 +777,7 @@ def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
 
 def test_items_of_a_benchmark(done: Comparison) -> None:
     run, items = experiment.Run(done.folder / "cells" / "sgns-seed1"), {}
-    some = run.table_of_vectors
+    some = run.word_vectors
     some = type(some)(["king", "queen", *some.words[2:]], some.table)
     config = run.settings.evaluate
     rows = scoring.benchmarks(some, ["wordsim353"], config, items)
@@ -833,21 +833,21 @@ def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: P
     assert (run.folder / "vectors.safetensors").read_bytes() == (whole / "vectors.safetensors").read_bytes()
 
 
-def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.Found:
-    return found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
-                       [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
-                       {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
-                       {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
-                       "text", "code")
+def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.CellOutcome:
+    return found.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
+                             [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
+                             {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
+                             {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
+                             "text", "code")
 
 
-def told(tmp_path: Path, cells_of: list[found.Found]) -> dict[str, Any]:
+def told(tmp_path: Path, cells_of: list[found.CellOutcome]) -> dict[str, Any]:
     plan = Grid(strategies=["base"], metric="test/mrr", baseline="base").model_dump(mode="json")
     results.write(tmp_path, plan, cells_of)
     return json.loads((tmp_path / "results.json").read_text())
 
 
-def planted() -> list[found.Found]:
+def planted() -> list[found.CellOutcome]:
     """`up` is better by .2, `same` by noise alone; `slow` is better in the end, at four times the cost."""
     noise, out = [0.001, -0.002, 0.003, 0.0, -0.001], []
     for seed, e in enumerate(noise, 1):

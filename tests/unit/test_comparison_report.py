@@ -24,14 +24,23 @@ from pages import HOSTILE, Page, checked
 from embtrain.common.errors import DataError
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics.significance import paired_t
-from embtrain.report.charts.seed_bands import MOST, band, front
+from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
 from embtrain.report.comparison import figures, page as report, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
 from embtrain.report.format import number
 from embtrain.report.load import comparison as results, run as record
 from embtrain.report.load.run import Curve
 from embtrain.report.render import markdown_latex
-from embtrain.report.render.document import Code, Document, Figure, Items, Nearest, Section, Table, Words
+from embtrain.report.render.document import (
+    Code,
+    Figure,
+    Items,
+    Nearest,
+    ReportDocument,
+    ReportSection,
+    ReportTable,
+    Words,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,8 +102,8 @@ def test_the_page_tells_all_that_the_comparison_found(page: Page, tree: dict[str
 def test_every_format_has_every_mean_and_its_interval(folder: Path, page: Page) -> None:
     found = results.read(folder)
     decimals = Decimals(found)
-    rows = [[m.strategy, decimals.of(m.metric, m.mean), decimals.of(m.metric, m.sd),
-             decimals.pair(m.metric, m.low, m.high), str(m.n)] for m in found.summary]
+    rows = [[m.strategy, decimals.format(m.metric, m.mean), decimals.format(m.metric, m.sd),
+             decimals.format_interval(m.metric, m.low, m.high), str(m.n)] for m in found.summary]
     assert len(rows) == 18
     text = {name: (folder / f"report.{name}").read_text(encoding="utf-8") for name in ("md", "tex")}
     tex = text["tex"].replace(r"\ensuremath{-}", "−").replace(",{}", ",").replace("{[}", "[").replace("{]}", "]")
@@ -126,7 +135,7 @@ def test_each_difference_says_what_would_separate(folder: Path, tree: dict[str, 
         assert said + (f"{d['needed']:,}" if d["needed"] else "more than 1,000") in page.words, said
     worse = changed(comparison(folder.parent / "worse"), differences__0__verdict="B beats A", differences__0__mean=-0.5)
     told = report.document(results.read(worse)).sections[1].blocks
-    assert any("sgns beats nce" in row for t in told if isinstance(t, Table) for row in t.rows)
+    assert any("sgns beats nce" in row for t in told if isinstance(t, ReportTable) for row in t.rows)
 
 
 def test_each_curve_is_drawn_against_epochs_and_cpu_seconds(html: str) -> None:
@@ -188,7 +197,7 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
     blocks = report.document(results.read(changed(made, cells__0__folder="../joined/cells/sgns-seed1"))).sections[-1]
     assert isinstance(blocks.blocks[0], Code)
     assert shlex.split(blocks.blocks[0].text)[:3] == ["embtrain", "report", "../joined/cells/sgns-seed1"]
-    table = next(b for b in blocks.blocks if isinstance(b, Table))
+    table = next(b for b in blocks.blocks if isinstance(b, ReportTable))
     assert ["nce-seed2", "embtrain fit --negatives nce --seed 2"] in table.rows
 
 
@@ -266,9 +275,10 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_words_are_escaped_in_latex(words: str) -> None:
-    told = Document(words, words, [words], [Section("a", words, [Words(words), Items([words]), Code(words),
-                                                                 Table([(words, "")], [words, [words]])])])
-    bare = Document("", "", [""], [Section("a", "", [Words(""), Items([""]), Code(""), Table([("", "")], ["", [""]])])])
+    told = ReportDocument(words, words, [words], [ReportSection("a", words, [Words(words), Items([words]), Code(words),
+                                                                 ReportTable([(words, "")], [words, [words]])])])
+    bare = ReportDocument("", "", [""], [ReportSection("a", "", [Words(""), Items([""]), Code(""),
+                                                                 ReportTable([("", "")], ["", [""]])])])
     def commands(text: str) -> set[str]:
         return set(re.findall(r"\\(?:begin|end|input|include|write|def|openout)\b\{?\w*", text))
     text = markdown_latex.latex(told)
@@ -280,7 +290,7 @@ def test_any_words_are_escaped_in_latex(words: str) -> None:
 
 
 def test_markdown_that_could_begin_something_is_escaped() -> None:
-    told = Document("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
+    told = ReportDocument("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
     assert markdown_latex.markdown(told).splitlines()[::2] == [
         r"# \+ a", r"1\. b", r"\- c", "0.52", r"\= d", "12", r"\<b\>", r"a\_b\*c\*", "**"]
 
@@ -319,7 +329,7 @@ def test_seeds_evaluated_at_other_steps_are_interpolated_where_all_are_known() -
 def test_a_long_curve_is_shown_by_means_of_its_parts() -> None:
     steps = list(range(1, 201))
     made = band("x", 0, [curve(steps, [float(s % 2) for s in steps])] * 2, "epoch")
-    assert made is not None and len(made.x) <= MOST and np.allclose(made.mean, 0.5) and made.x.mean() == 100.5
+    assert made is not None and len(made.x) <= MAX_POINTS and np.allclose(made.mean, 0.5) and made.x.mean() == 100.5
 
 
 def test_seeds_of_other_steps_that_end_the_same_epochs_are_joined() -> None:
@@ -328,11 +338,11 @@ def test_seeds_of_other_steps_that_end_the_same_epochs_are_joined() -> None:
     assert made is not None and made.joined and (made.x.tolist(), made.mean.tolist()) == ([1, 2], [1, 2])
 
 
-def log_of(*lines: tuple[float, int, float]) -> record.Metrics:
+def log_of(*lines: tuple[float, int, float]) -> record.MetricCurves:
     """Lines of (step, whole epochs, examples)."""
-    made = record.Metrics()
+    made = record.MetricCurves()
     for step, epoch, examples in lines:
-        record._take(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
+        record._add_entry(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
     made.place(made.epoch_size)
     return made
 
@@ -351,13 +361,13 @@ def test_a_line_stands_where_its_examples_are_in_the_runs_own_epochs(folder: Pat
 
 def test_the_front_of_points_worked_out_by_hand() -> None:
     points = [(1.0, 1.0), (2.0, 3.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0), (1.0, 1.0)]
-    assert front(points, True) == [0, 5, 1, 4]
-    assert front(points, False) == [0, 5]
+    assert pareto_front(points, True) == [0, 5, 1, 4]
+    assert pareto_front(points, False) == [0, 5]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12), st.booleans())
 def test_what_is_on_the_front_is_what_nothing_beats(points: list[tuple[int, int]], higher: bool) -> None:
-    found = front([(float(c), float(s)) for c, s in points], higher)
+    found = pareto_front([(float(c), float(s)) for c, s in points], higher)
     sign = 1 if higher else -1
     for i, (cost, score) in enumerate(points):
         beaten = any(c <= cost and sign * s >= sign * score and (c < cost or s != score) for c, s in points)
@@ -387,10 +397,10 @@ def cost_figure(folder: Path) -> Figure:
 
 def test_the_spread_between_seeds_sets_the_decimals(folder: Path) -> None:
     decimals = Decimals(results.read(folder))
-    assert decimals.of("test/log_likelihood", -7.16249) == "−7.1625"  # the least sd is 0.0087
-    assert decimals.of("test/log_likelihood", -7.16249, 1) == "−7.16249"
-    assert decimals.of("nothing/known", 1234.5) == "1,234" and decimals.of("test/log_likelihood", None) == "–"
-    assert decimals.of("test/log_likelihood", 1e12) == "1.00e+12"
+    assert decimals.format("test/log_likelihood", -7.16249) == "−7.1625"  # the least sd is 0.0087
+    assert decimals.format("test/log_likelihood", -7.16249, 1) == "−7.16249"
+    assert decimals.format("nothing/known", 1234.5) == "1,234" and decimals.format("test/log_likelihood", None) == "–"
+    assert decimals.format("test/log_likelihood", 1e12) == "1.00e+12"
 
 
 @pytest.mark.parametrize(("key", "said", "head"), [

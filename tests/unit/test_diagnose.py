@@ -97,7 +97,7 @@ def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
     right = measured(source, query, beside, view, made.world, 20).error(20, 800)
     source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
@@ -108,7 +108,7 @@ def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
 def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("softmax", made, of.settings, view, [20])
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
@@ -159,7 +159,7 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
     log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
@@ -174,15 +174,17 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
 def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 2)
-    sets = subset_view.nested(query.target, view.n_candidates, 1)
-    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested(torch.arange(9), 120, 1) == []
-    sizes = subset_view.nested(query.target, 1000, 1)
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 2)
+    sets = subset_view.nested_subsets(query.target, view.n_candidates, 1)
+    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested_subsets(
+        torch.arange(9), 120, 1
+    ) == []
+    sizes = subset_view.nested_subsets(query.target, 1000, 1)
     assert [len(ids) for ids in sizes] == [15, 62, 250]
     for some, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
     few = SubsetView(view, ids := sets[0])
-    asked, world = few.asked(query), few.world(made.world)
+    asked, world = few.restrict_query(query), few.restrict_world(made.world)
     assert torch.equal(ids[asked.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
     everyone = torch.arange(len(ids)).unsqueeze(0)
     torch.testing.assert_close(few.score(asked, everyone), view.score(query, ids.unsqueeze(0)))
@@ -213,7 +215,7 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
     of = experiment.Run(run)
     made = components.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, beside, part = diagnosing.questions(made, 12)
+    query, beside, part = diagnosing.heldout_queries(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
@@ -235,7 +237,7 @@ def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
     )
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
     of = experiment.Run(run)
-    query, beside, _ = diagnosing.questions(components.build(of.settings, tasks.read(of.settings)), 12)
+    query, beside, _ = diagnosing.heldout_queries(components.build(of.settings, tasks.read(of.settings)), 12)
     assert len(heard) > 1 and all(torch.equal(one.target, beside.target) for one in heard)
     assert not torch.equal(query.target[:11], beside.target)
 
@@ -245,16 +247,19 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 6)
     made.source.on_epoch_start(view)
     of = measured(made.source, query, beside, view, made.world, 5)
-    for way in (of._stated, of._own):
+    for way in (of._draw_from_density, of._draw_from_source):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
         wanted = of._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
         torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
     o, c, t = of._scores(query), of.c, query.target
-    one, other = (gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (of._stated, of._own))
+    one, other = (
+        gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5))
+        for way in (of._draw_from_density, of._draw_from_source)
+    )
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 

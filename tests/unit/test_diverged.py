@@ -97,8 +97,8 @@ def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_
     path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "0" * 64, "embtrain": "0.0.1"}))
     run.resume(done.folder)
     assert [record.getMessage() for record in caplog.records if "began it" in record.getMessage()] == [
-        f"warning: {done.folder}: {provenance.other_code(done.folder)}; results may differ from those of a run under "
-        "one version"]
+        f"warning: {done.folder}: {provenance.code_difference(done.folder)}; results may differ from those of a run "
+        "under one version"]
     config = done.folder / "config.yaml"
     config.write_text(re.sub("optimizer: .*", "optimizer: adam", config.read_text()))
     with pytest.raises(run.DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} began"):

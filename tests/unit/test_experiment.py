@@ -195,7 +195,7 @@ def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path
         experiment.export(run.folder, name, tmp_path / name)
         there = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=binary)
         assert there.index_to_key == run.vectors.index_to_key
-        assert np.array_equal(there.vectors, run.table_of_vectors.table)
+        assert np.array_equal(there.vectors, run.word_vectors.table)
         again = experiment.evaluate(tmp_path / name, ["simlex999"])
         assert again[0].value == experiment.evaluate(run.folder, ["simlex999"])[0].value
     with pytest.raises(UsageError, match="--format"):
@@ -208,7 +208,7 @@ def test_a_benchmark_that_is_named_twice_is_scored_once(run: experiment.Run) -> 
 
 
 def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
-    told = evaluate.told(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
+    told = evaluate.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert told.splitlines()[0].startswith("cat: ") and told.count(",") == 2
     assert "not in the vocabulary" in told
     with pytest.raises(DataError, match="none of these words"):
@@ -314,7 +314,7 @@ def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> Non
 
 
 def test_listing_names_all_there_is() -> None:
-    told = listing.told(listing.listing())
+    told = listing.format_text(listing.listing())
     for name in ("sgns", "ace-no-entropy", "skipgram", "log_uniform", "sampled_softmax", "gensim-wiki", "rareword"):
         assert name in told
 

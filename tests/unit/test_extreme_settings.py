@@ -104,6 +104,6 @@ def test_what_is_taken_trains_or_is_refused_by_its_name(place: Path, tmp_path: P
     with warnings.catch_warnings():
         warnings.simplefilter("error")                                   # no library prints one of its own
         try:
-            run.trained(tiny_runs.config(place, name, engine, *sets), tmp_path / "run")
+            run.train_in_memory(tiny_runs.config(place, name, engine, *sets), tmp_path / "run")
         except EmbtrainError as error:
             assert value == "1e18" and str(error).count("\n") == 0 and str(error).startswith(f"{key}: "), error

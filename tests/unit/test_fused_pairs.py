@@ -77,7 +77,12 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 ])
 def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
     source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
-    reasons = choose.why_not_fused(OrderConfig(), source, source.Config(source="uniform", share=keys.get("share", "row")),
-                              loss.Config(name=loss.name),
-                              TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")), bool(NATIVE) or True)
+    reasons = choose.why_not_fused(
+        OrderConfig(),
+        source,
+        source.Config(source="uniform", share=keys.get("share", "row")),
+        loss.Config(name=loss.name),
+        TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
+        bool(NATIVE) or True,
+    )
     assert (says in " ".join(reasons)) if says else reasons == []

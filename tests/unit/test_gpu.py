@@ -40,7 +40,7 @@ def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -
     scores = {(row.benchmark, row.metric): row.value for row in run.scores}
     assert scores["test", "log_likelihood"] is not None and scores["test", "log_likelihood"] < 0
     again = resume(tmp_path / "run")
-    assert (again.table_of_vectors.table == run.table_of_vectors.table).all()
+    assert (again.word_vectors.table == run.word_vectors.table).all()
 
 
 @pytest.mark.parametrize("loss", ["logistic", "nce", "sampled_softmax"])

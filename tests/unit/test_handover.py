@@ -74,7 +74,7 @@ def same(a: Vectors, b: Vectors) -> bool:
 def test_every_file_comes_back_to_the_bit(run: Run, tmp_path: Path, format: str) -> None:
     experiment.export(run.folder, format, tmp_path / "v")
     assert vectors.detect_format(tmp_path / "v") == format
-    assert same(vectors.read(tmp_path / "v"), run.table_of_vectors)
+    assert same(vectors.read(tmp_path / "v"), run.word_vectors)
 
 
 def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path
         warnings.simplefilter("ignore", ResourceWarning)     # gensim counts the lines of a file that it leaves open
         keyed = KeyedVectors.load_word2vec_format(tmp_path / "v.txt", no_header=True)
         gc.collect()
-    assert same(Vectors.of(keyed), run.table_of_vectors) and same(Vectors.of(run.vectors), run.table_of_vectors)
+    assert same(Vectors.of(keyed), run.word_vectors) and same(Vectors.of(run.vectors), run.word_vectors)
 
 
 def test_what_gensim_pickles_is_refused_with_what_helps(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_gensim_pickles_is_refused_with_what_helps(tmp_path: Path) -> None:
 def test_vectors_of_others_go_from_one_file_format_to_another(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "word2vec", tmp_path / "a.txt")
     experiment.export(tmp_path / "a.txt", "safetensors", tmp_path / "a.safetensors")
-    assert same(vectors.read(tmp_path / "a.safetensors"), run.table_of_vectors)
+    assert same(vectors.read(tmp_path / "a.safetensors"), run.word_vectors)
     with pytest.raises(UsageError, match="of a file of vectors there are word2vec"):
         experiment.export(tmp_path / "a.txt", "huggingface", tmp_path / "hub")
 
@@ -105,7 +105,7 @@ def test_vectors_of_others_go_from_one_file_format_to_another(run: Run, tmp_path
 def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "huggingface", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "model.safetensors", "vocab.txt"}
-    table = run.table_of_vectors
+    table = run.word_vectors
     assert np.array_equal(load_file(tmp_path / "model.safetensors")["embedding.weight"], table.table)
     assert (tmp_path / "vocab.txt").read_text().splitlines() == table.words
     config = json.loads((tmp_path / "config.json").read_text())
@@ -131,8 +131,8 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
 def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: Path) -> None:
     for of, name in ((run, "a"), (graph, "b")):
         experiment.export(of.folder, "huggingface", tmp_path / name)
-        assert same(folders.read_huggingface(tmp_path / name), of.table_of_vectors)
-    word = run.table_of_vectors.words[0]
+        assert same(folders.read_huggingface(tmp_path / name), of.word_vectors)
+    word = run.word_vectors.words[0]
     assert experiment.neighbours(tmp_path / "a", [word]) == experiment.neighbours(run.folder, [word])
     relations = vectors.read(graph.folder / "relations.safetensors")
     assert np.array_equal(load_file(tmp_path / "b/model.safetensors")["relation.weight"], relations.table)
@@ -161,7 +161,7 @@ def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None
 
 def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "projector", tmp_path)
-    table = run.table_of_vectors
+    table = run.word_vectors
     assert np.array_equal(np.loadtxt(tmp_path / "vectors.tsv", delimiter="\t", dtype=np.float32), table.table)
     with open(tmp_path / "metadata.tsv", newline="") as file:
         lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -221,12 +221,12 @@ def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> 
 def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
     experiment.export(graph.folder, format, tmp_path / "out")
     held = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert set(export.HELD[format]) <= set(held)
+    assert set(export.FILES[format]) <= set(held)
     experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    for name in export.HELD[format][:None if format == "huggingface" else -1]:
+    for name in export.FILES[format][:None if format == "huggingface" else -1]:
         (theirs / name).write_text("{}")
         with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
             experiment.export(graph.folder, format, theirs)
@@ -239,7 +239,7 @@ def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monke
     (tmp_path / "link").symlink_to("v.txt")
     monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--out", str(tmp_path / "link")])
     assert cli.run() == 0
-    assert (tmp_path / "link").is_symlink() and same(vectors.read(tmp_path / "v.txt"), run.table_of_vectors)
+    assert (tmp_path / "link").is_symlink() and same(vectors.read(tmp_path / "v.txt"), run.word_vectors)
 
 
 def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -275,5 +275,7 @@ def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
     many = inventory.build_inventory([put(tmp_path / "many", {f"{i:03}.txt": "a" for i in range(250)})],
                           text.readers.file_rules("auto", "text", True), FilesConfig())
     assert many.line() == "files: train: 250 files (000.txt, ...)" and len(many.tree()["train"]) == 101
-    assert inventory.build_inventory([tmp_path / "train.txt"], graph.triple_files.FILE_RULES, FilesConfig()).line() == ""
+    assert (
+        inventory.build_inventory([tmp_path / "train.txt"], graph.triple_files.FILE_RULES, FilesConfig()).line() == ""
+    )
     assert json.loads(json.dumps(files.tree())) == files.tree()

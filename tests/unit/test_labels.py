@@ -199,7 +199,7 @@ def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelsTask:
 DOT = ("sgns", "nce", "softmax", "exp", "rff-leaf", "cluster")
 
 
-def made_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Parts:
+def made_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Components:
     """Model, source and loss; an adversary with as few groups as there are labels for."""
     few = ["negatives.modes=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
     few = few[:1] if strategy == "ace-full" else few
@@ -231,7 +231,7 @@ def test_every_strategy_is_allowed(corpus: Path, read: LabelsTask) -> None:
 def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, read: LabelsTask) -> None:
     made = made_for(corpus, read, strategy, f"model.similarity={similarity}")
     step = Step(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train,
-                made.answers)
+                made.known_positives)
     for epoch in range(EPOCHS):
         made.source.on_epoch_start(step.view)
         for block in read.examples.blocks(epoch, 64):
@@ -269,7 +269,7 @@ def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> Non
     assert {f"test/{name}@{k}" for name in ("precision", "ndcg", "psp") for k in (1, 3, 5)} <= {
         f"{row.benchmark}/{row.metric}" for row in run.scores}
     names = [line.split("\t")[0] for line in (run.folder / "labels.txt").read_text().splitlines()]
-    assert names == [str(i) for i in range(V)] == run.table_of_vectors.words and run.table_of_vectors.dim == 12
+    assert names == [str(i) for i in range(V)] == run.word_vectors.words and run.word_vectors.dim == 12
     items = scoring.read_items(run.folder / "items.safetensors")
     assert len(items["test/precision@1"]) == 60 and len(items["test/log_p"]) == len(items["test/cluster"]) > 60
     assert items["test/psp@5"].mean() == pytest.approx(value(run, "test/psp@5"))
@@ -290,7 +290,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(strategy: str, reduction: st
         stop_at(13, patch)                                   # in the second of two epochs of nine blocks
         fit(corpus, strategy, tmp_path / "part", **more)
     again = experiment.resume(tmp_path / "part")
-    assert whole.table_of_vectors.table.tobytes() == again.table_of_vectors.table.tobytes()
+    assert whole.word_vectors.table.tobytes() == again.word_vectors.table.tobytes()
     assert {r for r in whole.scores if r.benchmark == "test"} == {r for r in again.scores if r.benchmark == "test"}
 
 

@@ -105,10 +105,10 @@ def test_updates_smaller_than_a_block_go_through_it_in_order(corpus: Path, tmp_p
 # --- how it is judged -----------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def by_hand(made: components.Parts, part: str, noise: list[float] | None) -> list[float]:
+def by_hand(made: components.Components, part: str, noise: list[float] | None) -> list[float]:
     """log p of each word of a part, from the scores of every candidate; `noise` is given back."""
     batch, out = made.task.heldout(part), []
-    query = scoring.ask(made, batch)
+    query = scoring.encode_heldout(made, batch)
     for i, target in enumerate(batch.target.tolist()):
         one = query.rows(slice(i, i + 1))
         z = [float(made.model.score(one, torch.tensor([[b]]))) for b in range(made.world.n_candidates)]

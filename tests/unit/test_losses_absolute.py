@@ -52,7 +52,7 @@ def test_evaluation_reads_the_sizes_of_scores(place: Path, tmp_path: Path, name:
     of_run = made(of(place, name))
     for p in of_run.model.parameters():
         torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(1))
-    query = scoring.ask(of_run, of_run.task.heldout("test"))
+    query = scoring.encode_heldout(of_run, of_run.task.heldout("test"))
     s = of_run.model.score(query, torch.arange(of_run.world.n_candidates)[None])
     assert (s < 0).any()
     assert torch.equal(scoring.logits(of_run, corrected=True)(query), s.abs())

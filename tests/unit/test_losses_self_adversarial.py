@@ -80,6 +80,6 @@ def test_a_small_graph_wants_a_small_margin(tmp_path: Path, margin: float, low: 
     sets = [f"loss.margin={margin}", "train.lr=0.1", "train.min_lr=0.001", "model.dim=16", "model.norm=l1",
             "train.epochs=60", "train.threads=1", "evaluate.resamples=0", "negatives.k=16", "train.batch=64"]
     settings = experiment.resolve("self-adversarial", model="transe", corpus=str(tmp_path / "grid"), sets=sets)
-    made = run.trained(settings, tmp_path / "run")
+    made = run.train_in_memory(settings, tmp_path / "run")
     found = {row.metric: row.value for row in made.task.validate(made)}
     assert low <= (found["mrr"] or 0.0) <= high

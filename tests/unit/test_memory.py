@@ -13,7 +13,7 @@ from embtrain import experiment
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.experiment.run import memory
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.train.checks import memory_trial
 from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
@@ -47,15 +47,15 @@ def test_the_known_is_not_counted_when_it_is_looked_at() -> None:
     assert counted.live[-1] == made.numel() * 4 == 400
 
 
-def truly(of: Parts) -> int:
+def truly(of: Components) -> int:
     """What an update of the run takes, counted while it is made, with the source's own draws."""
-    step = Step(of.model, of.source, of.loss, [], of.train, of.answers)
+    step = Step(of.model, of.source, of.loss, [], of.train, of.known_positives)
     of.source.on_epoch_start(step.view)
     block = memory._block(of, of.train.block or 1)
     batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
     asked = of.model.encode(batch).detach()
     drawn = mark_false_negatives(
-        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.answers
+        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.known_positives
     )
     with AllocationCounter() as counted:
         step.gradients(batch, of.model.encode(batch), drawn, 0)
@@ -65,7 +65,7 @@ def truly(of: Parts) -> int:
 @pytest.mark.parametrize("name", RUNS)
 def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
     of = made(config(place, name, "step"))
-    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.answers,
+    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
                              lambda places: memory._block(of, places))
     assert 0.8 < told / truly(of) < 1.35
 
@@ -73,7 +73,7 @@ def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
 def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
     of = made(config(place, name, "step", "train.optimizer=adam"))
-    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.answers,
+    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
                              lambda places: memory._block(of, places))
     assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
     training = learning(of, place / f"adam of {name}")
@@ -84,7 +84,7 @@ def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> No
 def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
                                                   ) -> None:
     of = made(config(place, name, engine))
-    need = truly(of) if engine == "step" else memory._least(of)
+    need = truly(of) if engine == "step" else memory._min_step_bytes(of)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
     with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
                        ) as error:

@@ -29,7 +29,7 @@ def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str
     settings = config(place, name, engine, "train.lr=1e6", "train.min_lr=1e6", "train.clip=null")
     stopped = None
     try:
-        run.trained(settings, tmp_path)
+        run.train_in_memory(settings, tmp_path)
     except UsageError as error:
         stopped = error
         assert error.code == 2 and str(error).startswith("train.lr: 1e+06: the ") and "\n" not in str(error)
@@ -47,7 +47,7 @@ def test_such_a_rate_does_stop_runs_of_both_engines(place: Path, tmp_path: Path)
     for engine in ("step", "fused"):
         settings = config(place, "skipgram", engine, "train.lr=1e17", "train.min_lr=1e17")
         with pytest.raises(UsageError, match=r"^train\.lr: 1e\+17: the "):
-            run.trained(settings, tmp_path / engine)
+            run.train_in_memory(settings, tmp_path / engine)
 
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)

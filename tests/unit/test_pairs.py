@@ -164,7 +164,7 @@ def accuracy(config: experiment.Settings) -> float:
     of = components.build(config, task)
     optimizers = loop.optimizers(of.model, of.loss, config.train)
     made = CompiledPairs if of.train.engine == "fused" else Step
-    step = made(of.model, of.source, of.loss, optimizers, of.train, of.answers)
+    step = made(of.model, of.source, of.loss, optimizers, of.train, of.known_positives)
     for epoch in range(config.train.epochs):
         of.source.on_epoch_start(step.view)
         for block in task.examples.blocks(epoch, 512):
@@ -204,7 +204,7 @@ def test_a_fit_leaves_what_a_run_leaves(tree: Path, tmp_path: Path) -> None:
     items = scoring.read_items(tmp_path / "run" / "items.safetensors")
     assert set(items) == {f"{part}/{name}" for part in ("valid", "test") for name in ("correct", "cluster")}
     assert items["test/correct"].mean() == pytest.approx(found["test/accuracy"])
-    assert len(experiment.Run(tmp_path / "run").table_of_vectors) == N
+    assert len(experiment.Run(tmp_path / "run").word_vectors) == N
 
 
 def test_a_run_goes_on_bit_by_bit(tree: Path, tmp_path: Path) -> None:

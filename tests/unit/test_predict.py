@@ -222,7 +222,7 @@ def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None
 # --- words, contexts, documents --------------------------------------------------------------------------------------
 
 def test_contexts_of_a_word_have_the_models_score_and_probability(place: Path) -> None:
-    made: Any = stored.opened(place / "words")
+    made: Any = stored.open_run(place / "words")
     names = made.task.candidate_names()
     [cat, dog] = Run(place / "words").predict("cat", "Dog", top=len(names))
     assert dog.query == "dog" and "lower case" in dog.note and not dog.unseen
@@ -244,7 +244,7 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
     run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "edges.txt", threads=1, out=tmp_path / "run",
                        sets={**TINY, "walks.min_count": 1, "walks.valid": 0, "walks.test": 0, "evaluate.on": []})
     (tmp_path / "edges.txt").unlink()
-    made: Any = stored.opened(run.folder)
+    made: Any = stored.open_run(run.folder)
     [one] = run.predict("n3", top=9)
     s = (made.model.v @ made.model.u[made.task.candidate_names().index("n3")]).tolist()
     assert [answer.score for answer in one.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
@@ -253,7 +253,7 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
 
 
 def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> None:
-    made: Any = stored.opened(place / "lm")
+    made: Any = stored.open_run(place / "lm")
     model, index, names = made.model, made.task.corpus.vocabulary.index, made.task.candidate_names()
     found = Run(place / "lm").predict(("the", "red"), ("the", "cat", "sat", "_"), ("the dog",), top=len(names))
     for one, context in zip(found, ("the red", "the cat sat", "the dog"), strict=True):
@@ -271,7 +271,7 @@ def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> 
 
 
 def test_labels_of_documents_are_those_of_the_formula(place: Path, tmp_path: Path) -> None:
-    made: Any = stored.opened(place / "docs")
+    made: Any = stored.open_run(place / "docs")
     w, c = (x.detach().double().numpy() for x in (made.model.w, made.model.c))
     x = np.array([[0, 2, 0, 1, 0, 0], [1, 0, 0, 0, 3, 0]], float)
     h = x @ w

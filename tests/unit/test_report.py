@@ -18,7 +18,7 @@ from embtrain import report
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.report.charts import curves, svg as charts
-from embtrain.report.format import cells, duration, interval, number, plain, told, wrap
+from embtrain.report.format import cells, duration, format_text, interval, number, plain, wrap
 from embtrain.report.load.run import Curve, read
 from embtrain.report.run import summary
 
@@ -260,7 +260,7 @@ def test_extremes_and_long_runs_are_drawn(tmp_path: Path) -> None:
     for step in range(10_000):
         curve.add(step, step, float(step % 2))
     drawn = charts.line("loss", curve, "step")
-    assert drawn is not None and len(drawn.x) <= charts.POINTS
+    assert drawn is not None and len(drawn.x) <= charts.MAX_POINTS
     assert (drawn.y.min(), drawn.low.min(), drawn.high.max()) == (0.5, 0.0, 1.0)
     assert abs(drawn.x.mean() - 4999.5) < drawn.parts
 
@@ -359,12 +359,12 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
         Score("training", "seconds to valid/mr<3", 7.0),
         Score("x", "a/tail", 0.25, n=1),
     ]
-    lines = told(rows, tmp_path / "report.html").splitlines()
+    lines = format_text(rows, tmp_path / "report.html").splitlines()
     assert [line.split()[:2] for line in lines[2:] if not line.startswith(" ")][:3] == [
         ["valid", "mr"], ["test", "mr"], ["training", "seconds"]]
     end = " ".join(" ".join(lines).partition("4 further rows: ")[2].split())
     assert end.startswith("tail asked for, ties for the model, without a value; /")
-    assert told(rows[:1], tmp_path) == report.table(rows[:1])
+    assert format_text(rows[:1], tmp_path) == report.table(rows[:1])
     folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in rows])
     text = report.write(folder).read_text(encoding="utf-8")
     led, _, folded = text.partition("<details><summary>4 further rows")

@@ -97,7 +97,7 @@ def test_the_first_four_are_there() -> None:
 def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce.fetch, "gold_path", lambda recipe: Path())
     paper = papers.read(papers.path(name))
-    of, planned = compare.plan(reproduce.grid(name, {}, [], tmp_path)[0], tmp_path)
+    of, planned = compare.plan(reproduce.paper_grid(name, {}, [], tmp_path)[0], tmp_path)
     assert len(planned) == len(paper.runs) * paper.seeds and of.paper == name
     assert {cell.label for cell in planned} == set(paper.runs)
     assert all(row.source in claim.SOURCES for row in paper.expected) and paper.cpu_seconds <= 14_400
@@ -110,15 +110,15 @@ def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, m
 
 
 def test_what_varies_is_what_the_axis_says(tmp_path: Path) -> None:
-    k = compare.plan(reproduce.grid("nce_note_k", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1]
+    k = compare.plan(reproduce.paper_grid("nce_note_k", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1]
     assert {c.label: c.settings.negatives.k for c in k[1:]} == {f"nce-k{n}": n for n in (1, 5, 10, 25, 50, 100)}
     gamma = papers.read(papers.path("nce_note_gamma"))
-    cells_of = compare.plan(reproduce.grid("nce_note_gamma", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1]
+    cells_of = compare.plan(reproduce.paper_grid("nce_note_gamma", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1]
     for cell in cells_of:
         x, loss = gamma.runs[cell.label].x, cell.settings.loss
         assert (loss.penalty, loss.penalty_share) == ((0, 1) if x is None else (0.1, x))
     starts = [c.settings.loss.log_z_start for c in compare.plan(
-        reproduce.grid("nce_note_logz", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1][1:]]
+        reproduce.paper_grid("nce_note_logz", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1][1:]]
     assert starts == [0, "log n"]
 
 
@@ -224,7 +224,7 @@ def test_the_report_has_it_in_every_format(done: compare.Comparison) -> None:
     for name in ("report.md", "report.tex"):
         text = (done.folder / name).read_text()
         assert "Theirs and ours" in text and "by eye" in text and "against k" in text
-    told = reproduce.told(done)
+    told = reproduce.format_text(done)
     assert "likelihood: theirs −3.000 (recalled, not verified; page 2), ours" in told
     assert "theirs all; ours some" in told
     assert claim.parse(done.results["reproduction"]).command.startswith("embtrain reproduce ")
@@ -235,18 +235,18 @@ def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: ty
     again = reproduce.reproduce(name, out=done.folder, parallel=1, threads=1)
     assert here.log == [] and (again.folder / "results.json").read_bytes() == before
     first = read_yaml(done.folder / "comparison.yaml").tree["sets"]
-    told = reproduce.grid(name, {}, [first[0], "train.log_every=7"], done.folder)[0].sets
+    told = reproduce.paper_grid(name, {}, [first[0], "train.log_every=7"], done.folder)[0].sets
     assert told == [*first[1:], first[0], "train.log_every=7"]  # what it holds already is not said twice
-    assert compare.again(done.folder).results == json.loads(before)  # as `embtrain report` does
+    assert compare.rejudge(done.folder).results == json.loads(before)  # as `embtrain report` does
     with pytest.raises(UsageError, match="holds another comparison than nce_note_k"):
         reproduce.reproduce("nce_note_k", out=done.folder)
 
 
 def test_a_comparison_may_take_the_runs_of_a_paper_without_its_claim(done: compare.Comparison, tmp_path: Path) -> None:
-    whole = compare.grid({}, None, done.folder)
-    runs = compare.grid({}, done.folder / "comparison.yaml", tmp_path / "out")
+    whole = compare.read_grid({}, None, done.folder)
+    runs = compare.read_grid({}, done.folder / "comparison.yaml", tmp_path / "out")
     assert whole.paper is not None and runs == whole.model_copy(update={"paper": None})
-    assert compare.grid({}, done.folder / "comparison.yaml", done.folder) == whole
+    assert compare.read_grid({}, done.folder / "comparison.yaml", done.folder) == whole
 
 
 def test_the_folder_of_a_run_is_left_as_it_is(done: compare.Comparison, place: Path, tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.setattr(progress, "quiet", False)
-    of = reproduce.grid("bose2018_skipgram", {}, [], tmp_path)[0]
+    of = reproduce.paper_grid("bose2018_skipgram", {}, [], tmp_path)[0]
     assert of.benchmarks == ["wordsim353"] and "evaluate.every=[wordsim353]" in of.sets
     assert "rareword is left out" in capsys.readouterr().err
     paper = papers.read(papers.path("bose2018_skipgram"))
@@ -365,10 +365,10 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
 
 # -- rules ----------------------------------------------------------------------------------------------------------
 
-def some(values: dict[str, list[float]], metric: str) -> list[outcome.Found]:
+def some(values: dict[str, list[float]], metric: str) -> list[outcome.CellOutcome]:
     benchmark, _, name = metric.partition("/")
-    return [outcome.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
-                        [Score(benchmark, name, value)]) for label, row in values.items()
+    return [outcome.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
+                                [Score(benchmark, name, value)]) for label, row in values.items()
             for seed, value in enumerate(row, 1)]
 
 
@@ -436,9 +436,9 @@ def test_of_many_checks_one_that_fails_must_fail_by_more() -> None:
 
 
 def test_a_claim_holds_where_all_of_it_holds() -> None:
-    assert claims.together([HOLDS, HOLDS]) == HOLDS
-    assert claims.together([HOLDS, NOT_SEPARABLE]) == NOT_SEPARABLE
-    assert claims.together([HOLDS, NOT_SEPARABLE, DOES_NOT_HOLD]) == DOES_NOT_HOLD
+    assert claims.combine_verdicts([HOLDS, HOLDS]) == HOLDS
+    assert claims.combine_verdicts([HOLDS, NOT_SEPARABLE]) == NOT_SEPARABLE
+    assert claims.combine_verdicts([HOLDS, NOT_SEPARABLE, DOES_NOT_HOLD]) == DOES_NOT_HOLD
 
 
 def paper_with(place: Path, **row: Any) -> Paper:
@@ -452,7 +452,7 @@ def test_readings(place: Path) -> None:
     values = claims.by_metric(some({"nce-k1": [0.2, 0.4], "nce-k2": [0.3, 0.8], "softmax": [9.0, 9.1]}, "test/mrr"))
     def read(**row: Any) -> dict[str, Any]:
         paper = paper_with(place, **row)
-        return claims.beside(paper.expected[0], paper, values)
+        return claims.reported_and_measured(paper.expected[0], paper, values)
     assert read(run="nce-k1", metric="test/mrr")["ours"] == pytest.approx(0.3)
     of = read(run="nce-k1", metric="test/mrr", reading="exp")
     assert of["ours"] == pytest.approx(math.exp(0.3)) and of["low"] == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
@@ -467,7 +467,7 @@ def test_the_least_x_that_is_not_worse(place: Path, k1: float, k2: float, least:
     world = {"softmax": base, **{name: [y + shift + e for y, e in zip(base, E, strict=True)]
                                  for name, shift in (("nce-k1", k1), ("nce-k2", k2))}}
     values = claims.by_metric(some(world, "test/log_likelihood"))
-    assert claims.least_enough(papers.read(place / "tiny.yaml"), values) == least
+    assert claims.min_sufficient_x(papers.read(place / "tiny.yaml"), values) == least
 
 
 # -- the exact log Z ------------------------------------------------------------------------------------------------

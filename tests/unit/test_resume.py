@@ -125,14 +125,14 @@ def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
 
 def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp_path: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    config, made = settings(text), components.to_train
+    config, made = settings(text), components.build_for_training
 
     def slowly(*given: Any) -> Any:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "config.yaml").write_text("another's")
         return made(*given)
 
-    monkeypatch.setattr("embtrain.experiment.run.run.parts.to_train", slowly)
+    monkeypatch.setattr("embtrain.experiment.run.run.components.build_for_training", slowly)
     with pytest.raises(UsageError, match="/a holds a run already"):
         experiment.fit(config, tmp_path / "a")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]
@@ -143,7 +143,7 @@ def test_the_best_tables_are_the_ones_that_are_exported(text: Path, tmp_path: Pa
     """A rate so high that the last evaluation is not the best one."""
     run = experiment.fit(settings(text, "evaluations in between, patience"), tmp_path / "a")
     last, best = (checkpoint.load(tmp_path / "a" / name)["model"]["u"] for name in ("checkpoints", "best"))
-    vectors = run.table_of_vectors.table
+    vectors = run.word_vectors.table
     assert not np.array_equal(vectors, last.numpy()) and np.array_equal(vectors, best.numpy())
     values = [line["valid/log_likelihood"] for line in told(tmp_path / "a") if "valid/log_likelihood" in line]
     assert max(values) != values[-1]

@@ -46,8 +46,8 @@ def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 def grid(place: Path, **options: Any) -> Grid:
-    return compare.grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
-                         "search": SEARCH, "trials": 7, **options})
+    return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
+                              "search": SEARCH, "trials": 7, **options})
 
 
 def run(place: Path, out: Path, **options: Any) -> Comparison:
@@ -85,7 +85,7 @@ def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done
             assert left.settings.train.seed == tuning.SEED and left.settings.train.epochs == 1
         chosen = max(of, key=lambda trial: trial["value"])["settings"]
         assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
-    first = [[trial["settings"] for trial in of[:tuning.RANDOM]] for of in told.values()]
+    first = [[trial["settings"] for trial in of[:tuning.RANDOM_TRIALS]] for of in told.values()]
     assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
 
 
@@ -107,7 +107,7 @@ def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyP
     tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
              for value in (-7.0, -6.5, -6.75, None)]
     for n in range(1, 5):
-        tuning._say("nce", tried[:n], "valid/x", True)
+        tuning._print_trial("nce", tried[:n], "valid/x", True)
     said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
     assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
                     "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
@@ -117,7 +117,7 @@ def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyP
 
 def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials whose test scores say the opposite come to the same choice."""
-    read = found.record.read
+    read = found.run_record.read
 
     def upside_down(folder: Path) -> Any:
         left = read(folder)
@@ -126,10 +126,10 @@ def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, mo
                 left.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
         return left
 
-    monkeypatch.setattr(found.record, "read", upside_down)
+    monkeypatch.setattr(found.run_record, "read", upside_down)
     again = run(place, tmp_path / "out", trials=3)
     assert [row["settings"] for row in again.results["search"]] == [
-        tuning.best(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+        tuning.best_trial(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
         patch.setattr(Here, "stop_at", stop_at)
         with pytest.raises(Stopped):
             run(place, tmp_path / "out", trials=3)
-    again = compare.compare(compare.grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
+    again = compare.compare(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
     assert len(here.log) == 8 and len(set(here.log)) == 8                       # no trial is run twice
     values = {label: [trial["value"] for trial in of] for label, of in trials(again.folder).items()}
     assert values == {label: [trial["value"] for trial in of[:3]] for label, of in trials(done.folder).items()}
@@ -151,14 +151,14 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
 def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path: Path, here: type[Here]) -> None:
     run(place, tmp_path, trials=2)
     ran = len(here.log)
-    compare.compare(compare.grid({}, None, tmp_path), tmp_path, 1, 1)
-    compare.again(tmp_path)
+    compare.compare(compare.read_grid({}, None, tmp_path), tmp_path, 1, 1)
+    compare.rejudge(tmp_path)
     assert len(here.log) == ran == 6
     for n in (2, 3):
         with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
             run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
     before = trials(tmp_path)
-    best = tuning.best(before["sgns"], True, "sgns")
+    best = tuning.best_trial(before["sgns"], True, "sgns")
     try:
         run(place, tmp_path, trials=3)
     except UsageError as error:                                               # a better one was found for a strategy
@@ -183,13 +183,14 @@ def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
 def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
     shutil.copytree(done.folder / "search", tmp_path / "search")
     shutil.copy(done.folder / "search.json", tmp_path)
-    asked = [n for n in range(1, 7) if any(tuning.best(of, True, "")["value"] != tuning.best(of[:n], True, "")["value"]
-                                           for of in trials(tmp_path).values())]
+    asked = [n for n in range(1, 7)
+             if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
+                    for of in trials(tmp_path).values())]
     assert asked                              # else nothing is seen here
     rows = run(place, tmp_path, trials=asked[0]).results["search"]
     assert [row["trials"] for row in rows] == [asked[0]] * 2
     assert [row["settings"] for row in rows] == [
-        tuning.best(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+        tuning.best_trial(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
 
 
 def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
@@ -235,7 +236,7 @@ def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_
     monkeypatch.setattr(Here, "stop_at", 0)
     with pytest.raises(Stopped):
         run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
-    found = comparison.read(compare.again(tmp_path).folder)
+    found = comparison.read(compare.rejudge(tmp_path).folder)
     assert [of.strategy for of in found.searched] == ["sgns", "nce"]
 
 
@@ -249,12 +250,12 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
-    came = tuning._came_to(tmp_path, ran_away, "valid/mrr")
+    came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
     nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
     nowhere.failure.write_text('{"error": "no space left", "code": 4}')
     with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
-        tuning._came_to(tmp_path, nowhere, "valid/mrr")
+        tuning._trial_result(tmp_path, nowhere, "valid/mrr")
     with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
         run(place, tmp_path / "b", trials=1)
@@ -300,21 +301,21 @@ def test_without_optuna_one_line_says_what_to_install(
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = search_space.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = search_space.expand_files(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
     settings = resolve("sgns")
-    assert search_space.ranges(texts, [], settings) == [
+    assert search_space.parse_ranges(texts, [], settings) == [
         search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
         search_space.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in search_space.ranges(texts, [], settings)] == [True, False, False]
+    assert [one.is_integer for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("text", "whole"), [
     ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
     ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
 def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
-    (one,) = search_space.ranges([text], [], resolve("sgns"))
-    assert one.whole is whole and all(type(x) is (int if whole else float) for x in one.ends())
+    (one,) = search_space.parse_ranges([text], [], resolve("sgns"))
+    assert one.is_integer is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 
 @pytest.mark.parametrize(("metric", "wanted"), [

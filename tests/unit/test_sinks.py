@@ -134,7 +134,7 @@ def test_a_sink_that_fails_is_let_go_and_the_run_goes_on(
 
 def test_what_is_told_changes_nothing_that_is_learnt(place: Path, tmp_path: Path, remembers: type[Remembers]) -> None:
     a, b = fit(place, tmp_path / "a", "remembers"), fit(place, tmp_path / "b")
-    assert (a.table_of_vectors.table == b.table_of_vectors.table).all() and not (b.folder / "sinks.json").exists()
+    assert (a.word_vectors.table == b.word_vectors.table).all() and not (b.folder / "sinks.json").exists()
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])

@@ -58,13 +58,13 @@ turkey 0.97 0.2\n"""
 def test_the_command_answers_for_the_spelling_that_was_given(tmp_path: Path) -> None:
     (tmp_path / "case.txt").write_text(CASE)
     found = evaluate.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
-    assert evaluate.told(found).splitlines() == [
+    assert evaluate.format_text(found).splitlines() == [
         "US: USA 0.995, America 0.988", "turkey: our 0.999, we 0.995",
         "TURKEY (found as Turkey): America 0.999, USA 0.995",
         "x: not in the vocabulary"]
     assert [tree["found_as"] for tree in evaluate.as_tree(found)] == ["US", "turkey", "Turkey", None]
     write(tmp_path / "nfd", Vectors([NFD("é"), "b", "c"], [[1, 0], [1, 1], [0, 1]]), "safetensors")
-    printed = evaluate.told(evaluate.neighbours(tmp_path / "nfd", ["é"], 1))
+    printed = evaluate.format_text(evaluate.neighbours(tmp_path / "nfd", ["é"], 1))
     assert printed.startswith("é (found in another Unicode form): b")
 
 

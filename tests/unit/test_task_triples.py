@@ -59,7 +59,7 @@ def graph(tmp_path: Path) -> Path:
 
 def settings(graph: Path, changes: str = "") -> Settings:
     (graph.parent / "config.yaml").write_text(CONFIG.format(corpus=graph) + changes)
-    return of_settings.of_run(graph.parent)
+    return of_settings.from_run(graph.parent)
 
 
 def values(run: Run) -> dict[str, float | None]:
@@ -75,7 +75,7 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     assert all(0 < found[f"{part}/mrr"] <= 1 for part in ("valid", "test"))
     entities, relations = (Vocabulary.read(run.folder / f"{n}.txt") for n in ("entities", "relations"))
     assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and relations.total == 100
-    table = run.table_of_vectors
+    table = run.word_vectors
     assert table.words == entities.words and table.table.shape == (12, 5)
     of_relations = files_of_vectors.read(run.folder / "relations.safetensors")
     assert of_relations.words == relations.words and of_relations.table.shape == (3, 5)
@@ -230,7 +230,7 @@ def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(gr
     def refused(sets: list[str]) -> bool:
         runs = {"a": {"strategy": "uniform", "model": "transe"},
                 "b": {"strategy": "bernoulli", "model": "transe", "loss": "logistic", "sets": sets}}
-        of = grid.grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
+        of = grid.read_grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
         try:
             compare.plan(of, tmp_path / "out")
         except UsageError as error:

@@ -91,7 +91,7 @@ def test_neighbours_are_one_line_a_word() -> None:
     near = NeighbourList([(HOSTILE, 0.5)])
     near.found_as = HOSTILE
     found = {"w": near, HOSTILE: NeighbourList()}
-    assert evaluate.told(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
+    assert evaluate.format_text(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
 
 
 def test_answers_are_one_line_each() -> None:
@@ -116,9 +116,9 @@ def test_words_of_a_file_of_vectors_are_escaped_on_the_terminal_and_whole_in_jso
     word = "b\x1b[2J\u202ex\x9b"
     vectors.write(tmp_path / "v.safetensors", Vectors(["a", word], np.eye(2, dtype=np.float32)), "safetensors")
     found = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
-    options.answer(evaluate.as_tree(found), False, lambda: evaluate.told(found))
+    options.answer(evaluate.as_tree(found), False, lambda: evaluate.format_text(found))
     assert capsys.readouterr().out == "a: b\\x1b[2J\\u202ex\\x9b 0.000\n"
-    options.answer(evaluate.as_tree(found), True, lambda: evaluate.told(found))
+    options.answer(evaluate.as_tree(found), True, lambda: evaluate.format_text(found))
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n")
     assert json.loads(text)[0]["neighbours"][0]["word"] == word
@@ -169,7 +169,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     part = namedtuple("part", "name source")
     settings = namedtuple("settings", "model strategy negatives loss train corpus")(
         part(name, ""), name, part("", name), part(name, ""), namedtuple("train", "seed epochs")(1, 1), name)
-    run: Any = namedtuple("run", "folder settings table_of_vectors scores")(
+    run: Any = namedtuple("run", "folder settings word_vectors scores")(
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
         [Score(name, name, 1.0, None, None, 3, "")])
     with pytest.MonkeyPatch.context() as patch:

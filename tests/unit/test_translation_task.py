@@ -111,7 +111,7 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     found = {row.metric: row for row in made.task.validate(made)}
     assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
     assert "greedy" in found["bleu"].note
-    text = list(translation.lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
+    text = list(translation.translate_lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
     assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
 
 
@@ -188,7 +188,7 @@ def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: e
     made, task = translation.load(run.folder)
     read = tasks.read(run.settings)
     batch = make_batch(read.text, np.array(read.text.part("test")[:2]))
-    e = torch.nn.functional.normalize(scoring.ask(made, batch).vector)
+    e = torch.nn.functional.normalize(scoring.encode_heldout(made, batch).vector)
     v, words, told, cosines = made.model.table(), task.target.words, [], []
     right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
     for answer, b in zip(e, right, strict=True):
@@ -408,7 +408,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     made = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
-    read = Mock(side_effect=translation.written)
+    read = Mock(side_effect=translation.translate)
     monkeypatch.setattr(translation, "written", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
@@ -436,7 +436,7 @@ def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
     search = Mock(side_effect=translation.decoding.translate)
     monkeypatch.setattr(translation.decoding, "translate", search)
     made = components.build(config, task)
-    told = translation.written(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
+    told = translation.translate(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
     step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
     assert len(told) == 1 and (step is not None) is bare
     if bare:
@@ -555,9 +555,9 @@ def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
                   "--out", str(tmp_path / "out"), *(word for text in sets for word in ("--set", text)))
     assert (tmp_path / "out/cells/nce-seed2" / translator.name / "scores.json").is_file()
     assert f"{translator.name}/bleu" in out and "which takes 3 seeds or more" in out
-    made, cells = compare.plan(compare.grid({}, None, tmp_path / "out"), tmp_path / "out")
+    made, cells = compare.plan(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out")
     assert made.metric == f"{translator.name}/bleu"
-    assert {folder.name for cell in cells for folder in cell.within} == {translator.name}
+    assert {folder.name for cell in cells for folder in cell.downstream_limits} == {translator.name}
 
 
 def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

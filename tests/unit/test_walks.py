@@ -312,7 +312,7 @@ def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatc
             "evaluate.resamples": 0, "evaluate.heldout_pairs": 500, "train.lr": 0.1, "train.block": 512}
     run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "caves.txt", sets=sets, threads=1,
                        out=tmp_path / "run")
-    table = run.table_of_vectors
+    table = run.word_vectors
     assert sorted(map(int, table.words)) == list(range(36))
     cave = np.array([int(name) // 6 for name in table.words])
     cosine = table.unit @ table.unit.T - 2 * np.eye(36)

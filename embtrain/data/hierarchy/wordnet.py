@@ -1,4 +1,5 @@
-"""FileRules WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base, NLTK).
+"""FileRules WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base,
+NLTK).
 
     data.noun    offset lex_file n w_cnt word lex_id ... p_cnt symbol offset pos source/target ... | gloss
     index.noun   lemma n synset_cnt p_cnt symbol ... sense_cnt tagsense_cnt offset ...

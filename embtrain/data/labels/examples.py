@@ -120,8 +120,14 @@ def _role(name: str) -> str:
     return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
 
-FILE_RULES = FileRules("labels", _EXPECTED_FILES, lambda name: data_verdict(name, ("csv", "mat")), role=_role, single_data_set=True,
-              suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")))
+FILE_RULES = FileRules(
+    "labels",
+    _EXPECTED_FILES,
+    lambda name: data_verdict(name, ("csv", "mat")),
+    role=_role,
+    single_data_set=True,
+    suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")),
+)
 
 
 def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig) -> Documents:

@@ -99,7 +99,9 @@ def file_rules(layout: ParallelLayout) -> FileRules:
 
 def inventory_files(where: list[Path], layout: ParallelLayout, config: FilesConfig) -> Inventory:
     """Assign a part to each file, by the patterns of the recipe, else by its name."""
-    return inventory.build_inventory(where, file_rules(layout), config, None if layout.parts is None else layout.parts.patterns())
+    return inventory.build_inventory(
+        where, file_rules(layout), config, None if layout.parts is None else layout.parts.patterns()
+    )
 
 
 def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> ParallelLines:

@@ -130,7 +130,9 @@ class KnownTriples(KnownPairs):
         keys, end = np.empty(2 * sum(map(len, chunks)), np.int64), 0
         for triples in chunks:
             batch, begin, end = examples.both(triples), end, end + 2 * len(triples)
-            keys[begin:end] = known.context_key(batch.context(examples.n_relations)) * examples.n_entities + batch.target
+            keys[begin:end] = (
+                known.context_key(batch.context(examples.n_relations)) * examples.n_entities + batch.target
+            )
         return cls.from_keys(torch.from_numpy(distinct(keys)), examples.n_entities, known.sizes)
 
 

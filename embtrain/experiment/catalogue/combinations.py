@@ -1,8 +1,7 @@
-"""Which source fits which loss, and which model fits both: what `embtrain list` tells (listing.py).
+"""Which sources, losses and models can be combined, for `embtrain list` (listing.py).
 
-A pair asks train/checks/compatibility.py itself, over a world that is never trained on: with every source and loss as
-they are unless
-set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of its can give it.
+Pairs are checked by train/checks/compatibility.py on a problem that is never trained: with the defaults of every source
+and loss, and with the mask that suits the loss. A model is checked with every geometry that its keys can give it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import incompatibilities
 
-V = 1024                            # candidates: as many as the hungriest default wants
+V = 1024                            # candidates: enough for all defaults
 MASKS = ("target", "none")
-KEYS = ("similarity", "norm")       # of a model: how its scores depend on its vectors
-Refused = dict[str, dict[str, str]]  # who -> whom it does not fit -> why; who fits all is not in it
+KEYS = ("similarity", "norm")       # keys of a model that set the geometry of its scores
+Refused = dict[str, dict[str, str]]  # component -> other component that does not fit -> reason; only those with one
 
 
-class Fitting(Model):
-    """A model whose geometry and table are whatever is asked for."""
+class AnyModel(Model):
+    """A model with any geometry and either kind of table."""
 
     name = "any"
 
@@ -39,25 +38,25 @@ class Fitting(Model):
 
 
 def by_loss() -> Refused:
-    """Of each source the losses, as they are unless set otherwise."""
+    """For each source, the losses it does not fit by default."""
     world = _world()
-    of_loss = _losses(world)
-    return _some({name: {of: _refused(name, loss, world) for of, loss in of_loss.items()}
-                  for name in negatives.names()})
+    losses_by_name = _losses(world)
+    return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in losses_by_name.items()}
+                       for name in negatives.names()})
 
 
 def by_model() -> Refused:
-    """Of each source and loss the models."""
+    """For each source and loss, the models it does not fit."""
     world = _world()
     parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
                                           for name in negatives.names()]
-    return _some({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
-                  for part in [*parts, *_losses(world).values()]})
+    return _non_empty({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
+                       for part in [*parts, *_losses(world).values()]})
 
 
-def _some(of: Refused) -> Refused:
-    found = {who: {whom: why for whom, why in reasons.items() if why} for who, reasons in of.items()}
-    return {who: reasons for who, reasons in found.items() if reasons}
+def _non_empty(refused: Refused) -> Refused:
+    reasons_by_name = {name: {other: why for other, why in reasons.items() if why} for name, reasons in refused.items()}
+    return {name: reasons for name, reasons in reasons_by_name.items() if reasons}
 
 
 def _losses(world: ProblemSpec) -> dict[str, Loss]:
@@ -65,7 +64,7 @@ def _losses(world: ProblemSpec) -> dict[str, Loss]:
 
 
 def about(owner: type) -> str:
-    """The first line of the docstring of a component's module: what it is."""
+    """The first line of a component's module docstring."""
     return (inspect.getdoc(sys.modules[owner.__module__]) or "").split("\n")[0].rstrip(":")
 
 
@@ -75,23 +74,23 @@ def _world() -> ProblemSpec:
 
 
 def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
-    """Why no mask makes this source fit a loss, with no name in it; '' where one does."""
-    found = negatives.find(name)
+    """The reason why no mask makes this source fit a loss, without names; empty if one does."""
+    source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
-        source = found(found.Config(source=name, mask=mask), world)
-        both = [set(part.geometry) for part in (source, loss) if part.geometry]
-        geometry = sorted(set.intersection(*both)) if both else ["dot"]
-        reasons = incompatibilities(source, loss, Fitting(geometry[-1] if geometry else "l1", True, world))
+        source = source_class(source_class.Config(source=name, mask=mask), world)
+        geometries_of_both = [set(part.geometry) for part in (source, loss) if part.geometry]
+        geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
+        reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, world))
         if not reasons:
             return ""
     return _nameless(reasons[0], source, loss)
 
 
 def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
-    for told, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
-                        ("model.name: any", "the model")):
-        reason = reason.replace(told, plain, 1)
+    for named, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
+                         ("model.name: any", "the model")):
+        reason = reason.replace(named, plain, 1)
     return reason
 
 
@@ -104,7 +103,7 @@ def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
 
 
 def geometries(model: type[Model]) -> set[str]:
-    """What a model's scores may be."""
+    """The geometries that a model's scores can have."""
     fields = model.Config.model_fields
-    named = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
-    return set.union(*named) if named else {str(model.geometry)}
+    named_geometries = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
+    return set.union(*named_geometries) if named_geometries else {str(model.geometry)}

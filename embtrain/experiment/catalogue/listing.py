@@ -1,4 +1,4 @@
-"""`embtrain list`: what there is by name, and which of it fits which, as data and as a terminal shows it."""
+"""`embtrain list`: available names and combinations, as data and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def listing() -> dict[str, Any]:
-    """Strategies with what they combine; models, sources and losses, each with a line; `refused`: who does not fit
-    whom, and why; names of corpora, benchmarks and papers."""
+    """Strategies with their source and loss; models, sources and losses, each with one line; names of corpora,
+    benchmarks and papers. `refused`: combinations that do not fit, with the reason.
+    """
     return {"strategies": [_strategy(name) for name in shipped.names("configs", "negatives")],
-            **{kind: [{"name": name, "about": combinations.about(of.find(name))} for name in of.names()]
-               for kind, of in COMPONENTS.items()},
+            **{kind: [{"name": name, "about": combinations.about(module.find(name))} for name in module.names()]
+               for kind, module in COMPONENTS.items()},
             "refused": {"losses": combinations.by_loss(), "models": combinations.by_model()},
             "corpora": shipped.names("corpora"), "benchmarks": shipped.names("evals"),
             "papers": shipped.names("configs", "paper")}
@@ -36,49 +37,50 @@ def listing() -> dict[str, Any]:
 def _strategy(name: str) -> dict[str, str]:
     path = shipped.path("configs", name, "negatives")
     tree = read_yaml(path).tree
-    said = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return {"name": name, "source": tree["negatives"]["source"], "loss": tree["loss"]["name"], "about": said}
+    description = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return {"name": name, "source": tree["negatives"]["source"], "loss": tree["loss"]["name"], "about": description}
 
 
-def told(there: Mapping[str, Any]) -> str:
-    """The same in lines none of which is longer than a terminal is wide."""
+def format_text(components: Mapping[str, Any]) -> str:
+    """Format the listing in lines no wider than a terminal."""
     lines = ["strategies (--negatives)"]
-    for of in there["strategies"]:
-        lines += _entry(of["name"], f"{of['source']} + {of['loss']}: {of['about']}")
+    for entry in components["strategies"]:
+        lines += _entry(entry["name"], f"{entry['source']} + {entry['loss']}: {entry['about']}")
     for kind, title in TITLES.items():
-        lines += [title, *(line for of in there[kind] for line in _entry(of["name"], of["about"]))]
+        lines += [title, *(line for entry in components[kind] for line in _entry(entry["name"], entry["about"]))]
     lines += ["sources × losses, as they are unless set otherwise; . fits, a number is refused:",
-              *_grid(there["refused"]["losses"], _names(there["sources"]), _names(there["losses"])), "",
+              *_grid(components["refused"]["losses"], _names(components["sources"]), _names(components["losses"])), "",
               "sources and losses × models; who is not here fits all of them:",
-              *_grid(there["refused"]["models"], list(there["refused"]["models"]), _names(there["models"]))]
+              *_grid(components["refused"]["models"], list(components["refused"]["models"]),
+                     _names(components["models"]))]
     for kind, title in NAMED.items():
-        lines += [title, *textwrap.wrap(", ".join(there[kind]), WIDTH, initial_indent="  ", subsequent_indent="  ",
+        lines += [title, *textwrap.wrap(", ".join(components[kind]), WIDTH, initial_indent="  ", subsequent_indent="  ",
                                         break_on_hyphens=False)]
     return "\n".join([*lines, "next: embtrain fit --negatives NAME --dry-run"])
 
 
-def _names(of: Sequence[Mapping[str, str]]) -> list[str]:
-    return [each["name"] for each in of]
+def _names(entries: Sequence[Mapping[str, str]]) -> list[str]:
+    return [entry["name"] for entry in entries]
 
 
 def _grid(refused: Refused, rows: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """A row of cells for each name: `.` or the number of the reason; then the reasons."""
-    why: dict[str, int] = {}
-    wide, lines = max(map(len, rows), default=0), list[str]()
+    """One row of cells per name, `.` or the number of a reason; then the reasons."""
+    numbers: dict[str, int] = {}
+    width, lines = max(map(len, rows), default=0), list[str]()
     for name in rows:
         reasons = [refused.get(name, {}).get(other, "") for other in columns]
-        cells = [str(why.setdefault(reason, len(why) + 1)) if reason else "." for reason in reasons]
-        lines.append(" ".join([f"  {name:<{wide}}", *(f"{cell:>2}" for cell in cells)]))
+        cells = [str(numbers.setdefault(reason, len(numbers) + 1)) if reason else "." for reason in reasons]
+        lines.append(" ".join([f"  {name:<{width}}", *(f"{cell:>2}" for cell in cells)]))
     legend = ", ".join(f"{letter}\u00a0{name}" for letter, name in zip(LETTERS, columns, strict=False))
-    head = " ".join([" " * (wide + 2), *(f"{letter:>2}" for letter in LETTERS[:len(columns)])])
+    head = " ".join([" " * (width + 2), *(f"{letter:>2}" for letter in LETTERS[:len(columns)])])
     return [*(line.replace("\u00a0", " ") for line in _wrapped(legend, "  ")), head, *lines,
-            *(piece for reason, number in why.items() for piece in _wrapped(f"{number}  {reason}", "     "))]
+            *(piece for reason, number in numbers.items() for piece in _wrapped(f"{number}  {reason}", "     "))]
 
 
 def _wrapped(text: str, inner: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent=inner, break_on_hyphens=False)
 
 
-def _entry(name: str, said: str) -> list[str]:
-    return textwrap.wrap(f"{name:<28}{said}", WIDTH, initial_indent="  ", subsequent_indent=" " * 30,
+def _entry(name: str, description: str) -> list[str]:
+    return textwrap.wrap(f"{name:<28}{description}", WIDTH, initial_indent="  ", subsequent_indent=" " * 30,
                          break_on_hyphens=False, drop_whitespace=True)

@@ -1,0 +1,14 @@
+"""Comparison of strategies over seeds, with paired statistics.
+
+compare.py       plan, run, score and report a comparison
+grid.py          Grid: the strategies, models, losses and seeds of a comparison
+checks.py        checks, before training, that the runs can be paired
+workers.py       the worker processes, one per cell
+outcome.py       CellOutcome: the results of one cell, read from its folder
+results.py       results.json: summaries, tests, items and equal budgets
+verdict.py       the verdict in three sentences
+tuning.py        settings chosen for each strategy before the comparison
+search_space.py  parse --search
+join.py          compare runs that were trained separately
+failures.py      the error of a comparison in which cells failed
+"""

@@ -1,13 +1,13 @@
-"""Which negatives should I use? Strategies × losses × models × seeds, trained alike and judged together.
+"""Compare strategies × losses × models × seeds, trained and scored under the same conditions.
 
-The design is paired. All cells read one text, split alike. The cells of one seed begin from the same tables and see
-the same positives in the same order, so that what the seed does to all of them cancels in their differences. What would
-break the pairs, such as a strategy that changes the window, is refused before anything is trained.
+The design is paired. All cells read the same text with the same split. The cells of one seed start from the same tables
+and see the same positives in the same order, so that the effect of the seed cancels in their differences. Anything that
+would break the pairs, such as a strategy that changes the window, is refused before training.
 
     DIR/comparison.yaml   the grid, every default written out
-    DIR/cells/NAME/       one run each; NAME.error.json of one that failed
-    DIR/search.json       settings that were chosen for each strategy before, where that was asked for (search.py)
-    DIR/results.json      what the statistics made of them (results.py), the report beside it
+    DIR/cells/NAME/       one run each; NAME.error.json for one that failed
+    DIR/search.json       trials of each strategy's settings, if a search was requested (tuning.py)
+    DIR/results.json      the statistics (results.py), next to the report
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import as_argument, check_output_folder, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
-from embtrain.experiment.comparison import outcome, results, tuning, workers as processes
-from embtrain.experiment.comparison.checks import check_begun, different_blocks, slow, wrong
-from embtrain.experiment.comparison.grid import Grid, Kind, grid
-from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.comparison import outcome, results, tuning, workers as workers
+from embtrain.experiment.comparison.checks import check_saved_settings, different_blocks, fused_blockers, pairing_errors
+from embtrain.experiment.comparison.grid import Grid, Kind, read_grid
+from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.verdict import CPU
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.paper import claims, spec as papers
-from embtrain.experiment.run import downstream, scoring, settings as runs
+from embtrain.experiment.run import downstream, scoring, settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
@@ -42,15 +42,15 @@ from embtrain.kernels.core.library import core
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report.comparison import page
-from embtrain.report.load.comparison import LARGEST
+from embtrain.report.load.comparison import MAX_RESULTS_BYTES
 from embtrain.train.engines import choose
 
-PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
+PAPER = "paper.yaml"  # the claim, in the folder of a reproduction
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison that has come to its end."""
+    """A finished comparison."""
 
     folder: Path
 
@@ -58,7 +58,7 @@ class Comparison:
     def results(self) -> dict[str, Any]:
         path = self.folder / "results.json"
         try:
-            return read_json(path, LARGEST)
+            return read_json(path, MAX_RESULTS_BYTES)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: holds no results: {error}") from error
 
@@ -67,88 +67,89 @@ class Comparison:
         return self.results["verdict"]
 
     def table(self) -> str:
-        """What each strategy scored over its seeds, and the verdict, as a terminal shows them."""
-        told = [self.results["plan"]["metric"], CPU]
-        told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
+        """Format the scores of each strategy over its seeds, and the verdict, for a terminal."""
+        metrics = [self.results["plan"]["metric"], CPU]
+        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Score(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
-                for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *tuning.told(self.results.get("search", [])),
+                for metric in dict.fromkeys(metrics) for line in self.results["summary"] if line["metric"] == metric]
+        return "\n".join([report.table(rows), "", *tuning.format_choices(self.results.get("search", [])),
                           *map(terminal.plain, [*self.verdict, *results.warnings(self.results)])])
 
 
-def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
+def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
             budget: float | None = None) -> Comparison:
-    """Run the cells that are not finished, then judge them and report. The same folder again goes on with the rest.
+    """Run the cells that are not finished, then score them and report. Called again on its folder, it continues.
 
-    threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
-    on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
+    threads: cores for the whole comparison (0: all). parallel: cells at a time, which share the cores (None: one core
+    per cell, because single-threaded runs are reproducible bit for bit). budget: CPU seconds after which no cell
+    starts.
     """
     folder = out or dated_folder("compare")
     check_folder(folder)
-    asked, (of, planned) = of, plan(of, folder)
-    if out is None and folder != (folder := claim_folder(folder)):  # another process has taken the name since
-        of, planned = plan(asked, folder)
-    again = _again(of, folder, parallel, threads, budget)
+    requested, (grid, cells) = grid, plan(grid, folder)
+    if out is None and folder != (folder := claim_folder(folder)):  # another process has taken the name
+        grid, cells = plan(requested, folder)
+    resume = _resume_command(grid, folder, parallel, threads, budget)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
-    at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
-    with processes.working_in(folder) as lock:
-        trials = [_trial(of, folder, label, 0, sets) for label, sets in tuning.begun(folder, of).items()]
-        check_begun(trials)
-        searched = not of.search or bool(tuning.sets(folder, of))
+    n_parallel, n_threads = min(parallel or cores, len(cells)), max(1, cores // parallel) if parallel else 1
+    with workers.working_in(folder) as lock:
+        trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
+        check_saved_settings(trials)
+        searched = not grid.search or bool(tuning.best_sets(folder, grid))
         if searched:
-            check_begun(planned)
+            check_saved_settings(cells)
         if not progress.quiet:
-            terminal.note(_engine_line(planned, _plan(asked, folder)[1]))
-        write_text(folder / "comparison.yaml", dump(of))
+            terminal.note(_engine_line(cells, _plan(requested, folder)[1]))
+        write_text(folder / "comparison.yaml", dump(grid))
         try:
-            for cell in planned:
+            for cell in cells:
                 if cell.is_finished():                       # before the corpus is read
-                    _expect(of, _left(folder, cell), folder, again)
-            if not (searched and all(cell.is_finished() for cell in planned)):
-                run = partial(processes.run, parallel=at_once, threads=each, blocks=_ready([*planned, *trials]),
-                              lock=lock, budget=budget)
+                    _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
+            if not (searched and all(cell.is_finished() for cell in cells)):
+                run = partial(workers.run, parallel=n_parallel, threads=n_threads,
+                              blocks=_blocks_per_run([*cells, *trials]), lock=lock, budget=budget)
                 if not searched:
-                    _search(of, folder, planned[0].settings, again, run)
-                    of, planned = plan(of, folder)
-                    check_begun(planned)
-                run(planned, look=lambda cell: _expect(of, _left(folder, cell), folder, again))
-            return _report(folder, of, planned)
+                    _search(grid, folder, cells[0].settings, resume, run)
+                    grid, cells = plan(grid, folder)
+                    check_saved_settings(cells)
+                run(cells, on_finished=lambda cell: _require_metrics(grid, _read_outcome(folder, cell), folder, resume))
+            return _report(folder, grid, cells)
         except Stopped as stopped:
-            raise Stopped(stopped.signal, again) from stopped
+            raise Stopped(stopped.signal, resume) from stopped
 
 
 def check_folder(folder: Path) -> None:
-    """UsageError or ResourceError where no comparison can be, before anything is written."""
+    """Raise UsageError or ResourceError, before anything is written, if no comparison can be in the folder."""
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run; choose another folder")
     check_output_folder(folder)
 
 
-def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
-    """The command that goes on in a folder; what is not said again, the folder knows."""
-    words = ["embtrain", *(["compare"] if of.paper is None else ["reproduce", as_argument(of.paper)]), "--out",
+def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
+    """The command that continues in a folder; settings stored there are not repeated."""
+    words = ["embtrain", *(["compare"] if grid.paper is None else ["reproduce", as_argument(grid.paper)]), "--out",
              as_argument(folder)]
     words += [] if parallel is None else ["--parallel", str(parallel)]
     words += ["--threads", str(threads)] if threads else []
     return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])
 
 
-def _expect(of: Grid, cell: Found, folder: Path, again: str) -> None:
-    """UsageError where a finished cell lacks a metric that is asked for."""
-    if of.paper is None:
-        _has(of, cell, str(of.metric), again)
+def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume: str) -> None:
+    """Raise UsageError if a finished cell lacks a requested metric."""
+    if grid.paper is None:
+        _require_metric(grid, cell, str(grid.metric), resume)
     else:
-        papers.expect(folder / PAPER, cell, of.benchmarks or [], again)
+        papers.require_metrics(folder / PAPER, cell, grid.benchmarks or [], resume)
 
 
-def _has(of: Grid, cell: Found, metric: str, again: str) -> None:
-    outcome.expect(metric, cell, of.said("metric"),
-                 f"What is trained stays; to go on with one of them: {again} --metric ...")
+def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> None:
+    outcome.require_metric(metric, cell, grid.flag_of("metric"),
+                           f"What is trained stays; to go on with one of them: {resume} --metric ...")
 
 
-def _ready(cells: Sequence[Cell]) -> int:
-    """About how many blocks each run has. The corpus is read for it once, before many read it from the cache; DataError
-    where those that are finished were trained on another."""
+def _blocks_per_run(cells: Sequence[Cell]) -> int:
+    """Approximate blocks of each run. ReadOptions the corpus here fills the cache before many processes read it.
+    DataError if finished cells were trained on another corpus."""
     config = cells[0].settings
     task = tasks.read(config)
     for cell in cells:
@@ -157,143 +158,143 @@ def _ready(cells: Sequence[Cell]) -> int:
     return task.examples.n_blocks(0, _block(cells[0], config.train.engine)) * config.train.epochs
 
 
-def _search(of: Grid, folder: Path, first: Settings, again: str, run: Callable[..., None]) -> None:
-    """Choose settings for each strategy, on validation."""
+def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
+    """Choose settings for each strategy on validation."""
     task = tasks.find(first)
-    metric, _ = tuning.objective(str(of.metric), task)
-    tuning.search(folder, of, first, task, partial(_trial, of, folder),
-                  partial(run, look=lambda trial: _has(of, _left(folder, trial), metric, again)))
+    metric, _ = tuning.objective(str(grid.metric), task)
+    tuning.search(folder, grid, first, task, partial(_trial, grid, folder),
+                  partial(run, on_finished=lambda trial: _require_metric(grid, _read_outcome(folder, trial), metric,
+                                                                         resume)))
 
 
-def _trial(of: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
-    """The cell of one trial of a strategy, from 0 on; validation alone will judge it."""
-    kind, name = dict(of.kinds())[label], f"{label}-trial{trial + 1}"
-    fixed = _for_all(of.model_copy(update={"benchmarks": []}), kind)
-    made = _cell(label, kind, tuning.SEED, of, [*fixed, *sets], folder)
-    return replace(made, name=name, folder=folder / "search" / name)
+def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
+    """The cell of one trial of a strategy, numbered from 0; it is scored on validation alone."""
+    kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
+    shared_sets = _shared_sets(grid.model_copy(update={"benchmarks": []}), kind)
+    cell = _cell(label, kind, tuning.SEED, grid, [*shared_sets, *sets], folder)
+    return replace(cell, name=name, folder=folder / "search" / name)
 
 
-def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """The grid with its defaults filled in, one engine for all among them, and its cells; UsageError with every reason
+def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
+    """Fill in the grid's defaults, choose one engine for all runs and build the cells. UsageError lists every reason
     why they cannot be compared."""
-    return _checked(*_plan(_one_engine(*_plan(of, folder)), folder), folder)
+    return _check(*_plan(_choose_engine(*_plan(grid, folder)), folder), folder)
 
 
-def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """The grid with its defaults filled in, and its cells."""
-    if not of.strategies and not of.runs:
+def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
+    """Fill in the grid's defaults and build its cells."""
+    if not grid.strategies and not grid.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
-    for name in of.benchmarks or []:            # once, and by what named it: to a cell it is a setting of its own
-        scoring.check_names([name], said=of.said("benchmarks", name))
-    found_sets = tuning.sets(folder, of)
-    cells = [_cell(label, kind, seed, of, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
-             for seed in of.seeds for label, kind in of.kinds()]
+    for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
+        scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
+    tuned_sets = tuning.best_sets(folder, grid)
+    cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind), *tuned_sets.get(label, [])], folder)
+             for seed in grid.seeds for label, kind in grid.kinds()]
     first, task = cells[0].settings, tasks.find(cells[0].settings)
-    if other := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
-        place = of.flags(other.label, dict(of.kinds())[other.label]).get("--model", "--model")
-        raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other.model} does not: there is "
+    if other_cell := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
+        place = grid.flag_names(other_cell.label, dict(grid.kinds())[other_cell.label]).get("--model", "--model")
+        raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other_cell.model} does not: there is "
                          "nothing that both could be judged on")
-    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
-                               "baseline": of.baseline or cells[0].label, "metric": of.metric or task.metric})
-    limits = {recipe.name: downstream.translator(recipe, folder, first.model.dim).train.cpu_seconds
-              for recipe in downstream.training(of.benchmarks or [])}
-    return of, [replace(cell, within={cell.folder / name: limit for name, limit in limits.items()}) for cell in cells]
+    grid = grid.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
+                                   "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
+    limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
+              for recipe in downstream.training_recipes(grid.benchmarks or [])}
+    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()}) for c in cells]
 
 
-def _for_all(of: Grid, kind: Kind) -> list[str]:
-    """What the grid sets for every run of a kind."""
-    limit = [] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"]
-    return [*limit, *_judged_on(of, kind.model), *of.sets, *kind.sets]
+def _shared_sets(grid: Grid, kind: Kind) -> list[str]:
+    """Settings that the grid makes for every run of a kind."""
+    limit = [] if grid.cpu_seconds is None else [f"train.cpu_seconds={grid.cpu_seconds!r}"]
+    return [*limit, *_benchmark_sets(grid, kind.model), *grid.sets, *kind.sets]
 
 
-def _judged_on(of: Grid, model: str) -> list[str]:
-    """The benchmarks as a setting; none where none are asked for and the model's task knows of none."""
-    if of.benchmarks is None or model not in models.names():  # which is told with its place where it is read
+def _benchmark_sets(grid: Grid, model: str) -> list[str]:
+    """The benchmarks as a setting; empty if none are requested and the model's task has none."""
+    if grid.benchmarks is None or model not in models.names():  # resolve() reports it with its place
         return []
     task = tasks.find_for_model(model)
     if "on" in task.Evaluate.model_fields:
-        return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
-    if of.benchmarks:
-        raise UsageError(f"{of.said('benchmarks')}: {model} learns from {task.name}, and no benchmark is for that; "
-                         "leave it out")
+        return [f"evaluate.on=[{', '.join(grid.benchmarks)}]"]
+    if grid.benchmarks:
+        raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is "
+                         "for that; leave it out")
     return []
 
 
-def _checked(of: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
-    """The same; UsageError with every reason why the cells cannot be compared."""
-    if reasons := wrong(of, cells):
-        raise UsageError(*reasons)
+def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
+    """Return grid and cells; UsageError with every reason why the cells cannot be compared."""
+    if errors := pairing_errors(grid, cells):
+        raise UsageError(*errors)
     first = cells[0].settings
     tasks.find(first).check(first)
-    for values in tuning.ends(of, first):
-        said = {f"--set {text}": of.said("search", asked) for text, asked in values.items()}
-        for label, kind in of.kinds():
-            _cell(label, kind, tuning.SEED, of, [*_for_all(of, kind), *values], folder, said)
-    return of, cells
+    for values in tuning.extreme_sets(grid, first):
+        flag_names = {f"--set {text}": grid.flag_of("search", range_text) for text, range_text in values.items()}
+        for label, kind in grid.kinds():
+            _cell(label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind), *values], folder, flag_names)
+    return grid, cells
 
 
-def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
-    """The grid with an engine named for all cells, where `auto` could choose another for each, and with a block.
+def _choose_engine(grid: Grid, cells: Sequence[Cell]) -> Grid:
+    """Name one engine for all cells, because `auto` could choose a different one for each, and one block size.
 
-    The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
-    that the user named for some, or else fused if it can train each of them. Examples are shuffled within blocks, so
-    one order takes one block: the smallest, if strategies or sources have different ones and no run sets its own.
-    """
+    The engines differ in what one update is, which must not be mistaken for a difference of strategies. All cells use
+    the engine that the user named for some, else fused if it can train all. Examples are shuffled within blocks, so
+    equal order needs equal blocks: the smallest, if strategies or sources differ and no run sets its own."""
     engines = {cell.settings.train.engine for cell in cells}
     named = engines - {"auto"}
     if len(named) > 1:
-        return of
+        return grid
     compiled = core() is not None
-    chosen = min(named) if named else "step" if any(slow(cell, compiled) for cell in cells) else "fused"
-    blocks = {_block(cell, chosen) for cell in cells}
-    more = [f"train.engine={chosen}"] if "auto" in engines else []
-    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in of.kinds()):
-        more.append(f"train.block={min(blocks)}")
-    return of.model_copy(update={"sets": [*of.sets, *more]}) if more else of
+    engine = min(named) if named else "step" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
+    blocks = {_block(cell, engine) for cell in cells}
+    extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
+    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in grid.kinds()):
+        extra_sets.append(f"train.block={min(blocks)}")
+    return grid.model_copy(update={"sets": [*grid.sets, *extra_sets]}) if extra_sets else grid
 
 
-def _block(cell: Cell, chosen: str) -> int:
+def _block(cell: Cell, engine: str) -> int:
     s = cell.settings
-    return choose.block_size(s.train, chosen, negatives.find(s.negatives.source).uses_model)
+    return choose.block_size(s.train, engine, negatives.find(s.negatives.source).uses_model)
 
 
-def _engine_line(cells: Sequence[Cell], alone: Sequence[Cell] = ()) -> str:
-    """The engine of all cells and why it is not the fast one; `alone`: the cells before they got one block."""
-    chosen, compiled = cells[0].settings.train.engine, core() is not None
-    reasons = [] if chosen == "fused" else [reason for cell in cells for reason in slow(cell, compiled)]
-    blocks = different_blocks({cell.label: _block(cell, chosen) for cell in alone}, cells[0].settings.train.block)
-    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(reasons), *blocks])
+def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
+    """Describe the engine of all cells and why it is not fused. own_cells: the cells with their own blocks."""
+    engine, compiled = cells[0].settings.train.engine, core() is not None
+    reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
+    blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.block)
+    return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])
 
 
-def _cell(label: str, kind: Kind, seed: int, of: Grid, sets: list[str], folder: Path,
-          said: Mapping[str, str] | None = None) -> Cell:
-    """`said`: what errors call some of the settings."""
+def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,
+          flag_names: Mapping[str, str] | None = None) -> Cell:
+    """Build one cell. flag_names: names of settings in error messages."""
     options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
-    options += ["--corpus", of.corpus] if of.corpus is not None else []
+    options += ["--corpus", grid.corpus] if grid.corpus is not None else []
     options += ["--loss", kind.loss] if kind.loss is not None else []
     options += [word for text in sets for word in ("--set", text)]
-    settings = runs.resolve(kind.strategy, kind.model, of.corpus, kind.loss, None, sets, seed,
-                            said={**of.flags(label, kind), **(said or {})})
+    settings = run_settings.resolve(kind.strategy, kind.model, grid.corpus, kind.loss, None, sets, seed,
+                                    flag_names={**grid.flag_names(label, kind), **(flag_names or {})})
     name = f"{label}-seed{seed}"
     return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
                 tuple(options))
 
 
-def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
-    """Judge the cells and write results.json and the report."""
-    left = [_left(folder, cell) for cell in planned]
-    asked = of.model_dump(mode="json")
-    claim = None if of.paper is None else claims.reproduction(papers.read(folder / PAPER), asked, left)
-    results.write(folder, asked, left, claim, tuning.summary(folder, of))
+def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
+    """Score the cells and write results.json and the report."""
+    outcomes = [_read_outcome(folder, cell) for cell in cells]
+    plan_tree = grid.model_dump(mode="json")
+    claim = None if grid.paper is None else claims.reproduction(papers.read(folder / PAPER), plan_tree, outcomes)
+    results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid))
     page.write(folder)
     return Comparison(folder)
 
 
-def _left(folder: Path, cell: Cell) -> Found:
-    return outcome.cell(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
+def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
+    return outcome.read_outcome(folder, c.name, c.label, c.loss, c.model, c.seed, c.folder, c.failure)
 
 
-def again(folder: Path) -> Comparison:
-    """Judge and report a comparison anew; nothing is trained."""
-    of, planned = _checked(*_plan(grid({}, None, folder), folder), folder)
-    return _report(folder, of, planned)
+def rejudge(folder: Path) -> Comparison:
+    """Repeat the statistics and the report of a comparison; nothing is trained."""
+    grid, cells = _check(*_plan(read_grid({}, None, folder), folder), folder)
+    return _report(folder, grid, cells)

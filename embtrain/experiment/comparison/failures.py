@@ -1,4 +1,4 @@
-"""The end of a comparison in which some cells failed: the others are judged, and the exit code is not 0."""
+"""The error of a comparison in which some cells failed: the others are compared, the exit code is not 0."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from embtrain.common.files import read_json
 
 
 def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
-    """One line on the cells of a finished comparison that failed, None where all have scores.
+    """Return the error, one line on the failed cells of a finished comparison; None if all have scores.
 
-    ResourceError where the machine gave each of them too little, DataError otherwise. Cells that were left out because
-    the CPU seconds of the whole were spent have not failed.
+    ResourceError if all of them lacked machine resources, else DataError. Cells skipped because the CPU budget was
+    spent did not fail.
     """
     cells = results.get("cells", ())
     codes = {cell["cell"]: code for cell in cells if cell["status"] == "failed"
@@ -24,14 +24,15 @@ def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
         return None
     first = next(cell for cell in cells if cell["cell"] in codes)
     paper = results["plan"].get("paper")
-    again = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out", str(folder)])
+    resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
+                                 str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
     return error(f"{folder}: {len(codes)} of {len(cells)} cells failed, and the comparison is of the others; "
-                 f"{first['cell']}: {first['error']}; to run what failed again: {again}")
+                 f"{first['cell']}: {first['error']}; to run what failed again: {resume_command}")
 
 
 def _code(path: Path) -> int | None:
-    """The exit code of a failed cell; None where it was never begun."""
+    """The exit code of a failed cell; None if it was never started."""
     try:
         code = read_json(path)["code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

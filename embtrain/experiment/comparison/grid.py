@@ -1,4 +1,4 @@
-"""The grid of a comparison: which runs, over which seeds, judged by what."""
+"""The grid of a comparison: its runs, seeds and evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from embtrain.common.config.layers import KeyPath, dotted, printable
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 
-FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # keys whose flag has another name
 
 
 def _metric(text: str) -> str:
@@ -25,11 +25,11 @@ def _metric(text: str) -> str:
 
 
 Metric = Annotated[str, AfterValidator(_metric)]
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}$")]  # it is the name of a folder, too
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}$")]  # also a folder name
 
 
 class Kind(Section):
-    """Runs that differ in their seeds alone, as a grid names them one by one."""
+    """Runs that differ only in their seeds, as a grid names them."""
 
     strategy: str = Field(description="a name of configs/negatives, or the path of a YAML file")
     loss: str | None = Field(None, description="put into the strategy; null: its own")
@@ -37,12 +37,12 @@ class Kind(Section):
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs alone")
 
     def sets_key(self, section: str, key: str) -> bool:
-        """Whether `sets` gives a key a value."""
+        """Whether `sets` sets a key."""
         return any(key in (from_set(text).tree.get(section) or {}) for text in self.sets)
 
 
-class Grid(Section):  # noqa: PLW1641  nobody hashes one
-    """What is compared; comparison.yaml."""
+class Grid(Section):  # noqa: PLW1641  never hashed
+    """The runs of a comparison and how they are compared; comparison.yaml."""
 
     strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
     losses: list[str | None] = Field([None], min_length=1, description="put into each strategy; null: its own")
@@ -59,10 +59,10 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
                                                              "each strategy by trials on validation")
     trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
     paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
-    _said: dict[KeyPath, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
+    _origins: dict[KeyPath, str] = PrivateAttr(default_factory=dict)  # name of each value in errors; see `with_origins`
 
     def __eq__(self, other: object) -> bool:
-        """Whether it asks for the same, wherever it was said."""
+        """Whether the values are equal, regardless of where they were set."""
         return isinstance(other, Grid) and self.model_dump() == other.model_dump()
 
     @field_validator("seeds", mode="before")
@@ -77,49 +77,55 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
                for model in self.models for strategy in self.strategies for loss in self.losses]
         return [*out, *self.runs.items()]
 
-    def said(self, *keys: str) -> str:
-        """What errors call a value: the flag that gave it, or its place in a file. The last key is an item's text where
-        it is one of a list."""
-        return self._said.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
+    def flag_of(self, *keys: str) -> str:
+        """The name of a value in error messages: the flag that set it, or its place in a file.
 
-    def flags(self, label: str, kind: Kind) -> dict[str, str]:
-        """The same for what a run of a kind is given, by the flag that would give it to a single run."""
+        The last key is the text of an item if the value is in a list.
+        """
+        return self._origins.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
+
+    def flag_names(self, label: str, kind: Kind) -> dict[str, str]:
+        """The same for the options of one run, keyed by the flag that a single run would take."""
         listed = self.runs.get(label) is not kind
         named = {"negatives": ("strategies", "strategy", kind.strategy), "model": ("models", "model", kind.model),
                  "loss": ("losses", "loss", str(kind.loss))}
-        keys: dict[str, KeyPath] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
-                                 for flag, (several, one, text) in named.items()}
+        keys: dict[str, KeyPath] = {f"--{flag}": (plural, text) if listed else ("runs", label, single)
+                                 for flag, (plural, single, text) in named.items()}
         keys |= {f"--set {printable(text)}": ("sets", text) for text in self.sets}
         keys |= {f"--set {printable(text)}": ("runs", label, "sets", text) for text in kind.sets}
-        return {flag: self._said[at] for flag, at in keys.items() if at in self._said}
+        return {flag: self._origins[place] for flag, place in keys.items() if place in self._origins}
 
 
-def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
-    """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
+def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
+    """Read the grid of a YAML file, overridden by `options` (None: not set), over the grid stored in folder `out`."""
     layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
-    if config is not None:       # of a reproduction the runs are taken, which are no longer judged as its claim is
-        own = read_yaml(config)
-        layers.append(replace(own, tree={key: value for key, value in own.tree.items() if key != "paper"}))
+    if config is not None:       # takes the runs of a reproduction without its claim
+        user_layer = read_yaml(config)
+        layers.append(replace(user_layer,
+                              tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
-    return placed(build(Grid, layers), layers)
+    return with_origins(build(Grid, layers), layers)
 
 
-def placed(of: Grid, layers: Sequence[Layer]) -> Grid:
-    """The grid, which knows where in these layers its values stand; a later one wins."""
+def with_origins(grid: Grid, layers: Sequence[Layer]) -> Grid:
+    """Record in the grid where in these layers its values were set; later layers win."""
     for layer in layers:
-        of._said.update(_places(layer, layer.tree, (), ()))
-    return of
+        grid._origins.update(_origins_in(layer, layer.tree, (), ()))
+    return grid
 
 
-def _places(layer: Layer, value: Any, keys: KeyPath, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """What errors call a value and all below it. `at` is `keys`, but that items of lists go by what they say, which
-    stays when others join them."""
+def _origins_in(layer: Layer, value: Any, keys: KeyPath, item_keys: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Names of a value and everything below it for error messages.
+
+    `item_keys` equals `keys`, except that list items are identified by their text, which is stable when items are
+    added.
+    """
     if layer.name.startswith("--"):
         repeated = layer.name in ("--set", "--search") and isinstance(value, str)
-        yield at, f"{layer.name} {printable(value)}" if repeated else layer.name
+        yield item_keys, f"{layer.name} {printable(value)}" if repeated else layer.name
     elif keys:
         mark = layer.marks.get(keys)
-        yield at, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
+        yield item_keys, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from _places(layer, inner, (*keys, key), (*at, str(inner) if isinstance(key, int) else key))
+        yield from _origins_in(layer, inner, (*keys, key), (*item_keys, str(inner) if isinstance(key, int) else key))

@@ -1,7 +1,7 @@
-"""Runs that were trained one by one, compared as if they had been planned so.
+"""Compare runs that were trained separately, as if they had been planned as a comparison.
 
-Runs of one kind share all settings but the seed; what the kinds differ in beyond strategy and loss goes into their
-labels. What is judged has to be the same in all: the text, its split and the benchmarks.
+Runs of one kind share all settings but the seed; settings other than strategy and loss in which the kinds differ are
+added to their labels. The evaluated text, its split and the benchmarks must be the same in all.
 """
 
 from __future__ import annotations
@@ -14,112 +14,119 @@ from embtrain import report
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_output_folder, claim_folder, dated_folder, resume_command
 from embtrain.experiment.comparison import compare, outcome, results
-from embtrain.experiment.comparison.compare import Comparison, grid
-from embtrain.experiment.run import settings as runs
+from embtrain.experiment.comparison.compare import Comparison, read_grid
+from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report.comparison import page
 
-APART = ("corpus", "train.seed", "train.threads")  # no matter of the kind; the text is told by its hash
+IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
 
 
 def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
           ) -> Path:
-    """The report of a run, of a comparison, or of several of them joined; where it lies."""
-    named = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
+    """Write the report of a run, of a comparison, or of several joined; returns its path."""
+    flags = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
              if value is not None]
     if len(folders) == 1 and not (folders[0] / "comparison.yaml").is_file():
-        if named:
-            raise UsageError(f"{named[0]}: is for several runs; {folders[0]} is one")
+        if flags:
+            raise UsageError(f"{flags[0]}: is for several runs; {folders[0]} is one")
         return report.write(folders[0])
-    if len(folders) == 1 and not named:
-        return compare.again(folders[0]).folder / "report.html"
+    if len(folders) == 1 and not flags:
+        return compare.rejudge(folders[0]).folder / "report.html"
     return join(folders, out, baseline, metric).folder / "report.html"
 
 
 def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
          ) -> Comparison:
-    """Compare runs, and the cells of comparisons, in a folder of its own; nothing is trained."""
+    """Compare runs, and the cells of comparisons, in a new folder; nothing is trained."""
     folder = out or dated_folder("compare")
     check_output_folder(folder)
-    asked = grid({"metric": metric})
-    these = _runs(folders)
+    grid = read_grid({"metric": metric})
+    settings_by_run = _runs(folders)
     if (folder / "config.yaml").exists() or (folder / "cells").exists():
         raise UsageError(f"--out: {folder} holds a run or a comparison already; choose another folder")
-    labels = _labels(these)
+    labels = _labels(settings_by_run)
     kinds = list(dict.fromkeys(labels.values()))
-    first = next(iter(these.values()))
+    first = next(iter(settings_by_run.values()))
     task = tasks.find(first)
-    for run, settings in these.items():
+    for run, settings in settings_by_run.items():
         if tasks.find(settings) is not task:
-            raise DataError(f"{run}: cannot be compared with {next(iter(these))}: model.name: {settings.model.name} "
+            raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: model.name: "
+                            f"{settings.model.name} "
                             f"does not learn from {task.name}")
         for key in (task.section, "evaluate"):
-            for place, a, b in outcome.differing(outcome.at(first, key), outcome.at(settings, key), key):
-                raise DataError(f"{run}: cannot be compared with {next(iter(these))}: {place} is {b!r} there and {a!r} "
+            for key_path, a, b in outcome.differing_keys(outcome.value_at(first, key), outcome.value_at(settings, key),
+                                                         key):
+                raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: {key_path} is {b!r} "
+                                f"there and {a!r} "
                                 "here")
     if len(kinds) < 2:
         raise UsageError(f"{', '.join(map(str, folders))}: all are {kinds[0]}: there is nothing to compare it with")
     if baseline is not None and baseline not in kinds:
         raise UsageError(f"--baseline: {baseline!r} is none of {', '.join(kinds)}")
-    taken: dict[tuple[str, int], Path] = {}
-    for run, settings in these.items():
-        if (other := taken.setdefault((labels[run], settings.train.seed), run)) != run:
-            raise DataError(f"{other} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one out")
-    plan = {**asked.model_dump(mode="json"), "strategies": list(dict.fromkeys(x.strategy for x in these.values())),
-            "models": list(dict.fromkeys(x.model.name for x in these.values())), "corpus": first.corpus,
-            "seeds": sorted({x.train.seed for x in these.values()}), "baseline": baseline or kinds[0],
+    run_by_label_and_seed: dict[tuple[str, int], Path] = {}
+    for run, settings in settings_by_run.items():
+        if (first_run := run_by_label_and_seed.setdefault((labels[run], settings.train.seed), run)) != run:
+            raise DataError(f"{first_run} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one "
+                            "out")
+    plan = {**grid.model_dump(mode="json"),
+            "strategies": list(dict.fromkeys(x.strategy for x in settings_by_run.values())),
+            "models": list(dict.fromkeys(x.model.name for x in settings_by_run.values())), "corpus": first.corpus,
+            "seeds": sorted({x.train.seed for x in settings_by_run.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
     folder = out or claim_folder(folder)
-    cells = [outcome.cell(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
-                          x.train.seed, run, None) for run, x in these.items()]
-    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for one in cells for row in one.scores):
-        outcome.expect(metric, cells[0], asked.said("metric"), "Name one of them")
-    results.write(folder, plan, cells)
+    outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name,
+                                     x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]
+    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for left in outcomes
+                                      for row in left.scores):
+        outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Name one of them")
+    results.write(folder, plan, outcomes)
     page.write(folder)
     return Comparison(folder)
 
 
 def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
     """The runs of these folders, each once, with their settings."""
-    these: dict[Path, Settings] = {}
+    settings_by_run: dict[Path, Settings] = {}
     for folder in folders:
-        inside = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
-        for run in inside if (folder / "comparison.yaml").is_file() else [folder]:
-            settings = runs.of_run(run)
+        cell_folders = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
+        for run in cell_folders if (folder / "comparison.yaml").is_file() else [folder]:
+            settings = run_settings.from_run(run)
             if not (run / "scores.json").is_file():
                 raise DataError(f"{run}: is not finished: it holds no scores.json; {resume_command(run)}")
-            these[run.resolve()] = settings
-    if not these:
+            settings_by_run[run.resolve()] = settings
+    if not settings_by_run:
         raise DataError(f"{', '.join(map(str, folders))}: no cell there is finished")
-    return these
+    return settings_by_run
 
 
-def _labels(these: dict[Path, Settings]) -> dict[Path, str]:
-    """Strategy, loss and model of each run, and in brackets what else tells it from others of the same name."""
-    models = {settings.model.name for settings in these.values()}
-    plain = {run: outcome.label(x.strategy, _other_loss(x), x.model.name if len(models) > 1 else None)
-             for run, x in these.items()}
-    same: dict[str, list[Settings]] = {}
-    for run, settings in these.items():
-        same.setdefault(plain[run], []).append(settings)
+def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
+    """Strategy, loss and model of each run, and in brackets the keys that distinguish runs of the same name."""
+    models = {settings.model.name for settings in settings_by_run.values()}
+    base_labels = {run: outcome.label(x.strategy, _changed_loss(x), x.model.name if len(models) > 1 else None)
+                   for run, x in settings_by_run.items()}
+    settings_by_label: dict[str, list[Settings]] = {}
+    for run, settings in settings_by_run.items():
+        settings_by_label.setdefault(base_labels[run], []).append(settings)
     # A key in which any two runs of a name differ is one in which some run differs from the first.
-    keys = {label: sorted({place for other in others for place, _, _ in outcome.differing(others[0], other, "")}
-                          - set(APART)) for label, others in same.items()}
+    keys = {label: sorted({place for other_settings in settings_of_label for place, _,
+                           _ in outcome.differing_keys(settings_of_label[0], other_settings, "")}
+                          - set(IGNORED_KEYS)) for label, settings_of_label in settings_by_label.items()}
     labels = {}
-    for run, settings in these.items():
-        more = ", ".join(f"{key}={_value(settings, key)}" for key in keys[plain[run]])
-        labels[run] = plain[run] + (f" ({more})" if more else "")
+    for run, settings in settings_by_run.items():
+        suffix = ", ".join(f"{key}={_value(settings, key)}" for key in keys[base_labels[run]])
+        labels[run] = base_labels[run] + (f" ({suffix})" if suffix else "")
     return labels
 
 
-def _other_loss(settings: Settings) -> str | None:
-    """The loss of a run where it is not the one that its strategy names; a strategy that is gone names none."""
+def _changed_loss(settings: Settings) -> str | None:
+    """The loss of a run if its strategy names another one; a strategy that no longer exists names none."""
     try:
-        own = runs.resolve(settings.strategy, settings.model.name).loss.name
+        strategy_loss = run_settings.resolve(settings.strategy, settings.model.name).loss.name
     except UsageError:
         return None
-    return None if settings.loss.name == own else settings.loss.name
+    return None if settings.loss.name == strategy_loss else settings.loss.name
 
 
 def _value(settings: Settings, key: str) -> Any:

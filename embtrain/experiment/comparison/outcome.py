@@ -1,4 +1,4 @@
-"""What a run has left in its folder, as far as a comparison looks at it."""
+"""The outcome of one run, read from its folder for a comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json
 from embtrain.common.types import Score
 from embtrain.experiment.comparison.verdict import CPU
-from embtrain.report.load import run as record
+from embtrain.report.load import run as run_record
 
 
 class Point(NamedTuple):
@@ -21,14 +21,14 @@ class Point(NamedTuple):
 
     step: float
     examples: float
-    epoch: float        # and parts of one; NaN before a whole one is done
+    epoch: float        # fractional; NaN before the first is complete
     cpu_seconds: float
     value: float
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a cell has left behind."""
+class CellOutcome:
+    """Scores, curves and provenance of one cell, or the error it ended with."""
 
     name: str
     label: str
@@ -36,7 +36,7 @@ class Found:
     model: str
     seed: int
     folder: Path
-    shown: str                                             # the folder as results.json names it
+    relative_folder: str                                             # relative path in results.json
     error: str | None = None                               # why it has no scores
     scores: list[Score] = field(default_factory=list)
     cpu_seconds: float | None = None
@@ -44,79 +44,83 @@ class Found:
     curves: dict[str, list[Point]] = field(default_factory=dict)
     corpus: str | None = None                              # sha256
     code: str | None = None
-    starved: bool = False                                  # it has none for want of memory, disk or a device
+    starved: bool = False                                  # failed for lack of memory, disk or a device
 
     def values(self) -> dict[str, float]:
-        """The scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
+        """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
         return self._values
 
     @cached_property
     def _values(self) -> dict[str, float]:
-        found = {f"{row.benchmark}/{row.metric}": row.value for row in self.scores if row.value is not None}
-        return found if self.cpu_seconds is None else found | {CPU: self.cpu_seconds}
+        values = {f"{row.benchmark}/{row.metric}": row.value for row in self.scores if row.value is not None}
+        return values if self.cpu_seconds is None else values | {CPU: self.cpu_seconds}
 
 
 def label(strategy: str, loss: str | None, model: str | None) -> str:
-    """What the runs of one kind are called; `loss` and `model` where they do not go without saying."""
+    """Label of the runs of one kind; loss and model are included if they are not None."""
     stem = Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy
     return stem + ("" if loss is None else f"+{loss}") + ("" if model is None else f"@{model}")
 
 
-def at(tree: Any, path: str) -> Any:
+def value_at(tree: Any, path: str) -> Any:
     """The value of a dotted path of a configuration."""
     for key in path.split("."):
         tree = getattr(tree, key)
     return tree
 
 
-def differing(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
-    """The keys in which two values of `key` differ, and both their values."""
+def differing_keys(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
+    """The keys in which two values of `key` differ, with both values."""
     if isinstance(a, Section) and isinstance(b, Section):
         a, b = a.model_dump(mode="json"), b.model_dump(mode="json")
     if isinstance(a, dict) and isinstance(b, dict):
-        return [one for name in dict.fromkeys([*a, *b])
-                for one in differing(a.get(name), b.get(name), f"{key}.{name}" if key else name)]
+        return [item for name in dict.fromkeys([*a, *b])
+                for item in differing_keys(a.get(name), b.get(name), f"{key}.{name}" if key else name)]
     return [] if a == b else [(key, a, b)]
 
 
-def expect(metric: str, cell: Found, said: str, then: str) -> None:
-    """UsageError where a cell that has scores lacks one that is asked for: told at the first, and not after the last.
-    `said`: the flag, or the place in a file, that asks for it; `then`: a sentence on what to do about it."""
-    there = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
-    if cell.error is None and metric not in [*there, CPU]:
-        scores = [name for name in there if not name.startswith("training/")]
-        raise UsageError(f"{said}: {metric}: {cell.name} has no such score; there are: {', '.join(scores)}. {then}")
+def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> None:
+    """Raise UsageError if a cell with scores lacks a metric; checked at the first cell rather than after the last.
+
+    flag: the flag, or the place in a file, that names the metric. remedy: a sentence on how to fix it.
+    """
+    names = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
+    if cell.error is None and metric not in [*names, CPU]:
+        scores = [name for name in names if not name.startswith("training/")]
+        raise UsageError(f"{flag}: {metric}: {cell.name} has no such score; there are: {', '.join(scores)}. {remedy}")
 
 
-def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int, folder: Path, failure: Path | None
-         ) -> Found:
-    """Read what a cell left; `failure`: the file that says why it left nothing."""
+def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path,
+                 failure: Path | None
+         ) -> CellOutcome:
+    """Read the outcome of a cell. failure: the file with its error if it has no scores."""
     shown = Path(os.path.relpath(folder, root)).as_posix()
     if not (folder / "scores.json").is_file():
-        wrong, starved = "not run yet", False
+        reason, starved = "not run yet", False
         if failure is not None and failure.is_file():
             try:
                 tree = read_json(failure)
-                wrong, starved = str(tree["error"]), tree.get("code") == ResourceError.code
+                reason, starved = str(tree["error"]), tree.get("code") == ResourceError.code
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{failure}: does not say what failed: {error}") from error
-        return Found(name, of, loss, model, seed, folder, shown, wrong, starved=starved)
-    left = record.read(folder)
+        return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved)
+    record = run_record.read(folder)
     reached: dict[str, float] = {}
     curves: dict[str, list[Point]] = {}
-    if left.metrics is not None:
-        reached = left.metrics.reached
+    if record.metrics is not None:
+        reached = record.metrics.reached
         curves = {key: [Point(*point) for point in zip(curve.step, curve.examples, curve.epoch.tolist(), curve.cpu,
                                                        curve.value, strict=True)]
-                  for key, curve in left.metrics.curves.items() if key.partition("/")[0] in _evaluated(left)}
-    identity = left.identity or {}
+                  for key, curve in record.metrics.curves.items() if key.partition("/")[0] in _evaluated(record)}
+    identity = record.identity or {}
     corpus = identity.get("corpus")
-    return Found(name, of, loss, model, seed, folder, shown, None, left.scores or [], reached.get("cpu_seconds"),
+    return CellOutcome(name, label, loss, model, seed, folder, shown, None, record.scores or [],
+                       reached.get("cpu_seconds"),
                  reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"))
 
 
-def _evaluated(left: record.Record) -> set[str]:
+def _evaluated(record: run_record.RunRecord) -> set[str]:
     """The benchmarks that were scored during training."""
-    config = (left.config or {}).get("evaluate")
+    config = (record.config or {}).get("evaluate")
     every = config.get("every") if isinstance(config, dict) else None
     return {"valid", *(name for name in (every if isinstance(every, list) else []) if isinstance(name, str))}

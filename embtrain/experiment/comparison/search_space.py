@@ -1,4 +1,4 @@
-"""What --search says: keys of strategies, and where each is looked for."""
+"""Parse --search: keys of strategies and their ranges."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import Settings
 
 SECTIONS = ("negatives", "loss")
-TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # the rest would break pairs
+TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # others would break pairs
 
 
 @dataclass(frozen=True)
 class Range:
-    """Where a key is looked for: between two numbers, or among some values."""
+    """The search range of a key: between two numbers, or a list of values."""
 
     key: str
     low: float = 0.0
@@ -28,42 +28,45 @@ class Range:
     among: tuple[Any, ...] = ()
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def ends(self) -> list[Any]:
         return list(self.among) or [self.low, self.high]
 
 
-def given(texts: Sequence[str]) -> list[str]:
-    """What --search says; of a YAML file, its keys with their ranges: `train.lr: 0.01:0.5:log`."""
-    out: list[str] = []
+def expand_files(texts: Sequence[str]) -> list[str]:
+    """Expand YAML files among the --search options into KEY=RANGE texts: `train.lr: 0.01:0.5:log`."""
+    expanded: list[str] = []
     for text in texts:
         if text.endswith((".yaml", ".yml")):
             for key, value in read_yaml(Path(text)).tree.items():
-                out.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
+                expanded.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
         else:
-            out.append(text)
-    return out
+            expanded.append(text)
+    return expanded
 
 
-def ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) -> list[Range]:
-    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all.
-    `settings`: of one of the strategies, whose keys say which of them take whole numbers."""
-    every = [_as_taken(_range(text), text, settings) for text in texts]
-    for i, one in enumerate(every):
-        section, _, name = one.key.partition(".")
+def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) -> list[Range]:
+    """Parse KEY=LOW:HIGH, KEY=LOW:HIGH:log and KEY=[A, B, ...].
+
+    settings: those of one strategy, whose fields say which keys are integers. UsageError for invalid ranges and for
+    keys that must be equal for all strategies.
+    """
+    parsed = [_convert(_parse_range(text), text, settings) for text in texts]
+    for i, item in enumerate(parsed):
+        section, _, name = item.key.partition(".")
         if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
-            raise UsageError(f"--search {one.key}: is no key that strategies may differ in; those of "
+            raise UsageError(f"--search {item.key}: is no key that strategies may differ in; those of "
                              f"{', '.join(SECTIONS)} are, and train.{', train.'.join(TRAIN)}")
-        if one.key in [other.key for other in every[:i]]:
-            raise UsageError(f"--search {one.key}: is there twice")
-        if any(text.partition("=")[0].strip() == one.key for text in sets):
-            raise UsageError(f"--search {one.key}: --set gives it a value; leave one of the two out")
-    return every
+        if item.key in [other.key for other in parsed[:i]]:
+            raise UsageError(f"--search {item.key}: is there twice")
+        if any(text.partition("=")[0].strip() == item.key for text in sets):
+            raise UsageError(f"--search {item.key}: --set gives it a value; leave one of the two out")
+    return parsed
 
 
-def _range(text: str) -> Range:
+def _parse_range(text: str) -> Range:
     key, equals, value = (part.strip() for part in text.partition("="))
     wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], such as "
                        "train.lr=0.01:0.5:log")
@@ -78,7 +81,7 @@ def _range(text: str) -> Range:
 
     if value.startswith("["):
         tree = read(value)
-        if len(tree) < 2 or any(isinstance(one, list | dict) for one in tree):
+        if len(tree) < 2 or any(isinstance(value_of_list, list | dict) for value_of_list in tree):
             raise wrong
         return Range(key, among=tuple(tree))
     parts = value.split(":")
@@ -92,16 +95,18 @@ def _range(text: str) -> Range:
     return Range(key, low, high, log)
 
 
-def _as_taken(one: Range, text: str, settings: Settings) -> Range:
-    """With the numbers that the key takes: whole ones of a count, also where 1:1e2 was said, and any of a share, also
-    where 0:1 was. A key that is not there is told where its ends are tried."""
-    section, _, name = one.key.partition(".")
+def _convert(parsed: Range, text: str, settings: Settings) -> Range:
+    """Convert the bounds to the key's type: integers for counts (even for 1:1e2), floats for fractions (even 0:1).
+
+    Unknown keys pass; they are reported when the bounds are tried.
+    """
+    section, _, name = parsed.key.partition(".")
     field = type(getattr(settings, section)).model_fields.get(name) if section in (*SECTIONS, "train") else None
-    if field is None or one.among:
-        return one
-    takes = get_args(field.annotation) or (field.annotation,)
-    if float in takes:
-        return replace(one, low=float(one.low), high=float(one.high))
-    if int in takes and not (float(one.low).is_integer() and float(one.high).is_integer()):
-        raise UsageError(f"--search {text}: {one.key} takes whole numbers; give it two")
-    return replace(one, low=int(one.low), high=int(one.high)) if int in takes else one
+    if field is None or parsed.among:
+        return parsed
+    types = get_args(field.annotation) or (field.annotation,)
+    if float in types:
+        return replace(parsed, low=float(parsed.low), high=float(parsed.high))
+    if int in types and not (float(parsed.low).is_integer() and float(parsed.high).is_integer()):
+        raise UsageError(f"--search {text}: {parsed.key} takes whole numbers; give it two")
+    return replace(parsed, low=int(parsed.low), high=int(parsed.high)) if int in types else parsed

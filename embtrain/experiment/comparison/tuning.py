@@ -1,12 +1,14 @@
-"""Settings for each strategy of a comparison, chosen alike: as many trials for each, each as long as a cell of the
-comparison, all with the same seed and data, judged by what is held out for validation and never by test.
+"""Choose settings for each strategy of a comparison, with equal effort for each.
+
+All strategies get the same number of trials, each as long as a cell of the comparison, with the same seed and data,
+scored on the validation part and never on test.
 
     DIR/search/LABEL-trialN/   an ordinary run
-    DIR/search.json            what each trial was given, and what it came to
+    DIR/search.json            the settings and the value of each trial
 
-Suggestions are those of optuna's TPE. It is told the trials in their order and seeded alike for all strategies, so it
-suggests the same again when a search goes on: nothing of optuna's is kept, and the first trials, which are random, are
-the same for strategies that are searched over the same keys.
+Suggestions come from optuna's TPE. It receives the trials in their order and the same seed for all strategies, so it
+repeats its suggestions when a search continues: no state of optuna is stored, and the first, random trials are the same
+for strategies that are searched over the same keys.
 """
 
 from __future__ import annotations
@@ -24,52 +26,53 @@ from embtrain.common.files import read_json, write_json
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Grid
-from embtrain.experiment.comparison.search_space import Range, ranges
+from embtrain.experiment.comparison.search_space import Range, parse_ranges
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.report.format import number
 
-SEED = 0            # of the trials' runs and of the suggestions; a comparison's own seeds begin at 1
-RANDOM = 5          # trials that are not yet led by those before
+SEED = 0            # of the trials' runs and of the suggestions; seeds of a comparison start at 1
+RANDOM_TRIALS = 5          # trials before TPE starts to model the results
 FILE = "search.json"
 
 
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
-    """What trials are judged by, and whether higher is better: the validation part of what decides, if it has one."""
+    """The metric that trials are scored by, and whether higher is better: the validation part of the main metric."""
     part, _, name = metric.partition("/")
     return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.stopping_metric, True)
 
 
-def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
-    """Why what a grid asks for cannot be searched; empty where it can, or where nothing is asked for."""
-    if bool(of.search) != (of.trials is not None):
+def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
+    """Return the reasons why a grid's search is impossible; empty if it is possible or not requested."""
+    if bool(grid.search) != (grid.trials is not None):
         return ["--search and --trials go together: which keys, and how many trials of each strategy"]
-    if not of.search:
+    if not grid.search:
         return []
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
-    ranges(of.search, [*of.sets, *(text for kind in of.runs.values() for text in kind.sets)], settings)
+    parse_ranges(grid.search, [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)], settings)
     if reason := task.missing_split_reason(settings, "valid"):
         return [f"--search: trials are judged by {objective(metric, task)[0]}, and {reason}"]
     return []
 
 
-def ends(of: Grid, settings: Settings) -> list[dict[str, str]]:
-    """Settings KEY=VALUE that hold if all of the search do, each with the range that it is of."""
-    every = [(text, one, one.ends())
-             for text, one in zip(of.search, ranges(of.search, of.sets, settings), strict=True)]
-    return [{as_sets({one.key: values[min(i, len(values) - 1)]})[0]: text for text, one, values in every}
-            for i in range(max((len(values) for _, _, values in every), default=0))]
+def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
+    """Settings KEY=VALUE at the bounds of the ranges, each with the text of its range: if these hold, all do."""
+    parsed = [(text, parsed_range, parsed_range.ends())
+              for text, parsed_range in zip(grid.search, parse_ranges(grid.search, grid.sets, settings), strict=True)]
+    return [{as_sets({parsed_range.key: values[min(i, len(values) - 1)]})[0]: text for text, parsed_range,
+             values in parsed}
+            for i in range(max((len(values) for _, _, values in parsed), default=0))]
 
 
-# -- what was found ---------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 Trials = dict[str, list[dict[str, Any]]]  # label -> settings, value, cpu_seconds and error of each trial
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """search.json of a comparison; empty where there is none."""
+    """search.json of a comparison; empty if there is none."""
     path = folder / FILE
     if not path.is_file():
         return {}
@@ -84,55 +87,59 @@ def read(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path}: is not what a search wrote: {error}") from error
 
 
-def begun(folder: Path, of: Grid) -> dict[str, list[str]]:
-    """KEY=VALUE of the first trial of each strategy, of which all others differ in these alone. UsageError where the
-    search that is there was another."""
-    tree = read(folder) if of.search else {}
-    if tree and tree["search"] != of.search:
-        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and {'; '.join(of.search)} "
+def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
+    """KEY=VALUE of the first trial of each strategy; all other trials differ from it in these keys alone.
+
+    UsageError if the stored search used other ranges.
+    """
+    tree = read(folder) if grid.search else {}
+    if tree and tree["search"] != grid.search:
+        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and "
+                         f"{'; '.join(grid.search)} "
                          "is asked for now; give the comparison another --out")
-    return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in of.kinds()
+    return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
 
-def sets(folder: Path, of: Grid) -> dict[str, list[str]]:
-    """KEY=VALUE of the best trial of each strategy; none unless the search that is asked for has come to its end."""
-    tree = read(folder) if of.search else {}
-    labels = [label for label, _ in of.kinds()]
-    if not tree or any(len(tree["trials"].get(label, [])) < (of.trials or 0) for label in labels):
+def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
+    """KEY=VALUE of the best trial of each strategy; empty unless the requested search is complete."""
+    tree = read(folder) if grid.search else {}
+    labels = [label for label, _ in grid.kinds()]
+    if not tree or any(len(tree["trials"].get(label, [])) < (grid.trials or 0) for label in labels):
         return {}
-    return {label: as_sets(best(_asked(tree, of, label), tree["higher"], label)["settings"]) for label in labels}
+    return {label: as_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"])
+            for label in labels}
 
 
-def _asked(tree: Mapping[str, Any], of: Grid, label: str) -> list[dict[str, Any]]:
-    """As many trials of each strategy as are asked for, where some have more."""
-    return tree["trials"][label][:of.trials]
+def _requested_trials(tree: Mapping[str, Any], grid: Grid, label: str) -> list[dict[str, Any]]:
+    """The requested number of trials of each strategy, if some have more."""
+    return tree["trials"][label][:grid.trials]
 
 
-def summary(folder: Path, of: Grid) -> list[dict[str, Any]]:
-    """For results.json: what was chosen for each strategy that was searched for, out of how much."""
-    tree, out = read(folder) if of.search else {}, list[dict[str, Any]]()
-    for label in [label for label, _ in of.kinds() if tree.get("trials", {}).get(label)]:
-        trials = _asked(tree, of, label)
-        chosen = best(trials, tree["higher"], label)
+def summary(folder: Path, grid: Grid) -> list[dict[str, Any]]:
+    """For results.json: the settings chosen for each strategy, with the number and cost of its trials."""
+    tree, out = read(folder) if grid.search else {}, list[dict[str, Any]]()
+    for label in [label for label, _ in grid.kinds() if tree.get("trials", {}).get(label)]:
+        trials = _requested_trials(tree, grid, label)
+        chosen = best_trial(trials, tree["higher"], label)
         out.append({"strategy": label, "metric": tree["metric"], "value": chosen["value"], "trials": len(trials),
                     "failed": sum(trial["value"] is None for trial in trials), "settings": chosen["settings"],
                     "cpu_seconds": sum(trial["cpu_seconds"] or 0.0 for trial in trials)})
     return out
 
 
-def best(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mapping[str, Any]:
-    """The first of the best; DataError where none has a value."""
+def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mapping[str, Any]:
+    """The first of the best trials; DataError if none has a value."""
     done = [trial for trial in trials if trial["value"] is not None]
     if not done:
         raise DataError(f"--search: all {len(trials)} trials of {label} failed; the first: {trials[0]['error']}")
     return max(done, key=lambda trial: trial["value"] if higher else -trial["value"])
 
 
-def told(searched: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was chosen, a line for each strategy, as a terminal shows it."""
-    return [terminal.plain(f"{of['strategy']}: {', '.join(_short(of['settings']))} ({of['metric']} "
-                           f"{number(of['value'])}, the best of {of['trials']} trials)") for of in searched]
+def format_choices(searched: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The chosen settings, one line per strategy, for a terminal."""
+    return [terminal.plain(f"{choice['strategy']}: {', '.join(_short(choice['settings']))} ({choice['metric']} "
+                           f"{number(choice['value'])}, the best of {choice['trials']} trials)") for choice in searched]
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
@@ -140,108 +147,113 @@ def as_sets(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _short(settings: Mapping[str, Any]) -> list[str]:
-    """For a line to be read; the settings themselves have all their digits."""
+    """Rounded for reading; the settings themselves keep all their digits."""
     return as_sets({key: float(f"{value:.4g}") if isinstance(value, float) else value
                     for key, value in settings.items()})
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
 
-def search(folder: Path, of: Grid, settings: Settings, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
+def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
            run: Callable[[list[Cell]], None]) -> None:
-    """Run the trials that are not in search.json yet; one of each strategy at a time, each written as it ends.
+    """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
-    cell(label, trial, sets) makes a trial's cell; run(cells) runs cells, and raises Stopped where a signal asks for it.
-    UsageError where the trials that are there were judged by another metric; ResourceError where the machine gave one
-    too little, which says nothing of its settings.
+    cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError if
+    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources, which is no
+    evidence about its settings.
     """
-    labels, every, trials = [label for label, _ in of.kinds()], ranges(of.search, of.sets, settings), of.trials or 0
-    metric, higher = objective(str(of.metric), task)
-    tree = read(folder) or {"search": of.search, "metric": metric, "higher": higher, "trials": {}}
+    labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
+                                                                                       settings), grid.trials or 0
+    metric, higher = objective(str(grid.metric), task)
+    tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
     if tree["metric"] != metric:
-        raise UsageError(f"{of.said('metric')}: {of.metric}: the trials of {folder / FILE} were judged by "
+        raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were judged by "
                          f"{tree['metric']}, and {metric} is asked for now; give the comparison another --out")
-    known: Trials = tree["trials"]
+    trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.quiet:
         terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}")
-        terminal.note(f"search: the first {RANDOM} are drawn at random, alike for all")
-    for turn in range(trials):
-        asked = {label: study.ask(_distributions(every)) for label, study in studies.items()}
+        terminal.note(f"search: the first {RANDOM_TRIALS} are drawn at random, alike for all")
+    for i in range(trials):
+        suggestions = {label: study.ask(_distributions(search_ranges)) for label, study in studies.items()}
         new: dict[str, Cell] = {}
-        for label, trial in asked.items():
-            before = known.setdefault(label, [])
-            if len(before) <= turn:
-                new[label] = cell(label, turn, as_sets(trial.params))
-            elif before[turn]["settings"] != trial.params:
-                raise UsageError(f"{folder / FILE}: trial {turn + 1} of {label} was given "
-                                 f"{before[turn]['settings']}, and {trial.params} would be now, as by another version "
+        for label, trial in suggestions.items():
+            earlier = trials_by_label.setdefault(label, [])
+            if len(earlier) <= i:
+                new[label] = cell(label, i, as_sets(trial.params))
+            elif earlier[i]["settings"] != trial.params:
+                raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} was given "
+                                 f"{earlier[i]['settings']}, and {trial.params} would be now, as by another version "
                                  "of optuna; give the comparison another --out")
         if new:
             if not progress.quiet:
-                terminal.note(f"search: trial {turn + 1} of {trials}")
+                terminal.note(f"search: trial {i + 1} of {trials}")
             run(list(new.values()))
-            came = {label: _came_to(folder, one, metric) for label, one in new.items()}
-            for label, to in came.items():
-                known[label].append(to | {"settings": asked[label].params})
+            results = {label: _trial_result(folder, trial_cell, metric) for label, trial_cell in new.items()}
+            for label, result in results.items():
+                trials_by_label[label].append(result | {"settings": suggestions[label].params})
             write_json(folder / FILE, tree)
             for label in new:
-                _say(label, known[label], metric, higher)
-        for label, trial in asked.items():
-            _tell(studies[label], trial, known[label][turn]["value"])
+                _print_trial(label, trials_by_label[label], metric, higher)
+        for label, trial in suggestions.items():
+            _report_value(studies[label], trial, trials_by_label[label][i]["value"])
 
 
-def _say(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
-    """What the last of the trials tried, what it came to, and which is the best until now."""
+def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
+    """Print the settings and the value of the last trial, and the best trial so far."""
     if progress.quiet:
         return
     last = trials[-1]
-    came = f"failed: {last['error']}"
+    outcome_text = f"failed: {last['error']}"
     if last["value"] is not None:
-        first = best(trials, higher, label)
-        other = f"trial {trials.index(first) + 1} has {number(first['value'])}"
-        came = f"{metric} {number(last['value'])}; {'the best until now' if first is last else other}"
-    terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {came}")
+        first = best_trial(trials, higher, label)
+        best_text = f"trial {trials.index(first) + 1} has {number(first['value'])}"
+        outcome_text = f"{metric} {number(last['value'])}; {'the best until now' if first is last else best_text}"
+    terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {outcome_text}")
 
 
-def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:
-    """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has.
-    ResourceError where the machine gave it too little."""
+def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]:
+    """A trial's value; a diverged trial, whose scores are not finite, counts as failed.
+
+    ResourceError if the machine lacked resources for it.
+    """
     try:
-        left = outcome.cell(folder, one.name, one.label, one.loss, one.model, one.seed, one.folder, one.failure)
+        trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss,
+                                             trial_cell.model, trial_cell.seed, trial_cell.folder, trial_cell.failure)
     except DataError as error:
         return {"value": None, "cpu_seconds": None, "error": str(error)}
-    if left.starved:
-        raise ResourceError(f"{left.shown}: {left.error}; a trial that the machine cannot end says nothing of its "
-                            "settings, so the search waits: give it more room, or narrower ranges in another --out")
-    value = left.values().get(metric)
-    return {"value": value, "cpu_seconds": left.cpu_seconds,
-            "error": left.error or (f"has no {metric}" if value is None else None)}
+    if trial_outcome.starved:
+        raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; a trial that the machine cannot "
+                            "end says nothing of its settings, so the search waits: give it more room, or narrower "
+                            "ranges in another --out")
+    value = trial_outcome.values().get(metric)
+    return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,
+            "error": trial_outcome.error or (f"has no {metric}" if value is None else None)}
 
 
 def _study(higher: bool) -> Any:
     import optuna
 
     optuna.logging.set_verbosity(logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=RANDOM)
+    sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=RANDOM_TRIALS)
     return optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
 
 
-def _distributions(every: Sequence[Range]) -> dict[str, Any]:
-    return {one.key: _distribution(one) for one in every}
+def _distributions(search_ranges: Sequence[Range]) -> dict[str, Any]:
+    return {search_range.key: _distribution(search_range) for search_range in search_ranges}
 
 
-def _distribution(one: Range) -> Any:
+def _distribution(search_range: Range) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if one.among:
-        return CategoricalDistribution(one.among)
-    if one.whole:
-        return IntDistribution(int(one.low), int(one.high), log=one.log)
-    return FloatDistribution(one.low, one.high, log=one.log)
+    if search_range.among:
+        return CategoricalDistribution(search_range.among)
+    if search_range.is_integer:
+        return IntDistribution(int(search_range.low), int(search_range.high), log=search_range.log)
+    return FloatDistribution(search_range.low, search_range.high, log=search_range.log)
 
 
-def _tell(study: Any, trial: Any, value: float | None) -> None:
+def _report_value(study: Any, trial: Any, value: float | None) -> None:
     from optuna.trial import TrialState
 
     if value is None:

@@ -1,6 +1,6 @@
-"""The verdict of a comparison in three sentences: who is separable from the baseline, at what cost, what is not known.
+"""The verdict of a comparison in three sentences: separable differences from the baseline, cost, open questions.
 
-The first and the third say nothing that a clock has a part in.
+The first and the third do not depend on timings.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
             differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str]
             ) -> list[str]:
-    """Three sentences on the declared metric. `cheap`: the differences at `budget` CPU seconds for each."""
+    """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each."""
     metric, baseline = plan["metric"], plan["baseline"]
-    on = [d for d in differences if d.metric == metric and d.kind == "seeds"]
-    return [f"On {metric}, {_over(on)}, {_separable(on, baseline)}.",
-            _cost(values.get(CPU, {}), labels, baseline, cheap, budget), _unknown(on, baseline, failed)]
+    differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
+    return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",
+            _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
+            _unknown(differences_on_metric, baseline, failed)]
 
 
-def _separable(on: Sequence[Difference], baseline: str) -> str:
-    better = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == A_BEATS_B]
-    worse = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == B_BEATS_A]
-    same = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == NOT_SEPARABLE]
-    few = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == TOO_FEW_SEEDS]
-    none = [d.a for d in on if d.verdict not in (A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, TOO_FEW_SEEDS)]
+def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> str:
+    better = [f"{d.a} ({d.mean:+.3g})" for d in differences_on_metric if d.verdict == A_BEATS_B]
+    worse = [f"{d.a} ({d.mean:+.3g})" for d in differences_on_metric if d.verdict == B_BEATS_A]
+    same = [f"{d.a} ({d.mean:+.3g})" for d in differences_on_metric if d.verdict == NOT_SEPARABLE]
+    few = [f"{d.a} ({d.mean:+.3g})" for d in differences_on_metric if d.verdict == TOO_FEW_SEEDS]
+    none = [d.a for d in differences_on_metric if d.verdict not in (A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, TOO_FEW_SEEDS)]
     parts = [f"{_list(better)} {_verb(better, 'beats', 'beat')} {baseline}"] if better else []
     parts += [f"{_list(worse)} {_verb(worse, 'is', 'are')} worse than {baseline}"] if worse else []
     parts += [f"{_list(same)} {_verb(same, 'is', 'are')} not separable from {baseline}"] if same else []
@@ -46,19 +47,19 @@ def _separable(on: Sequence[Difference], baseline: str) -> str:
     return ", ".join(parts) or f"nothing was tested against {baseline}"
 
 
-def _over(on: Sequence[Difference]) -> str:
-    seeds = {d.n for d in on}
+def _over(differences_on_metric: Sequence[Difference]) -> str:
+    seeds = {d.n for d in differences_on_metric}
     if len(seeds) != 1:
         return "over the seeds that both have"
     return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}"
 
 
 def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Difference], budget: float) -> str:
-    cost = {of: sum(some) / len(some) for of in labels
-            if (some := [x for x in cpu.get(of, {}).values() if x is not None])}
+    cost = {label: sum(seconds) / len(seconds) for label in labels
+            if (seconds := [x for x in cpu.get(label, {}).values() if x is not None])}
     if not cost.get(baseline):
         return "What it costs is not known: the runs of the baseline left no CPU seconds."
-    others = [f"one of {of} {_times(cost[of] / cost[baseline])}" for of in cost if of != baseline]
+    others = [f"one of {label} {_times(cost[label] / cost[baseline])}" for label in cost if label != baseline]
     text = f"A run of {baseline} takes {cost[baseline]:.3g} CPU seconds" + (f", {_list(others)}" if others else "")
     if cheap:
         text += f"; at {budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
@@ -69,12 +70,12 @@ def _times(ratio: float) -> str:
     return "as much" if 0.95 < ratio < 1.05 else f"{ratio:.2g} times as much"
 
 
-def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> str:
+def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed: Sequence[str]) -> str:
     parts = []
-    few = [d.a for d in on if d.verdict == TOO_FEW_SEEDS]
+    few = [d.a for d in differences_on_metric if d.verdict == TOO_FEW_SEEDS]
     if few:
         parts.append(f"whether {_list(few)} and {baseline} differ, which takes {MIN_SEEDS} seeds or more")
-    for d in on:
+    for d in differences_on_metric:
         if d.verdict != NOT_SEPARABLE or d.mean is None:
             continue
         if d.detectable is None:
@@ -83,7 +84,7 @@ def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> 
         need = f"more than {MAX_NEEDED['seeds']}" if d.needed is None else f"{d.needed}"
         parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (to separate the "
                      f"{d.mean:+.3g} that was seen takes {need} seeds; there are {d.n})")
-    untested = [d.a for d in on if d.p is None]
+    untested = [d.a for d in differences_on_metric if d.p is None]
     if untested:
         parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {MIN_SEEDS} seeds or "
                      "more at which both have a value")
@@ -97,5 +98,5 @@ def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _verb(names: Sequence[str], one: str, many: str) -> str:
-    return one if len(names) == 1 else many
+def _verb(names: Sequence[str], singular: str, plural: str) -> str:
+    return singular if len(names) == 1 else plural

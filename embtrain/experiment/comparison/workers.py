@@ -1,11 +1,11 @@
-"""The cells of a comparison: ordinary runs, some at a time, each in a process of its own.
+"""Worker processes that train the cells of a comparison: ordinary runs, several at a time, one process each.
 
-A cell that is finished is left alone, one that was cut off is resumed, one that fails is noted and the others go on.
-Cells run in the order of their seeds, so that a comparison that is cut off has whole seeds to show.
+Finished cells are skipped, interrupted ones are resumed, failures are recorded and the others continue. Cells run in
+the order of their seeds, so that an interrupted comparison has complete seeds.
 
-Whoever is killed, nothing is trained twice at once: a lock on the folder says that a comparison works there, and one on
-`cells`, which the processes of the cells hold as well, that a cell is still at work. On Linux a cell stops with a
-checkpoint when its comparison is gone.
+Two file locks prevent concurrent training after a crash: one on the folder marks a running comparison, one on
+`cells`, inherited by the cells' processes, marks a running cell. On Linux a cell stops with a checkpoint when
+its comparison dies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.report.format import duration
 from embtrain.train.state.signals import Stop
 
-FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order in which a run writes them
+FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order a run writes them
 TAIL = 1 << 13  # bytes of metrics.jsonl that hold its last line
 _POLL = 0.05    # seconds
 _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
@@ -40,7 +40,7 @@ _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of the grid. `label` is what all its seeds share."""
+    """One run of the grid. All its seeds share `label`."""
 
     name: str
     label: str
@@ -51,8 +51,8 @@ class Cell:
     folder: Path
     settings: Settings
     options: tuple[str, ...]  # of `embtrain fit`
-    within: Mapping[Path, float | None] = field(default_factory=dict)  # runs by which it is judged (downstream.py), and
-                                                                       # the CPU seconds they may take
+    # downstream runs that score it (downstream.py), and their limits in CPU seconds
+    downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)
 
     @property
     def failure(self) -> Path:
@@ -64,131 +64,131 @@ class Cell:
 
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
-    """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
+    """Lock the folder of a comparison and yield the lock that its cells inherit. UsageError if it is locked."""
     with lock_folder(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
-        theirs = open_folder(folder / "cells")
+        cells_lock = open_folder(folder / "cells")
         try:
-            said = False
-            while not try_lock(theirs):
-                if not said and not progress.quiet:
+            is_noted = False
+            while not try_lock(cells_lock):
+                if not is_noted and not progress.quiet:
                     terminal.note(f"{folder}: waiting for cells of a comparison that is gone")
-                said = True
+                is_noted = True
                 time.sleep(_POLL)
-            yield theirs
+            yield cells_lock
         finally:
-            os.close(theirs)
+            os.close(cells_lock)
 
 
 def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None,
-        look: Callable[[Cell], None] = lambda cell: None) -> None:
-    """Run what is not finished, `parallel` cells of `threads` threads at a time. Stopped when a signal asks for it.
+        on_finished: Callable[[Cell], None] = lambda cell: None) -> None:
+    """Run the unfinished cells, `parallel` at a time with `threads` threads each. Raises Stopped on a signal.
 
-    blocks: about how many each run has, for the remaining time; budget: CPU seconds of all cells together, after which
-    none begins: what is left has an error that says so, until it is asked for again; look: gets to see each cell that
-    is finished, before another begins, and what it raises stops all.
+    blocks: approximate blocks per run, for the remaining time. budget: CPU seconds of all cells, after which none
+    starts; the rest get an error with that reason until they are requested again. on_finished: called for each finished
+    cell before another starts; an exception it raises stops everything.
     """
-    todo: deque[Cell] = deque()
+    waiting: deque[Cell] = deque()
     for cell in cells:
         if cell.is_finished():
-            look(cell)
+            on_finished(cell)
         else:
-            todo.append(cell)
-    for cell in todo:
+            waiting.append(cell)
+    for cell in waiting:
         cell.failure.unlink(missing_ok=True)
-    at_work: dict[Cell, _Process] = {}
-    said = _ProgressPrinter(cells, parallel, blocks)
+    running: dict[Cell, _Process] = {}
+    printer = _ProgressPrinter(cells, parallel, blocks)
     with Stop() as stop:
         try:
-            while (todo and stop.requested is None) or at_work:
-                while todo and len(at_work) < parallel and stop.requested is None:
+            while (waiting and stop.requested is None) or running:
+                while waiting and len(running) < parallel and stop.requested is None:
                     if budget is not None and spent(cells) >= budget:
-                        _leave_out(todo, budget)
+                        _leave_out(waiting, budget)
                         break
-                    cell = todo.popleft()
-                    at_work[cell] = _Process(cell, threads, lock)
+                    cell = waiting.popleft()
+                    running[cell] = _Process(cell, threads, lock)
                 if stop.requested is not None:
-                    for process in at_work.values():
-                        process.ask(stop.requested)
+                    for process in running.values():
+                        process.send_once(stop.requested)
                 time.sleep(_POLL)
-                for cell in [cell for cell, process in at_work.items() if process.child.poll() is not None]:
-                    said.ended(cell, at_work.pop(cell).wrong())
+                for cell in [cell for cell, process in running.items() if process.child.poll() is not None]:
+                    printer.print_end(cell, running.pop(cell).error())
                     if cell.is_finished():
-                        look(cell)
-                said.now_and_then(list(at_work))
+                        on_finished(cell)
+                printer.print_status(list(running))
         finally:
-            for process in at_work.values():  # only where this loop itself has failed
-                process.ask(signal.SIGTERM)
+            for process in running.values():  # only if this loop itself failed
+                process.send_once(signal.SIGTERM)
                 process.child.wait()
                 process.errors.close()
         stop.check()
 
 
 def spent(cells: Sequence[Cell]) -> float:
-    """CPU seconds that these cells have trained, and the runs by which they are judged."""
-    return sum(reached(folder)[2] for cell in cells for folder in (cell.folder, *cell.within))
+    """CPU seconds that these cells have trained, downstream runs included."""
+    return sum(last_position(folder)[2] for cell in cells for folder in (cell.folder, *cell.downstream_limits))
 
 
-def _leave_out(todo: deque[Cell], budget: float) -> None:
-    """Say of each cell that it was not begun, and why."""
-    terminal.note(f"{budget:,.0f} CPU seconds are spent: {len(todo)} runs are left out; ask again with more to run "
+def _leave_out(waiting: deque[Cell], budget: float) -> None:
+    """Record for each cell that it was not started, and why."""
+    terminal.note(f"{budget:,.0f} CPU seconds are spent: {len(waiting)} runs are left out; ask again with more to run "
                   "them")
-    for cell in todo:
-        wrong = f"not begun: the {budget:,.0f} CPU seconds of the whole were spent"
-        write_json(cell.failure, {"cell": cell.name, "error": wrong, "code": None})
-    todo.clear()
+    for cell in waiting:
+        error = f"not begun: the {budget:,.0f} CPU seconds of the whole were spent"
+        write_json(cell.failure, {"cell": cell.name, "error": error, "code": None})
+    waiting.clear()
 
 
 class _Process:
-    """A cell at work."""
+    """A running cell."""
 
     def __init__(self, cell: Cell, threads: int, lock: int):
         begun = (cell.folder / "config.yaml").exists()
-        # Not ours to interrupt twice: what comes from the terminal reaches a cell through `ask` alone.
+        # Own session, so that Ctrl-C reaches the worker once, through `send_once`.
         args = (["resume", as_argument(cell.folder)] if begun else
                 ["fit", *cell.options, "--threads", str(threads), "--out", as_argument(cell.folder)])
-        self.cell, self.asked = cell, False
+        self.cell, self.is_signalled = cell, False
         self.errors: IO[bytes] = tempfile.TemporaryFile()
         try:
             self.child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], env=_environment(threads),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
-                start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it calls the kernel, no more
+                start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
         except BaseException:
             self.errors.close()
             raise
 
-    def ask(self, number: int) -> None:
-        """Pass a signal on, once."""
-        if not self.asked:
-            self.asked = True
+    def send_once(self, number: int) -> None:
+        """Forward a signal, once."""
+        if not self.is_signalled:
+            self.is_signalled = True
             self.child.send_signal(number)
 
-    def wrong(self) -> str:
-        """Of a cell that has ended: what went wrong, in one line; '' where nothing did, or it was asked to stop."""
+    def error(self) -> str:
+        """The error of a finished cell in one line; empty if there was none or it was stopped."""
         code = self.child.returncode
         with self.errors:
             self.errors.seek(0)
             lines = self.errors.read().decode("utf-8", "replace").split("\n")
-        if self.asked or (code == 0 and self.cell.is_finished()):
+        if self.is_signalled or (code == 0 and self.cell.is_finished()):
             return ""
-        said = [line.removeprefix("embtrain: error: ") for line in lines if line.startswith("embtrain: error: ")]
+        errors = [line.removeprefix("embtrain: error: ") for line in lines if line.startswith("embtrain: error: ")]
         if code < 0:
-            said = [f"killed by signal {-code}" + (", which may mean too little memory" if code == -9 else "")]
-        wrong = "; ".join(said) or f"ended with code {code}"
+            errors = [f"killed by signal {-code}" + (", which may mean too little memory" if code == -9 else "")]
+        message = "; ".join(errors) or f"ended with code {code}"
         code = code if code >= 0 else 128 - code
-        write_json(self.cell.failure, {"cell": self.cell.name, "error": wrong, "code": code})
-        return wrong
+        write_json(self.cell.failure, {"cell": self.cell.name, "error": message, "code": code})
+        return message
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """The code that runs here runs the cells, with no more threads than they are given."""
+    """Run the cells with the same package as this process, and with a limited number of threads."""
     path = [str(Path(embtrain.__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _stop_with_parent() -> Callable[[], None] | None:
-    """For a child before it becomes another program: SIGTERM when its parent dies, however that dies."""
+    """A preexec function that sends the child SIGTERM when its parent dies, however it dies."""
     if sys.platform != "linux":
         return None
     kernel, parent = ctypes.CDLL(None), os.getpid()
@@ -201,75 +201,76 @@ def _stop_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def reached(folder: Path) -> tuple[int, float, float]:
-    """Blocks, seconds and CPU seconds of a run's last line of metrics; 0 each where there is none."""
+def last_position(folder: Path) -> tuple[int, float, float]:
+    """Blocks, seconds and CPU seconds of the last line of metrics; zeros if there is none."""
     last = last_line(folder)
     return int(last.get("step", 0)), last.get("seconds", 0.0), last.get("cpu_seconds", 0.0)
 
 
 def last_line(folder: Path) -> dict[str, float]:
-    """The numbers of the last whole line of metrics; none where there is no such line."""
+    """The numbers of the last complete line of metrics; empty if there is none."""
     try:
         with open(folder / "metrics.jsonl", "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read().splitlines(keepends=True)
         last = json.loads([line for line in lines if line.endswith(b"\n")][-1])
         return {key: float(value) for key, value in last.items() if isinstance(value, int | float)}
-    except (OSError, ValueError, LookupError, AttributeError, RecursionError):  # not there yet, or somebody's own
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError):  # missing, or not written by embtrain
         return {}
 
 
-def _rest(folder: Path, limit: float | None) -> float:
-    """Seconds that are left to a run of so many CPU seconds; 0 where it has no limit, for then nobody knows."""
-    _, seconds, cpu = reached(folder)
+def _seconds_left(folder: Path, limit: float | None) -> float:
+    """Estimated seconds until a run reaches its CPU limit; 0 if it has none, because its end is unknown."""
+    _, seconds, cpu = last_position(folder)
     return max(0.0, (limit or 0.0) - cpu) * (seconds / cpu if cpu else 1)  # cores may be shared
 
 
 class _ProgressPrinter:
-    """Progress on stderr: a line as a cell ends, and one every few seconds with the time that is left."""
+    """Progress on stderr: one line as a cell ends, and one every few seconds with the remaining time."""
 
     def __init__(self, cells: Sequence[Cell], parallel: int, blocks: int):
         self.cells, self.parallel, self.blocks = cells, parallel, max(1, blocks)
         self.failed: set[str] = set()
-        self.at = time.monotonic()
+        self.printed_at = time.monotonic()
 
-    def ended(self, cell: Cell, wrong: str) -> None:
-        if wrong:
+    def print_end(self, cell: Cell, error: str) -> None:
+        if error:
             self.failed.add(cell.name)
-        if wrong or (cell.is_finished() and not progress.quiet):
+        if error or (cell.is_finished() and not progress.quiet):
             done = sum(cell.is_finished() for cell in self.cells)
-            text = f"failed: {wrong}" if wrong else f"done ({done} of {len(self.cells)})"
+            text = f"failed: {error}" if error else f"done ({done} of {len(self.cells)})"
             terminal.note(f"{cell.name}: {text}")
 
-    def now_and_then(self, at_work: Sequence[Cell]) -> None:
-        if progress.quiet or time.monotonic() - self.at < progress.EVERY_SECONDS:
+    def print_status(self, running: Sequence[Cell]) -> None:
+        if progress.quiet or time.monotonic() - self.printed_at < progress.EVERY_SECONDS:
             return
-        self.at = time.monotonic()
-        left, shares = self._left(at_work)
+        self.printed_at = time.monotonic()
+        seconds_left, shares = self._time_left(running)
         done = sum(cell.is_finished() for cell in self.cells)
         failed = f", {len(self.failed)} failed" if self.failed else ""
         working = f"; at work: {', '.join(shares)}" if shares else ""
-        time_left = f"; about {duration(left)} left" if left else ""
+        time_left = f"; about {duration(seconds_left)} left" if seconds_left else ""
         terminal.note(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}")
 
-    def _left(self, at_work: Sequence[Cell]) -> tuple[float | None, list[str]]:
-        """Seconds of training that are left, None where nobody has begun; and how far each cell at work is."""
-        position = {cell: reached(cell.folder) for cell in self.cells}
-        rates: dict[str, list[float]] = {}  # seconds a block, of each strategy: they differ by factors
+    def _time_left(self, running: Sequence[Cell]) -> tuple[float | None, list[str]]:
+        """Seconds of training left, None if no cell has started; and the progress of each running cell."""
+        position = {cell: last_position(cell.folder) for cell in self.cells}
+        rates: dict[str, list[float]] = {}  # seconds per block of each strategy, which differ by factors
         for cell, (step, seconds, _) in position.items():
             if step:
                 rates.setdefault(cell.label, []).append(seconds / step)
-        shares, left = [], 0.0
-        everyone = [rate for some in rates.values() for rate in some]
+        shares, seconds_left = [], 0.0
+        all_rates = [rate for cell_rates in rates.values() for rate in cell_rates]
         for cell, (step, _, cpu) in position.items():
             if cell.is_finished() or cell.name in self.failed:
                 continue
-            known, budget = rates.get(cell.label, everyone) or [0.0], cell.settings.train.cpu_seconds
-            rest = max(0, self.blocks - step) * sum(known) / len(known)
+            rates_of_label, budget = rates.get(cell.label, all_rates) or [0.0], cell.settings.train.cpu_seconds
+            cell_seconds = max(0, self.blocks - step) * sum(rates_of_label) / len(rates_of_label)
             if budget is not None:
-                rest = min(rest, _rest(cell.folder, budget))
-            left += rest + sum(_rest(folder, limit) for folder, limit in cell.within.items())
-            if cell in at_work:
-                gone = max(step / self.blocks, 0 if budget is None else cpu / budget)
-                shares.append(f"{cell.name} ({'is judged' if gone >= 1 else f'{gone:.0%}'})")
-        return (left / min(self.parallel, len(self.cells)) if everyone else None), shares
+                cell_seconds = min(cell_seconds, _seconds_left(cell.folder, budget))
+            seconds_left += cell_seconds + sum(_seconds_left(folder, limit) for folder,
+                                               limit in cell.downstream_limits.items())
+            if cell in running:
+                share = max(step / self.blocks, 0 if budget is None else cpu / budget)
+                shares.append(f"{cell.name} ({'is judged' if share >= 1 else f'{share:.0%}'})")
+        return (seconds_left / min(self.parallel, len(self.cells)) if all_rates else None), shares

@@ -1,9 +1,9 @@
-"""What sources of negatives would draw for a trained model: near the exact softmax, and at what cost. And its table.
+"""Diagnose negative samplers on a trained model: distance to the exact softmax, and cost; and the model's table.
 
-The model is that of a run; the questions are pairs of its held-out text. Each source sees the model anew. What the
-run's own source has learnt is kept; another that learns is new here. Questions beside those that are measured are what
-draws are timed on, and what a source has heard before that fits itself to questions. What is measured, and how:
-measured.py; and on some of the candidates: fewer.py.
+The model is that of a run; the queries are pairs of its held-out text. Each source starts with a refresh from the
+model. The run's own source keeps its learnt state; any other source that learns starts untrained. Other held-out
+queries time the draws and fit sources that adapt to queries. Definitions: sampler_quality.py; fewer candidates:
+subset_view.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import subset_view
-from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components, scoring, settings
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
@@ -32,7 +32,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
-from embtrain.report.diagnosis import page as diagnosis
+from embtrain.report.diagnosis import page
 from embtrain.report.diagnosis.page import Diagnosis, Size
 from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.state import checkpoint
@@ -43,75 +43,86 @@ NOTES = {"none": "states no probabilities, so its columns are not corrected",
                       "estimates"}
 
 
-def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
+def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_queries: int = 64, draws: int = 400,
              threads: int | None = None, out: Path | None = None) -> Diagnosis:
-    """Measure the table of what is asked for, each strategy's source at each m, and at the last m before fewer
-    candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
-    takes those that the run was set to."""
-    _ = Run(folder).settings                                 # says so where it is no run at all
+    """Measure the output table, and each strategy's source at each m, at the last m also with fewer candidates.
+
+    Writes diagnosis.json, .md and .html into `out` (default: the run's folder `diagnosis`). max_queries: limit on
+    held-out queries; draws: draws per query for the gradient error; threads: None uses the run's setting. UsageError if
+    the scores are not inner products, or the loss uses absolute scores.
+    """
+    _ = Run(folder).settings                                 # raises if the folder is not a run
     check_output_folder(out or folder / "diagnosis")
-    config, made, unfinished = _opened(folder, strategies, sizes, threads)
-    used = torch.get_num_threads()
-    view = ReadOnly(made.model)
-    table = hubness.hubness(view.table(), made.world.counts, made.world.words)
+    config, parts, unfinished = _open_run(folder, strategies, sizes, threads)
+    n_threads = torch.get_num_threads()
+    view = ReadOnly(parts.model)
+    table = hubness.hubness(view.table(), parts.world.counts, parts.world.words)
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    if strategies and not made.loss.monotone:
+    if strategies and parts.loss.bent:
         raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
                          "scores, not of their sizes")
     lines, growth, part, n = [], list[Size](), "", 0
     if strategies:
-        query, beside, part = questions(made, most)
-        n, asked = len(query), torch.cat([query.target, beside.target])
-        sets = subset_view.nested(asked, view.n_candidates, made.world.seed)
-        sources = [source_of(name, made, config, view, sizes) for name in strategies]
+        query, timing_query, part = heldout_queries(parts, max_queries)
+        n, targets = len(query), torch.cat([query.target, timing_query.target])
+        sets = subset_view.nested_subsets(targets, view.n_candidates, parts.world.seed)
+        sources = [source_of(name, parts, config, view, sizes) for name in strategies]
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
-                of = measured(source, query, beside, view, made.world, max(sizes), config.train.batch)
-                errors = [of.error(m, draws) for m in sizes]
+                quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes),
+                                          config.train.batch)
+                errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
                     notes = (unfinished, NOTES.get(source.density, note))
-                    lines.append(of.line(name, m, error, "; ".join(filter(None, notes))))
+                    lines.append(quality.measurement(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
-                    growth += _at(SubsetView(view, ids), name, made, config, query, beside, sizes, draws)
+                    growth += _on_subset(SubsetView(view, ids), name, parts, config, query, timing_query, sizes, draws)
                     progress.add(1, name)
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
     run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
-    found = Diagnosis(run, config.model.name, config.corpus, part, n, made.world.n_candidates, draws,
-                      used, lines, table, growth)
-    diagnosis.write(out or folder / "diagnosis", found)
-    return found
+    diagnosis = Diagnosis(run, config.model.name, config.corpus, part, n, parts.world.n_candidates, draws,
+                          n_threads, lines, table, growth)
+    page.write(out or folder / "diagnosis", diagnosis)
+    return diagnosis
 
 
-def _at(view: SubsetView, name: str, made: Parts, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
-        draws: int) -> list[Size]:
-    """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
-    more clusters than candidates are."""
-    world, m = view.world(made.world), sizes[-1]
+def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query,
+               sizes: Sequence[int],
+               draws: int) -> list[Size]:
+    """Measure a new source of the strategy on a subset of the candidates.
+
+    Empty if the source must learn first, or is refused, for example because it has more clusters than candidates.
+    """
+    world, m = view.restrict_world(parts.world), sizes[-1]
     try:
-        source, _ = source_of(name, replace(made, world=world), config, view, sizes, new=True)
+        source, _ = source_of(name, replace(parts, world=world), config, view, sizes, fresh=True)
         if source.learns:
             return []
-        of = measured(source, view.asked(query), view.asked(beside), view, world, max(sizes), config.train.batch)
-        error = of.error(m, draws)
+        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world,
+                                  max(sizes), config.train.batch)
+        error = quality.error(m, draws)
     except UsageError:
         return []
-    return [Size(name, view.n_candidates, m, of.milliseconds(m), error.get("bias"), error.get("floor"))]
+    return [Size(name, view.n_candidates, m, quality.milliseconds(m), error.get("bias"), error.get("floor"))]
 
 
-def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
-           ) -> tuple[Settings, Parts]:
-    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
-    Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
-    return _opened(folder, strategies, sizes, threads)[:2]
+def open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
+           ) -> tuple[Settings, Components]:
+    """Settings and components of a run as training left them, with a warning if it is not finished.
+
+    If the run's own strategy is among `strategies`, its source gets room for max(sizes) columns. Threads: as given,
+    else train.threads.
+    """
+    return _open_run(folder, strategies, sizes, threads)[:2]
 
 
-def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
-            ) -> tuple[Settings, Parts, str]:
-    """The same, and how far the run has come where it is not finished."""
+def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
+            ) -> tuple[Settings, Components, str]:
+    """The same, with the progress of the run if it is not finished."""
     config = Run(folder).settings
     components.use_threads(config.train.threads if threads is None else threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
@@ -119,54 +130,59 @@ def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threa
         config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
     task = tasks.read(config)
     check_corpus(folder, task)
-    made = components.build(config, task)
+    parts = components.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
-    at = _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints")))
     if (folder / "scores.json").exists():
-        return config, made, ""
-    unfinished = f"not finished: {at['epoch']} of {config.train.epochs} epochs, step {at['step']:,}"
+        return config, parts, ""
+    unfinished = f"not finished: {position['epoch']} of {config.train.epochs} epochs, step {position['step']:,}"
     _log.warning("%s: %s", folder, unfinished)
-    return config, made, unfinished
+    return config, parts, unfinished
 
 
-def _load(folder: Path, made: Parts, state: dict) -> dict[str, int]:
-    """Fill the model and the source; the position in training where they are left."""
+def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
+    """Load model and source; returns the position in training of the checkpoint."""
     try:
-        made.model.load_state_dict(state["model"])
-        made.source.load_state_dict(state["source"])
+        parts.model.load_state_dict(state["model"])
+        parts.source.load_state_dict(state["source"])
         return {key: int(state["position"][key]) for key in ("epoch", "step")}
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint is of another model or source than config.yaml names; give the "
                         "run's own config.yaml back") from error
 
 
-def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
-    """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
-    there is one."""
+def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, str]:
+    """Evenly spaced held-out queries, the queries midway between them, and the part they are from.
+
+    If there are none in between, the second are the first. The part is test if it has any, else valid.
+    """
     for part in ("test", "valid"):
-        batch = made.task.heldout(part)
+        batch = parts.task.heldout(part)
         if len(batch):
-            rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
+            rows = torch.linspace(0, len(batch) - 1, min(max_queries, len(batch))).round().long()
             between = (rows[:-1] + rows[1:]) // 2
             between = between[between != rows[:-1]]
-            asked = scoring.ask(made, batch)
-            return asked.rows(rows), asked.rows(between if len(between) else rows), part
-    task = made.task
+            query = scoring.encode_heldout(parts, batch)
+            return query.rows(rows), query.rows(between if len(between) else rows), part
+    task = parts.task
     raise DataError(
         f"the run holds no questions out: {task.missing_split_reason(task.settings, 'test') or 'they are none'}"
     )
 
 
-def source_of(name: str, made: Parts, config: Settings, view: ModelView, sizes: Sequence[int], new: bool = False
+def source_of(name: str, parts: Components, config: Settings, view: ModelView, sizes: Sequence[int], fresh: bool = False
               ) -> tuple[NegativeSource, str]:
-    """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
-    own = name == config.strategy
-    if own and not new:
-        source, note = made.source, "has learnt with this model" if made.source.learns else ""
+    """The source of a strategy, and a note about its state; the run's own as training left it, unless `fresh`.
+
+    UsageError if the source cannot be measured on this model.
+    """
+    is_own = name == config.strategy
+    if is_own and not fresh:
+        source, note = parts.source, "has learnt with this model" if parts.source.learns else ""
     else:
-        of = config.negatives if own else _widest(settings.resolve(name).negatives, sizes)
+        source_config = config.negatives if is_own else _widest(settings.resolve(name).negatives, sizes)
         try:
-            source = negatives.find(of.source)(of, made.world)
+            source = negatives.find(source_config.source)(source_config, parts.world)
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
         note = "learns while it trains, and is new here" if source.learns else ""
@@ -182,5 +198,5 @@ def source_of(name: str, made: Parts, config: Settings, view: ModelView, sizes: 
 
 
 def _widest(config: NegativesConfig, sizes: Sequence[int]) -> NegativesConfig:
-    """With as many columns as will be drawn, so that a source can refuse them."""
+    """Set k to the largest number of columns that will be drawn, so that a source can refuse it."""
     return config.model_copy(update={"k": max(sizes)})

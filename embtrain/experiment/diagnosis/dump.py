@@ -1,8 +1,8 @@
-"""What strategies draw for a trained model, column by column, as a table that can be read.
+"""Drawn negatives of strategies on a trained model, as a table of columns.
 
-A line is one column that was drawn for one held-out question: strategy, what was asked, the right answer, what was
-drawn, the component that drew it, the model's score of it, log q and weight (empty: none, and 1), and `known`: target,
-yes (a right answer seen in training), no, or empty where the task has no such set, or none that fits into memory.
+A line is one column drawn for one held-out query: strategy, query, target, drawn candidate, component that drew it,
+score, log q and weight (empty: none, and 1), and `known`: target, yes (a positive seen in training), no, or empty if
+the task has no set of positives, or none that fits into memory.
 """
 
 from __future__ import annotations
@@ -18,51 +18,56 @@ from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.files import check_output_file, write_atomically
 from embtrain.common.types import ORIGINS, ModelView, Negatives, Query
-from embtrain.experiment.diagnosis.diagnose import opened, questions, source_of
+from embtrain.experiment.diagnosis.diagnose import heldout_queries, open_run, source_of
 from embtrain.experiment.run import components
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.engines.false_negatives import KnownPositives
 
-HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
+HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
 
-def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
-    """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
-    tab-separated values; how many lines they are. threads: as `diagnose` has it."""
+def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,
+         threads: int | None = None) -> int:
+    """Write k columns of each strategy for at most `max_queries` held-out queries as TSV; returns the count.
+
+    strategies: empty for the run's own. threads: as in `diagnose`.
+    """
     out = check_output_file(out, "--dump-negatives")
-    config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
-    view, (query, *_) = ReadOnly(made.model), questions(made, most)
-    known, n, strategies = _known(made), 0, strategies or [config.strategy]
-    asked, names = made.task.describe_queries(query), made.task.candidate_names()
+    config, parts = open_run(folder, strategies or [Run(folder).settings.strategy], [k], threads)
+    view, (query, *_) = ReadOnly(parts.model), heldout_queries(parts, max_queries)
+    known, n, strategies = _known(parts), 0, strategies or [config.strategy]
+    query_texts, names = parts.task.describe_queries(query), parts.task.candidate_names()
     with write_atomically(out, "w") as file:
         lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
-        lines.writerow(HEAD)
+        lines.writerow(HEADER)
         for strategy in strategies:
-            for line in _lines(strategy, made, config, query, view, k, asked, names, known):
+            for line in _lines(strategy, parts, config, query, view, k, query_texts, names, known):
                 lines.writerow(line)
                 n += 1
     return n
 
 
-def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: ModelView, k: int, asked: Sequence[str],
+def _lines(strategy: str, parts: Components, config: Settings, query: Query, view: ModelView, k: int,
+           query_texts: Sequence[str],
            names: Sequence[str], known: KnownPositives | None) -> Iterator[tuple[str, ...]]:
-    source, _ = source_of(strategy, made, config, view, [k])
+    source, _ = source_of(strategy, parts, config, view, [k])
     drawn, n = source.draw(query, k, view), len(query)
     ids, log_q, weight, origin = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight, drawn.origin))
     score = _scores(view, query, drawn, ids)
-    right = None if known is None or ids is None else known.contains(query.context, ids)
+    is_known = None if known is None or ids is None else known.contains(query.context, ids)
     for i in range(n):
         target = int(query.target[i])
         for j in range(drawn.k):
-            this = None if ids is None else int(ids[i, j])
-            yield (strategy, asked[i], names[target], "(a vector)" if this is None else names[this],
+            candidate = None if ids is None else int(ids[i, j])
+            yield (strategy, query_texts[i], names[target], "(a vector)" if candidate is None else names[candidate],
                    ORIGINS[0 if origin is None else int(origin[i, j])], f"{float(score[i, j]):.6g}",
                    "" if log_q is None else f"{float(log_q[i, j]):.6g}",
                    "1" if weight is None else f"{float(weight[i, j]):.6g}",
-                   "target" if this == target else "" if right is None else "yes" if bool(right[i, j]) else "no")
+                   "target" if candidate == target else "" if is_known is None else "yes" if bool(is_known[i, j])
+                   else "no")
 
 
 def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:
@@ -72,8 +77,8 @@ def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None)
         return view.score(query, columns)                                            # (n, K)
 
 
-def _known(made: Parts) -> KnownPositives | None:
+def _known(parts: Components) -> KnownPositives | None:
     try:
-        return made.task.known_positives(int(components.OBSERVED_SHARE * machine.free()))
+        return parts.task.known_positives(int(components.OBSERVED_SHARE * machine.free()))
     except (UsageError, ResourceError):
         return None

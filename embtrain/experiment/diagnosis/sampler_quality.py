@@ -1,10 +1,10 @@
-"""A source of negatives measured before some questions: at what distance from the softmax, at what cost.
+"""Quality of one negative sampler on some queries: distance to the softmax, gradient bias and cost.
 
-p and q̄ are over the candidates other than the right answer. Where a source states q of every candidate, columns are
-drawn from that by one number each; where it corrects by what it alone knows (resampled), it draws itself. Where its q
-is an estimate (in_batch), columns are as frequent as the data's right answers, which is what it estimates, and are
-corrected by the estimate. A source that takes every candidate is the softmax: it costs what all their scores do.
-Definitions: embtrain/evaluate/gradient_bias.py.
+p and q̄ are over the candidates other than the target. If a source states q of every candidate, columns are drawn from
+it with one uniform number each; if it corrects by a quantity of its own (resampled), it draws itself. If its q is an
+estimate (in_batch), columns are drawn at the frequency of the data's positives, which is what it estimates, and are
+corrected by the estimate. An exhaustive source is the softmax: it costs as much as all scores. Definitions:
+embtrain/evaluate/gradient_bias.py.
 """
 
 from __future__ import annotations
@@ -24,135 +24,133 @@ from embtrain.evaluate.gradient_bias import GradientError
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.softmax.kernels.rff import Rff
-from embtrain.report.diagnosis.page import Line
+from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import slices
 
-CELLS = 4_000_000   # scores held at once
-SECONDS = 0.3       # a draw is timed for, but not its first
+MAX_SCORES_HELD = 4_000_000   # scores held at once
+SECONDS = 0.3       # draws are timed for, after a first one
 BOUNDS = ("lower", "upper")
-BATCHES = 512       # of right answers that an estimate is made from
+N_BATCHES = 512       # of positives that an estimate is made from
 
 
-def measured(source: NegativeSource, query: Query, beside: Query, view: ModelView, world: ProblemSpec, m: int,
-             batch: int = 128) -> SamplerQuality:
-    """A source that has heard what it fits itself to: other questions, or batches of right answers as frequent as the
-    data's. m: columns of a draw. UsageError where it estimates what nobody has counted."""
+def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec,
+                    m: int,
+                    batch: int = 128) -> SamplerQuality:
+    """Prepare a source and return its SamplerQuality. m: columns of a draw; batch: rows of an in-batch draw.
+
+    A source that adapts to queries is fitted on `timing_query`, one that estimates q on batches of positives drawn at
+    the frequency of the data. UsageError if it estimates frequencies and training counted none.
+    """
     if source.fits_to_queries:
-        source.draw(beside, m, view)
+        source.draw(timing_query, m, view)
     if source.density == "estimated":
         if not world.counts.sum() > 0:
             raise UsageError(f"negatives.source: {source.name} estimates how often each answer is right, and this "
                              "run's training has counted none")
         random = torch.Generator().manual_seed(world.seed)
-        some = beside.rows(torch.randint(len(beside), (batch,), generator=random))
-        for _ in range(BATCHES):
+        batch_query = timing_query.rows(torch.randint(len(timing_query), (batch,), generator=random))
+        for _ in range(N_BATCHES):
             target = torch.multinomial(world.counts, batch, replacement=True, generator=random)
-            source.draw(replace(some, target=target), m, view)
-    return SamplerQuality(source, query, beside, view, world)
+            source.draw(replace(batch_query, target=target), m, view)
+    return SamplerQuality(source, query, timing_query, view, world)
 
 
 @dataclass
 class SamplerQuality:
-    """A source before some questions."""
+    """Quality of a source on some queries; quantities that do not depend on m are computed once."""
 
     source: NegativeSource
     query: Query
-    beside: Query    # what draws are timed on
+    timing_query: Query    # queries that draws are timed on
     view: ModelView
     world: ProblemSpec
 
     def __post_init__(self) -> None:
         source, target = self.source, self.query.target
-        self.without = bool(getattr(source.config, "exclude_target", False))
-        self.states_q = self.without or source.density in ("exact", "estimated")   # of every candidate
-        self.everyone = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
+        self.excludes_target = bool(getattr(source.config, "exclude_target", False))
+        self.states_q = self.excludes_target or source.density in ("exact", "estimated")   # for every candidate
+        self.all_ids = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
         self.c = inner_product.candidate_vectors(self.view)                                     # (V, D)
-        self.parts = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
+        self.row_slices = list(slices(len(target), max(1, MAX_SCORES_HELD // self.view.n_candidates)))
 
-    def line(self, name: str, m: int, error: dict[str, float | None], note: str) -> Line:
+    def measurement(self, name: str, m: int, error: dict[str, float | None], note: str) -> Measurement:
         """All results of the source with m columns.
 
-        `error`: that of `error`, computed for every m before the first line. The clock decides how often the source
-        draws for `milliseconds`, and a source may remember its draws.
+        error: that of `error`, computed for every m before the first measurement. The clock decides how often the
+        source draws for `milliseconds`, and a source may remember its draws.
         """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
-        found = {**error, **self.near, **bounds, "negative": self.source.floored_fraction}
-        return Line(name, m, self.milliseconds(m), **found, note=note)
+        values = {**error, **self.closeness, **bounds, "negative": self.source.floored_fraction}
+        return Measurement(name, m, self.milliseconds(m), **values, note=note)
 
     def milliseconds(self, m: int) -> float:
-        """Of a draw of m columns for a question; of all scores, where all are taken."""
+        """Milliseconds per query of a draw of m columns; of all scores for an exhaustive source."""
         def score() -> None:
-            for rows in slices(len(self.beside), max(1, CELLS // self.view.n_candidates)):
-                self.view.score(self.beside.rows(rows), self.everyone)
+            for rows in slices(len(self.timing_query), max(1, MAX_SCORES_HELD // self.view.n_candidates)):
+                self.view.score(self.timing_query.rows(rows), self.all_ids)
 
-        call = score if self.source.exhaustive else lambda: self.source.draw(self.beside, m, self.view)
-        return gradient_bias.milliseconds(call, SECONDS) / len(self.beside)
+        call = score if self.source.exhaustive else lambda: self.source.draw(self.timing_query, m, self.view)
+        return gradient_bias.milliseconds(call, SECONDS) / len(self.timing_query)
 
     def error(self, m: int, draws: int) -> dict[str, float | None]:
-        """Bias, what chance shows and rmse in parts of the gradient's length; nothing where no density is stated."""
+        """Bias, noise floor and rmse relative to the gradient norm; empty if the source states no density."""
         if self.source.exhaustive:
             return {"bias": 0.0, "floor": 0.0, "rmse": 0.0}
         if self.source.density == "none":
             return {}
-        of = [self._error(rows, m, draws) for rows in self.parts]
+        errors = [self._error(rows, m, draws) for rows in self.row_slices]
         bias, floor, rmse, size = (torch.cat(x).square().mean() for x in zip(
-            *((x.bias, x.floor, x.rmse, x.size) for x in of), strict=True))
+            *((x.bias, x.floor, x.rmse, x.size) for x in errors), strict=True))
         return {key: _known((x.clamp(min=0) / size).sqrt())
                 for key, x in (("bias", bias - floor), ("floor", floor), ("rmse", rmse))}
 
     @cached_property
-    def near(self) -> dict[str, float | None]:
-        """What does not depend on m: means of closeness, medians of the theorems' quantities."""
+    def closeness(self) -> dict[str, float | None]:
+        """Quantities that do not depend on m: means of kl, tv and ess, medians of the theorems' quantities."""
         if self.source.exhaustive:
             return {"kl": 0.0, "tv": 0.0, "ess": 1.0}
         means = ("kl", "tv", "ess")
-        return {key: _known(x.mean() if key in means else x.median()) for key, x in self._found.items()
+        return {key: _known(x.mean() if key in means else x.median()) for key, x in self._quantities.items()
                 if key not in BOUNDS}
 
     @cached_property
     def bounds(self) -> dict[str, float | None]:
-        """Theorem 1's, of a coordinate of the bias of one column; of m columns, an m-th. Medians over the questions."""
+        """Theorem 1's bounds on a coordinate of the bias of one column (m columns: an m-th). Medians over queries."""
         if self.source.exhaustive or self.source.density == "estimated" or not self.source.iid:
             return {}
-        return {key: _known(x.median()) for key, x in self._found.items() if key in BOUNDS and len(x)}
+        return {key: _known(x.median()) for key, x in self._quantities.items() if key in BOUNDS and len(x)}
 
     @cached_property
-    def _found(self) -> dict[str, Tensor]:
-        """Every quantity of every question; of the upper bound, of every coordinate where it holds."""
-        kept: dict[str, list[Tensor]] = {}
-        for rows in self.parts if self.states_q else ():
+    def _quantities(self) -> dict[str, Tensor]:
+        """Every quantity of every query; of the upper bound, every coordinate where it holds."""
+        collected: dict[str, list[Tensor]] = {}
+        for rows in self.row_slices if self.states_q else ():
             query = self.query.rows(rows)
             o, drawing, target = self._scores(query), self._log_q(query), query.target.unsqueeze(1)
             log_q = gradient_bias.without_target(drawing, query.target)
             near = gradient_bias.closeness(o.scatter(1, target, -torch.inf), log_q)
-            one = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)  # of the draws whose bias is measured
-            found = {
-                "kl": near.kl,
-                "tv": near.tv,
-                "ess": near.ess,
-                "chi": one.chi,
-                "gap": one.gap,
-                "away": one.deviation,
-                "lower": one.lower.flatten(),
-                "upper": one.upper[one.g >= 0],
-            }
+            # for the draws whose bias is measured
+            theorem1 = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)
+            quantities = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": theorem1.chi, "gap": theorem1.gap,
+                          "away": theorem1.deviation,
+                          "lower": theorem1.lower.flatten(), "upper": theorem1.upper[theorem1.g >= 0]}
             if (nu := self._nu()) is not None:
                 others = torch.ones_like(o, dtype=torch.bool).scatter(1, target, False)
                 rest, q = (x[others].view(len(o), -1) for x in (o, log_q))
-                two = gradient_bias.theorem2(rest, q, self.view.tau, nu)
-                found |= {"low": two.low, "high": two.high, "factor": two.factor}
-            for key, value in found.items():
-                kept.setdefault(key, []).append(value)
-        return {key: torch.cat(value) for key, value in kept.items()}
+                theorem2 = gradient_bias.theorem2(rest, q, self.view.tau, nu)
+                quantities |= {"low": theorem2.low, "high": theorem2.high, "factor": theorem2.factor}
+            for key, value in quantities.items():
+                collected.setdefault(key, []).append(value)
+        return {key: torch.cat(value) for key, value in collected.items()}
 
     def _scores(self, query: Query) -> Tensor:
-        return self.view.score(query, self.everyone).double()                      # (b, V)
+        return self.view.score(query, self.all_ids).double()                      # (b, V)
 
     def _log_q(self, query: Query) -> Tensor:
-        return self.source.log_prob(query, self.everyone).double().expand(len(query), -1)
+        return self.source.log_prob(query, self.all_ids).double().expand(len(query), -1)
 
     def _nu(self) -> float | None:
-        """ν where theorem 2 speaks of this source: Fourier features alone, of unit vectors."""
+        """ν if theorem 2 applies to this source: Fourier features alone, of unit vectors."""
         source = self.source
         if not isinstance(source, Rff) or self.view.geometry != "cosine":
             return None
@@ -161,15 +159,16 @@ class SamplerQuality:
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:
         query = self.query.rows(rows)
-        draw = self._stated(query, m) if self.states_q and self.source.iid else self._own(query, m)
+        draw = self._draw_from_density(query, m) if self.states_q and self.source.iid else self._draw_from_source(query,
+                                                                                                                  m)
         return gradient_bias.error_of_draws(self._scores(query), self.c, query.target, m, draws, draw)
 
-    def _stated(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
-        """Columns from the q that the source states, or from what it estimates, by one number each."""
+    def _draw_from_density(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+        """Draw columns from the q that the source states, or from the frequencies it estimates."""
         log_q, random = self._log_q(query), torch.Generator().manual_seed(m)
         q = self.world.counts.double().expand(len(query), -1) if self.source.density == "estimated" else log_q.exp()
         cdf = q.cumsum(1)
-        last = (cdf < cdf[:, -1:]).sum(1, keepdim=True)                            # no candidate beyond it has mass
+        last = (cdf < cdf[:, -1:]).sum(1, keepdim=True)                            # last candidate with mass
         log_m = torch.tensor(float(m), dtype=torch.float64).log()
 
         def draw(n: int) -> tuple[Tensor, Tensor]:
@@ -178,9 +177,9 @@ class SamplerQuality:
             return ids.view(-1, n, m), (log_q.gather(1, ids) + log_m).view(-1, n, m)
         return draw
 
-    def _own(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
-        """Columns that the source draws, with the mass that it corrects each by; one of weight 0 counts nothing."""
-        def once() -> tuple[Tensor, Tensor]:
+    def _draw_from_source(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+        """Columns that the source draws, with the mass each is corrected by; weight 0 adds nothing."""
+        def draw_once() -> tuple[Tensor, Tensor]:
             drawn, n = self.source.draw(query, m, self.view), len(query)
             ids, log_q, weight = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight))
             assert ids is not None and log_q is not None and drawn.total_weight is not None
@@ -188,7 +187,7 @@ class SamplerQuality:
             return ids, log_mq if weight is None else log_mq - weight.double().log()
 
         def draw(n: int) -> tuple[Tensor, Tensor]:
-            ids, log_mq = zip(*(once() for _ in range(n)), strict=True)
+            ids, log_mq = zip(*(draw_once() for _ in range(n)), strict=True)
             return torch.stack(ids, 1), torch.stack(log_mq, 1)
         return draw
 

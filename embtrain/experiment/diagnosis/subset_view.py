@@ -1,7 +1,7 @@
-"""A trained model as if it had fewer candidates: how sources do as n grows, on one model's own vectors.
+"""Restrict a trained model to a subset of its candidates, to measure how samplers scale with n.
 
-Candidate j of n is candidate ids[j] of all. Sets are nested: the targets that are asked about, then others in an order
-drawn once.
+Candidate j of n is candidate ids[j] of all. Subsets are nested: the targets of the queries, then others in one random
+order.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from torch import Tensor
 
 from embtrain.common.types import ModelView, ProblemSpec, Query
 
-STEP = 4      # each set has so many times the candidates of the one before
-LEAST = 4     # the smallest has so many times the targets
+RATIO = 4      # size of a subset relative to the next smaller one
+MIN_RATIO = 4     # minimum size of the smallest, relative to the number of targets
 
 
-def nested(targets: Tensor, n_candidates: int, seed: int) -> list[Tensor]:
-    """Ascending ids of each set, (n,) with n = V / 4, V / 16, ...; the smallest set first, none where all are few."""
-    asked = torch.unique(targets)
-    others = torch.ones(n_candidates, dtype=torch.bool).index_fill_(0, asked, False).nonzero().flatten()
+def nested_subsets(targets: Tensor, n_candidates: int, seed: int) -> list[Tensor]:
+    """Ascending ids of each subset, (n,) with n = V / 4, V / 16, ...; smallest first, empty if V is small."""
+    unique_targets = torch.unique(targets)
+    others = torch.ones(n_candidates, dtype=torch.bool).index_fill_(0, unique_targets, False).nonzero().flatten()
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
-    everyone = torch.cat([asked, others[order]])
-    found, n = list[Tensor](), n_candidates // STEP
-    while n >= LEAST * len(asked):
-        found.insert(0, everyone[:n].sort().values)
-        n //= STEP
-    return found
+    ordered = torch.cat([unique_targets, others[order]])
+    subsets, n = list[Tensor](), n_candidates // RATIO
+    while n >= MIN_RATIO * len(unique_targets):
+        subsets.insert(0, ordered[:n].sort().values)
+        n //= RATIO
+    return subsets
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetView:
-    """The view of some candidates, ids (n,) ascending, of another view's."""
+    """View of the candidates `ids` (n,), ascending, of another view."""
 
-    of: ModelView
+    full: ModelView
     ids: Tensor
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_rows", self.of.table().index_select(0, self.ids))
+        object.__setattr__(self, "_rows", self.full.table().index_select(0, self.ids))
 
     @property
     def n_candidates(self) -> int:
@@ -47,29 +47,29 @@ class SubsetView:
 
     @property
     def geometry(self) -> str:
-        return self.of.geometry
+        return self.full.geometry
 
     @property
     def tau(self) -> float:
-        return self.of.tau
+        return self.full.tau
 
     @property
     def has_frozen_table(self) -> bool:
-        return self.of.has_frozen_table
+        return self.full.has_frozen_table
 
     def table(self) -> Tensor:
         return self._rows  # type: ignore[attr-defined]
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
-        return self.of.score(query, candidates if candidates.is_floating_point() else self.ids[candidates])
+        return self.full.score(query, candidates if candidates.is_floating_point() else self.ids[candidates])
 
-    def asked(self, query: Query) -> Query:
-        """The same questions; their targets are among ids."""
+    def restrict_query(self, query: Query) -> Query:
+        """The same queries with targets as positions in `ids`, which must contain them."""
         return replace(query, target=torch.searchsorted(self.ids, query.target))
 
-    def world(self, world: ProblemSpec) -> ProblemSpec:
-        def some(x: Tensor | None) -> Tensor | None:
+    def restrict_world(self, world: ProblemSpec) -> ProblemSpec:
+        def select(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[self.ids.to(x.device)]
         words: Sequence[str] | None = None if world.words is None else [world.words[i] for i in self.ids.tolist()]
         return replace(world, n_candidates=len(self.ids), counts=world.counts[self.ids.to(world.counts.device)],
-                       raw_counts=some(world.raw_counts), words=words)
+                       raw_counts=select(world.raw_counts), words=words)

@@ -1,4 +1,4 @@
-"""Resolves the names of `evaluate --on`: shipped benchmarks, the user's recipes and tables, files for a run's task."""
+"""Resolve the names of `evaluate --on`: shipped benchmarks, the user's recipes and tables, files for a run's task."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A benchmark that vectors are judged on, or a file that the task of a run is judged on."""
+class BenchmarkChoice:
+    """A benchmark that vectors are scored on, or a file that the task of a run is scored on."""
 
     recipe: EvalRecipe | None  # None: the file is for the task
-    path: Path | None          # the file with the gold; None: where the recipe of evals/ says
+    path: Path | None          # the gold file; None: the one of the recipe in evals/
 
     @property
     def trains(self) -> bool:
         return self.recipe is not None and self.recipe.training is not None
 
 
-def chosen(name: str, by_task: bool) -> Chosen:
-    """What a name stands for. by_task: the run's task is judged on files of its own kind, so a path that is not a
-    recipe is such a file. UsageError if there is neither a benchmark nor a file, DataError for a wrong file."""
+def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
+    """Resolve one name of `evaluate --on`.
+
+    by_task: the run's task scores files of its own kind, so a path that is not a recipe is one of them. UsageError if
+    there is neither a benchmark nor a file, DataError for a wrong file.
+    """
     if name in shipped.names("evals"):
-        return Chosen(load_recipe("evals", name), None)
+        return BenchmarkChoice(load_recipe("evals", name), None)
     path = Path(name)
     if path.is_file() and own_benchmarks.is_recipe(path):
         recipe, gold = own_benchmarks.read_own_recipe(path)
-        return Chosen(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
-    if by_task and _is_there(path):
-        return Chosen(None, path)
+        return BenchmarkChoice(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
+    if by_task and _has_files(path):
+        return BenchmarkChoice(None, path)
     if path.is_file():
-        return Chosen(own_benchmarks.recipe_from_table(path), path)
+        return BenchmarkChoice(own_benchmarks.recipe_from_table(path), path)
     if path.is_dir():
         raise UsageError(f"--on: {name}: is a folder; name a file in it")
     try:
-        return Chosen(load_recipe("evals", name), None)
+        return BenchmarkChoice(load_recipe("evals", name), None)
     except UsageError as error:
         raise UsageError(f"--on: {error}; and there is no file {name!r}") from error
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is such a file, or files whose names begin so, as DATA.de and DATA.en do."""
+def _has_files(path: Path) -> bool:
+    """Whether the file exists, or files whose names start with it, such as DATA.de and DATA.en."""
     return path.exists() or (path.parent.is_dir() and any(path.parent.glob(glob.escape(path.name) + ".*")))

@@ -1,4 +1,4 @@
-"""Looking at what is there: scores, neighbours and exports of a run or of a file of vectors."""
+"""Evaluate, list neighbours of and export an existing run or vector file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from embtrain.common.terminal import plain
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
-from embtrain.data.vectors import folders, vectors as files_of_vectors
+from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.words.neighbours import NeighbourList, near
-from embtrain.experiment.inspect import export as handover
-from embtrain.experiment.inspect.benchmarks import chosen
+from embtrain.experiment.inspect import export as run_export
+from embtrain.experiment.inspect.benchmarks import choose_benchmark
 from embtrain.experiment.run import downstream, scoring, stored
-from embtrain.experiment.run.run import Run, fit, judged, on_top
+from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
@@ -32,69 +32,72 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
-    translator, files that its task is judged on. Empty: the run's own evaluate.on; a run of another task than words is
-    then judged as that task judges it. sets: keys of evaluate for a run that is judged by its task; keys of the
-    translator if only benchmarks of kind translation are named, which train one on the vectors. reading: how a file of
-    vectors is read. UsageError, DataError or ResourceError name what is wrong.
+    translator, files for its task. Empty: the run's own evaluate.on; a run of another task than words is then scored by
+    that task. sets: evaluation keys of a run that is scored by its task; keys of the translator if only benchmarks of
+    kind translation are named, which train one on the vectors. reading: how a file of vectors is read. UsageError,
+    DataError or ResourceError name the problem.
     """
     run = Run(what) if _is_run(what) else None
     config = words_config(run.settings.evaluate) if run is not None else WordsConfig()
-    by_task = run is not None and tasks.find(run.settings).score_file is not Task.judge_on
-    named = [chosen(name, by_task) for name in dict.fromkeys(on or config.on)]
-    files = [one.path for one in named if one.recipe is None and one.path is not None]
-    training = [one.recipe for one in named if one.trains and one.recipe is not None]
-    whole = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
-    alone = bool(on) and len(training) == len(named)
-    if not alone and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
+    by_task = run is not None and tasks.find(run.settings).score_file is not Task.score_file
+    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(on or config.on)]
+    files = [choice.path for choice in choices if choice.recipe is None and choice.path is not None]
+    recipes = [choice.recipe for choice in choices if choice.trains and choice.recipe is not None]
+    is_scored_by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
+    only_training = bool(on) and len(recipes) == len(choices)
+    if not only_training and (wrong := [text for text in sets
+                                        if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
-    if whole:
-        return judged(what, sets)
-    if sets and not alone and len(files) < len(named):
+    if is_scored_by_task:
+        return rescore(what, sets)
+    if sets and not only_training and len(files) < len(choices):
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
     rows: list[Score] = []
-    if len(files) < len(named):
+    if len(files) < len(choices):
         vectors, scorer = _open(what, reading), run.scorer if run is not None else None
-        for one in named:
-            if one.recipe is not None and not one.trains:
-                rows += scoring.benchmark(vectors, one.recipe, one.path or fetch.gold_path(one.recipe), config,
-                                        scorer=scorer)
+        for choice in choices:
+            if choice.recipe is not None and not choice.trains:
+                rows += scoring.benchmark(vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config,
+                                          scorer=scorer)
     if files:
-        made = stored.opened(what, sets)
-        rows += [row for path in files for row in made.task.score_file(made, path)]
-    for recipe in training:
-        done = on_top(what, recipe) if run is not None and not sets else None
-        rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
-            _translated(what, vectors.dim, recipe, sets)
+        parts = stored.open_run(what, sets)
+        rows += [row for path in files for row in parts.task.score_file(parts, path)]
+    for recipe in recipes:
+        trained = downstream_run(what, recipe) if run is not None and not sets else None
+        rows += downstream.rows(trained.scores, recipe, what.name, vectors.dim) if trained is not None else \
+            _score_translator(what, vectors.dim, recipe, sets)
     return rows
 
 
-def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
-    """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
-    with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
-        done = fit(downstream.translator(recipe, what, dim, sets), Path(apart))
-        return downstream.rows(done.scores, recipe, what.name, dim)
+def _score_translator(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
+    """Scores of a translator that is trained in a temporary folder. DataError if it finds too few of its words."""
+    with tempfile.TemporaryDirectory(prefix="embtrain-") as scratch:
+        trained = fit(downstream.translator_settings(recipe, what, dim, sets), Path(scratch))
+        return downstream.rows(trained.scores, recipe, what.name, dim)
 
 
-def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN) -> dict[str, NeighbourList]:
-    """Return the nearest words of each word with their cosines, none of a word that has no vector.
+def neighbours(
+    what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
+) -> dict[str, NeighbourList]:
+    """Return the nearest words of each word with their cosines; empty for a word without a vector.
 
     reading: how a file of vectors is read. DataError if no word has a vector.
     """
     table = _open(what, reading)
     if len(table.words) < 2:
         raise DataError(f"{what}: holds the vector of one word, and nothing that could be near it")
-    found = {word: near(table, word, 1, count) for word in words}
-    if not any(found.values()):
+    nearest = {word: near(table, word, 1, count) for word in words}
+    if not any(nearest.values()):
         raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
-    return found
+    return nearest
 
 
-def told(found: Mapping[str, NeighbourList]) -> str:
-    """A line for each word; it names the spelling that was found, if that is not the one that was given."""
+def format_text(nearest: Mapping[str, NeighbourList]) -> str:
+    """One line per word, with the spelling that was matched if it differs from the query."""
     return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
         ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
-        for word, near in found.items())
+        for word, near in nearest.items())
 
 
 def _spelled(word: str, near: NeighbourList) -> str:
@@ -104,23 +107,24 @@ def _spelled(word: str, near: NeighbourList) -> str:
     return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
 
 
-def as_tree(found: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
+def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
     return [{"word": word, "found_as": near.found_as,
              "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
-            for word, near in found.items()]
+            for word, near in nearest.items()]
 
 
 def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN) -> None:
-    """Write the vectors of a run, or of what others made of vectors, for other programs
-    (embtrain.experiment.inspect.export);
-    a folder that a run alone can fill is refused to others. reading: how a file of vectors is read."""
+    """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
+
+    reading: how a file of vectors is read. UsageError for a folder format if the vectors are not those of a run.
+    """
     if _is_run(what) and reading == PLAIN:
-        handover.export(Run(what), format, out)
-    elif format in files_of_vectors.FORMATS:
-        files_of_vectors.write(out, _open(what, reading), format)
+        run_export.export(Run(what), format, out)
+    elif format in vector_files.FORMATS:
+        vector_files.write(out, _open(what, reading), format)
     else:
-        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(files_of_vectors.FORMATS)}; "
-                         f"of a run {', '.join(handover.FOLDERS)} too")
+        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(vector_files.FORMATS)}; "
+                         f"of a run {', '.join(run_export.FOLDERS)} too")
 
 
 def _is_run(what: Path) -> bool:
@@ -128,4 +132,4 @@ def _is_run(what: Path) -> bool:
 
 
 def _open(what: Path, reading: ReadOptions = PLAIN) -> Vectors:
-    return Run(what).table_of_vectors.first(reading.limit) if _is_run(what) else folders.read_any(what, reading)
+    return Run(what).word_vectors.first(reading.limit) if _is_run(what) else folders.read_any(what, reading)

@@ -1,7 +1,6 @@
-"""What a run hands to other programs: its vectors as a file, or a folder in the layout that a program reads.
+"""Export a run for other programs: its vectors as one file, or as a folder in the layout that a program reads.
 
-Formats of one file are those of embtrain/data/vectors/vectors.py, of a folder those of
-embtrain/data/vectors/folders.py.
+File formats: embtrain/data/vectors/vectors.py; folder formats: embtrain/data/vectors/folders.py.
 """
 
 from __future__ import annotations
@@ -31,36 +30,36 @@ from embtrain.report.render import escape_markdown as md
 
 FOLDERS = ("huggingface", "projector", "pykeen")
 FORMATS = (*vectors.FORMATS, *FOLDERS)
-HELD = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
-        "projector": ("vectors.tsv", "metadata.tsv"),
-        "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
+FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+         "projector": ("vectors.tsv", "metadata.tsv"),
+         "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
                    "relation.npy")}
 
 
 def export(run: Run, format: str, out: Path) -> None:
-    """Write a run's vectors to a file, or a folder. UsageError where the format is none, or not one of this run."""
+    """Write a run's vectors to a file or folder. UsageError if the format is unknown or not available for this run."""
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
     if format not in FOLDERS:
-        vectors.write(check_output_file(out), run.table_of_vectors, cast(vectors.Format, format))
+        vectors.write(check_output_file(out), run.word_vectors, cast(vectors.Format, format))
         return
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
                          "or holds an earlier export of this format")
     check_output_folder(out)
     if format == "huggingface":
-        folders.write_huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
+        folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
     elif format == "projector":
-        folders.write_projector(out, run.table_of_vectors, _counts(run))
+        folders.write_projector(out, run.word_vectors, _counts(run))
     else:
         _pykeen(run, out)
 
 
-def _is_ours(folder: Path, format: str) -> bool:
-    """Whether a folder is an earlier export of a format: nothing of anybody else's is written over."""
-    if not all((folder / name).is_file() for name in HELD[format]):
+def _is_earlier_export(folder: Path, format: str) -> bool:
+    """Whether a folder is an earlier export of a format; other files are never overwritten."""
+    if not all((folder / name).is_file() for name in FILES[format]):
         return False
-    if format != "huggingface":                              # others have a model and its words under these names, too
+    if format != "huggingface":                              # other programs use these file names, too
         return True
     try:
         config = json.loads(read_text(folder / folders.CONFIG))
@@ -77,8 +76,8 @@ def _relations(run: Run) -> Vectors | None:
 def _counts(run: Run) -> Mapping[str, int] | None:
     for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
         if (run.folder / name).is_file():
-            known = Vocabulary.read(run.folder / name)
-            return dict(zip(known.words, known.counts.tolist(), strict=True))
+            vocabulary = Vocabulary.read(run.folder / name)
+            return dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True))
     return None
 
 
@@ -92,7 +91,7 @@ def _pykeen(run: Run, out: Path) -> None:
     task = cast(TriplesTask, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
-    folders.write_pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
+    folders.write_pykeen(out, parts, run.word_vectors, relations, len(task.graph.relations))
 
 
 # -- a model card -----------------------------------------------------------------------------------------------------
@@ -100,11 +99,11 @@ def _pykeen(run: Run, out: Path) -> None:
 def _config(run: Run) -> dict[str, Any]:
     s = run.settings
     return {"model_type": f"embtrain-{s.model.name}", "embtrain_version": embtrain.__version__,
-            "embtrain": _shown(run).model_dump(mode="json")}
+            "embtrain": _public_settings(run).model_dump(mode="json")}
 
 
-def _front(run: Run) -> dict[str, Any]:
-    """What the Hub reads of a card. No licence: that of the vectors is for those to say who publish them."""
+def _front_matter(run: Run) -> dict[str, Any]:
+    """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
     s = run.settings
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
@@ -116,7 +115,7 @@ def _front(run: Run) -> dict[str, Any]:
 
 
 def _card(run: Run) -> str:
-    s, table = run.settings, run.table_of_vectors
+    s, table = run.settings, run.word_vectors
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != "training"]
@@ -133,11 +132,11 @@ def _card(run: Run) -> str:
         'table = load_file("model.safetensors")["embedding.weight"]',
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
         "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
-        "## Settings", "", md.block(dump(_shown(run)).rstrip(), "yaml"), ""])
+        "## Settings", "", md.block(dump(_public_settings(run)).rstrip(), "yaml"), ""])
 
 
-def _shown(run: Run) -> Settings:
-    """The settings without where the corpus lies on this machine."""
+def _public_settings(run: Run) -> Settings:
+    """The settings without the local path of the corpus."""
     return run.settings.model_copy(update={"corpus": _corpus(run)})
 
 
@@ -146,8 +145,8 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.corpus_hash(run.folder))}."]
+    lines = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.corpus_hash(run.folder))}."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
-        said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
-    return said
+        lines += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
+    return lines

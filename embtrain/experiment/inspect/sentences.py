@@ -1,7 +1,7 @@
-"""One side of a parallel corpus as a translator reads it, parted into words: what other programs are to learn from.
+"""One side of a parallel corpus, tokenized as a translator reads it, as training text for other programs.
 
-Rare words are <unk>, and held-out sentences are parted like the others. A table of answers wants a row for the end,
-too: `ends` puts </s> behind each sentence, which models/output_table.py looks up for <eos>.
+Rare words are <unk>; held-out sentences are tokenized like the others. A target table needs a row for the end of a
+sentence, too: `ends` appends </s> to each sentence, which models/output_table.py uses for <eos>.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from embtrain.common.errors import UsageError
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.experiment.run import settings as runs
+from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.tasks.translation import SIDES, TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.models.output_table import END_WORDS
@@ -18,19 +18,19 @@ from embtrain.models.output_table import END_WORDS
 
 def sentences(corpus: str | None = None, side: str = "target", part: str = "train", ends: bool = False,
               sets: list[str] | None = None) -> Iterator[str]:
-    """Each sentence of a part, its words with blanks between them.
+    """Yield each sentence of a part, its words separated by spaces.
 
-    corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError where
-    there is no such side or part; errors of the corpus as a run on it would have them.
+    corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError if the
+    side or part does not exist; the corpus raises the same errors as in a run.
     """
     if wrong := [text for text in sets or [] if not text.strip().startswith("translation.")]:
         raise UsageError(f"--set {wrong[0]}: is no key of translation, and only those change sentences")
-    for key, one, known in (("side", side, SIDES), ("part", part, PARTS)):
-        if one not in known:
-            raise UsageError(f"--{key}: {one!r} is none of {', '.join(known)}")
-    config = runs.resolve(None, Nmt.name, corpus, sets=sets)
+    for key, value, choices in (("side", side, SIDES), ("part", part, PARTS)):
+        if value not in choices:
+            raise UsageError(f"--{key}: {value!r} is none of {', '.join(choices)}")
+    config = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
     text = TranslationTask.read(config).text
     if len(text.part(part)) == 0:
         raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
-    of, end = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
-    return (" ".join(of.words(i) + end) for i in text.part(part))
+    side_text, end_token = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
+    return (" ".join(side_text.words(i) + end_token) for i in text.part(part))

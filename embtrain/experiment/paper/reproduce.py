@@ -1,6 +1,6 @@
-"""Reproduce a paper: the runs that its file of configs/paper names, as a comparison, then theirs beside ours.
+"""Reproduce a paper: the runs of its file in configs/paper, as a comparison, then its numbers against ours.
 
-    DIR/paper.yaml   the claim as it was read at the beginning; all else as a comparison has it (compare.py)
+    DIR/paper.yaml   the claim as read at the start; all other files as in a comparison (compare.py)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import PAPER, Comparison
-from embtrain.experiment.comparison.grid import Grid, placed
+from embtrain.experiment.comparison.grid import Grid, with_origins
 from embtrain.experiment.paper import spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.report.comparison.reproduction import lines
@@ -28,63 +28,64 @@ from embtrain.report.load import comparison as read_results
 def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
               out: Path | None = None, parallel: int | None = None, threads: int = 0,
               cpu_seconds: float | None = None) -> Comparison:
-    """Run what is not finished, then judge the claim. The same folder again goes on with the rest.
+    """Run the unfinished runs, then evaluate the claim. Called again on its folder, it continues.
 
-    cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
+    cpu_seconds: for all runs together. Default: the paper's own limit on the paper's own corpus, else none.
     """
     folder = out or dated_folder(Path(name).stem)
-    of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
-    told = papers.read(file)
-    own = told.cpu_seconds if told.is_own(of.corpus) else None
-    budget = own if cpu_seconds is None else cpu_seconds
+    planned, file = paper_grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
+    paper = papers.read(file)
+    paper_budget = paper.cpu_seconds if paper.is_own(planned.corpus) else None
+    budget = paper_budget if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
-    compare.plan(of, folder)  # what is wrong is told before anything is written
+    compare.plan(planned, folder)  # raises before anything is written
     folder = out or claim_folder(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
-    return compare.compare(of, folder, parallel, threads, budget)
+    return compare.compare(planned, folder, parallel, threads, budget)
 
 
-def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
-    """The grid of a paper, or the one that the folder holds of it, with options over it; and the paper's file."""
-    begun = folder / "comparison.yaml"
-    if begun.is_file():
-        first, file = read_yaml(begun), folder / PAPER
-        if first.tree.get("paper") != name or not file.is_file():
+def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
+    """The grid of a paper, or the one stored in the folder, overridden by options; and the paper's file."""
+    saved = folder / "comparison.yaml"
+    if saved.is_file():
+        base, file = read_yaml(saved), folder / PAPER
+        if base.tree.get("paper") != name or not file.is_file():
             raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
-        first = replace(first, tree=first.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
+        base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # it may have had a typo
     else:
         file = papers.path(name)
-        told = papers.read(file)
+        paper = papers.read(file)
         layer = read_yaml(file)
-        first = replace(layer, tree=_present(told).grid(name))
-    own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
-    kept = [text for text in first.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
-    of = build(Grid, [first, *own, *([Layer("--set", {"sets": [*kept, *sets]})] if sets else [])])
-    return placed(of, [first, *own, Layer("--set", {"sets": sets})]), file
+        base = replace(layer, tree=_without_missing_benchmarks(paper).grid(name))
+    option_layers = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
+    # an existing folder has them already
+    kept_sets = [text for text in base.tree.get("sets", []) if text not in sets]
+    grid = build(Grid, [base, *option_layers, *([Layer("--set", {"sets": [*kept_sets, *sets]})] if sets else [])])
+    return with_origins(grid, [base, *option_layers, Layer("--set", {"sets": sets})]), file
 
 
-def _present(told: Paper) -> Paper:
-    """Without the benchmarks that cannot be had here, which is said."""
-    absent = set()
-    for name in told.benchmarks:
+def _without_missing_benchmarks(paper: Paper) -> Paper:
+    """Drop the benchmarks that are not available on this machine, with a note on the terminal."""
+    missing = set()
+    for name in paper.benchmarks:
         try:
             fetch.gold_path(load_recipe("evals", name))
         except ResourceError as error:
-            absent.add(name)
+            missing.add(name)
             if not progress.quiet:
                 terminal.note(f"{name} is left out: {error}")
-    return told.without(absent)
+    return paper.without_benchmarks(missing)
 
 
-def told(done: Comparison) -> str:
-    """Theirs beside ours, as a terminal shows it."""
-    claim = read_results.read(done.folder).claim
+def format_text(comparison: Comparison) -> str:
+    """Reported numbers against ours, for a terminal."""
+    claim = read_results.read(comparison.folder).claim
     return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
 
 
-class There(NamedTuple):
-    """A paper that can be reproduced, and what that takes."""
+class PaperEntry(NamedTuple):
+    """A paper that can be reproduced, and its cost."""
 
     name: str
     runs: int
@@ -96,6 +97,7 @@ class There(NamedTuple):
                               f"{self.title}")
 
 
-def listing() -> list[There]:
-    read = {name: papers.read(papers.path(name)) for name in papers.names()}
-    return [There(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in read.items()]
+def listing() -> list[PaperEntry]:
+    papers_by_name = {name: papers.read(papers.path(name)) for name in papers.names()}
+    return [PaperEntry(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name,
+            paper in papers_by_name.items()]

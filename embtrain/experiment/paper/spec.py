@@ -1,6 +1,6 @@
-"""A paper's claim as a file of configs/paper: what to run, what was reported, and by which rule the claim is judged.
+"""A paper's claim as a file of configs/paper: the runs, the reported numbers, and the rules that decide the claim.
 
-Errors name file, line and key. What is read here is also what docs/formats.md describes.
+Errors name file, line and key. docs/formats.md documents the keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Kind, Metric, RunName
-from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.comparison.outcome import CellOutcome
 
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
 NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("value", "within")}
@@ -31,14 +31,14 @@ class PaperRun(Kind):
 
 
 class Axis(Section):
-    """A figure of measures against what is varied."""
+    """A figure of measures against the varied quantity."""
 
     name: str = Field(min_length=1, description="what x is")
     metrics: list[str] = Field(min_length=1, description="what is drawn against it: BENCHMARK/METRIC")
 
 
 class Check(Section):
-    """One condition of the claim. claims.py computes it; all of them must hold."""
+    """One condition of the claim, evaluated by claims.py; all of them must hold."""
 
     rule: Literal["not_worse", "better", "near"] = Field(description="which rule")
     run: str = Field(description="the runs that are judged")
@@ -59,7 +59,7 @@ class Check(Section):
 
 
 class Expected(Section):
-    """A number that was reported."""
+    """A reported number."""
 
     what: str = Field(min_length=1, description="what was measured")
     value: float = Field(description="as reported, in our unit")
@@ -84,7 +84,7 @@ class Expected(Section):
 
 
 class Protocol(Section):
-    """Where we do otherwise."""
+    """A difference between our protocol and the paper's."""
 
     what: str = Field(min_length=1)
     theirs: str = Field(min_length=1)
@@ -119,11 +119,11 @@ class Paper(Section):
                 "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
 
     def is_own(self, corpus: str | None) -> bool:
-        """Whether a grid reads the paper's own corpus, whose path a grid that was begun has in full."""
+        """Whether a grid reads the paper's own corpus; a stored grid has its absolute path."""
         return corpus in (self.corpus, os.path.abspath(self.corpus))
 
-    def without(self, absent: set[str]) -> Paper:
-        """The same without some benchmarks."""
+    def without_benchmarks(self, absent: set[str]) -> Paper:
+        """The paper without some benchmarks."""
         return self.model_copy(update={"benchmarks": [name for name in self.benchmarks if name not in absent],
                                        "during": [name for name in self.during if name not in absent]})
 
@@ -133,43 +133,45 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """The file of a name, or the user's own where the name is the path of a YAML file."""
+    """The file of a name, or the user's file if the name is the path of a YAML file."""
     return Path(name) if name.endswith((".yaml", ".yml")) else shipped.path("configs", name, "paper")
 
 
 def read(file: Path) -> Paper:
-    """UsageError with file:line:column for each thing wrong, names that lead nowhere included."""
+    """Read a paper. UsageError with file:line:column for each error, including names that do not exist."""
     layer = read_yaml(file)
     paper = build(Paper, [layer])
-    if wrong := [f"{_place(layer, keys)}: {dotted(keys)}: {what}" for keys, what in _astray(paper)]:
-        raise UsageError(*wrong)
+    if errors := [f"{_place(layer, keys)}: {dotted(keys)}: {error}" for keys, error in _dangling_names(paper)]:
+        raise UsageError(*errors)
     return paper
 
 
-def expect(file: Path, cell: Found, on: Container[str], again: str) -> None:
-    """UsageError where a cell lacks a metric that the file asks of its runs. `on`: the benchmarks that are scored, for
-    one that is not on this machine is left out; `again`: the command that goes on."""
+def require_metrics(file: Path, cell: CellOutcome, benchmarks: Container[str], resume_command: str) -> None:
+    """Raise UsageError if a cell lacks a metric that the file requires of its runs.
+
+    benchmarks: those that are scored, because unavailable ones are dropped. resume_command: the command that continues.
+    """
     layer = read_yaml(file)
     paper = build(Paper, [layer])
     for keys, metric, runs in _metrics(paper):
         part, _, name = metric.partition("/")
-        reached = part == "training" and " to " in name      # a target that a run may have missed
-        if cell.label in runs and not reached and (part in HELD_OUT or part in on):
-            outcome.expect(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
-                         f"What is trained stays; to go on once it is corrected there: {again}")
+        is_target = part == "training" and " to " in name      # a target that a run may miss
+        if cell.label in runs and not is_target and (part in HELD_OUT or part in benchmarks):
+            outcome.require_metric(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
+                                   f"What is trained stays; to go on once it is corrected there: {resume_command}")
 
 
 def _metrics(paper: Paper) -> Iterator[tuple[KeyPath, str, list[str]]]:
-    """Each metric that is asked for, and of which runs."""
+    """Each required metric, and the runs that must have it."""
     yield ("metric",), paper.metric, [*paper.runs]
     rows: list[tuple[str, int, Check | Expected]] = [*(("checks", i, row) for i, row in enumerate(paper.checks)),
                                                      *(("expected", i, row) for i, row in enumerate(paper.expected))]
     for key, i, row in rows:
         if row.metric is not None:
             yield (key, i, "metric"), row.metric, [run for run in (row.run, row.against) if run is not None]
-    along = [label for label, run in paper.runs.items() if run.x is not None]
+    x_runs = [label for label, run in paper.runs.items() if run.x is not None]
     for i, metric in enumerate(paper.axis.metrics if paper.axis else []):
-        yield ("axis", "metrics", i), metric, along
+        yield ("axis", "metrics", i), metric, x_runs
 
 
 def _place(layer: Layer, keys: KeyPath) -> str:
@@ -177,16 +179,16 @@ def _place(layer: Layer, keys: KeyPath) -> str:
     return layer.name if mark is None else "{}:{}:{}".format(layer.name, *mark)
 
 
-def _astray(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
-    """Names of runs and benchmarks that nothing in the file answers to."""
+def _dangling_names(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
+    """Names of runs and benchmarks that are not defined in the file."""
     runs, known = ", ".join(paper.runs), (*HELD_OUT, *paper.benchmarks)
-    named: list[tuple[KeyPath, str | None]] = [(("baseline",), paper.baseline)]
+    run_names: list[tuple[KeyPath, str | None]] = [(("baseline",), paper.baseline)]
     rows = [*((("checks", i), row) for i, row in enumerate(paper.checks)),
             *((("expected", i), row) for i, row in enumerate(paper.expected))]
-    for at, row in rows:
+    for prefix, row in rows:
         assert isinstance(row, Check | Expected)
-        named += [((*at, "run"), row.run), ((*at, "against"), row.against)]
-    for keys, run in named:
+        run_names += [((*prefix, "run"), row.run), ((*prefix, "against"), row.against)]
+    for keys, run in run_names:
         if run is not None and run not in paper.runs:
             yield keys, f"{run!r} is none of the runs: {runs}"
     for keys, metric, _ in _metrics(paper):

@@ -17,7 +17,7 @@ from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.experiment.run import scoring
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.models.base import AbstractMethod
 
 OPEN = "_"            # marks the part of a query to predict
@@ -82,7 +82,7 @@ class Predictor:
     query_form: ClassVar[str]               # syntax of a query, for errors
     can_hide_known: ClassVar[bool] = False  # whether --hide-known applies
 
-    def __init__(self, components: Parts, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int, hide_known: bool):
         if hide_known and not self.can_hide_known:
             raise UsageError(
                 f"--hide-known: model.name: {components.task.settings.model.name} keeps no known positives; "

@@ -18,7 +18,7 @@ from embtrain.data.labels.documents import DocumentChunk
 from embtrain.data.labels.examples import LabelBatch
 from embtrain.data.storage.containers import Source
 from embtrain.experiment.prediction.base import Prediction, Predictor
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks.labels import LabelsTask
 
 
@@ -28,7 +28,7 @@ class LabelPredictor(Predictor):
     name = "labels"
     query_form = "a document as '3:0.5 17:1', or the path of a file"
 
-    def __init__(self, components: Parts, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(LabelsTask, components.task)
 

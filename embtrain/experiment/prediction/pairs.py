@@ -27,7 +27,7 @@ from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.prediction.base import OPEN, LinePredictor, MalformedQuery, Prediction, UnknownName
-from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
+from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.pairs import PairsTask, score_pairs
 
 MAX_NAMED = 5
@@ -47,7 +47,7 @@ class PairPredictor(LinePredictor[PairQuery]):
     query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
     can_hide_known = True
 
-    def __init__(self, components: Parts, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(PairsTask, components.task)
         self.index = {name: i for i, name in enumerate(self.names)}

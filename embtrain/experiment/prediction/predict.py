@@ -34,7 +34,7 @@ class Predictions:
         """queries: each as words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run folder
         without the required parts of its corpus. UsageError, DataError or ResourceError if the run cannot predict or
         a query in words is malformed."""
-        components = stored.opened(folder, sets)
+        components = stored.open_run(folder, sets)
         self.predictor: Predictor = base.find(components.task.name)(components, top, hide_known)
         self.file = file
         self._predictions = [prediction for words in queries for prediction in self.predictor.predict_words(words)]

@@ -24,12 +24,12 @@ class TranslationPredictor(Predictor):
         return list(self._predict_lines([" ".join(words).encode()], "the line", ""))
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
-        return self._predict_lines(translation.bounded(source.stream), source.name, source.name)
+        return self._predict_lines(translation.bounded_lines(source.stream), source.name, source.name)
 
     def _predict_lines(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
         """Yield one prediction a line; `name` is the name of the stream in errors."""
         lines, lines_to_read = itertools.tee(stream)
-        translations = translation.lines(
+        translations = translation.translate_lines(
             self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name
         )
         for number, (text, line) in enumerate(zip(translations, lines, strict=False), 1):

@@ -23,7 +23,7 @@ from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples
 from embtrain.evaluate import link_prediction
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, MalformedQuery, Prediction, UnknownName
-from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
+from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.triples import TriplesTask
 
 
@@ -49,7 +49,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
     query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
     can_hide_known = True
 
-    def __init__(self, components: Parts, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(TriplesTask, components.task)
 

@@ -1,4 +1,4 @@
-"""From settings to objects: task, model, source, loss, known answers; checked against one another before training."""
+"""Settings -> objects: task, model, source, loss and known positives, checked against each other."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from embtrain.train.engines import choose
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.optimizers import use_dense_gradients_for
 
-OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
+OBSERVED_SHARE = 0.25  # of the free memory, for the set of observed pairs
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
+    """Task, model, source, loss and training settings of one run."""
     task: Task
     world: ProblemSpec
     model: Model
     source: NegativeSource
     loss: Loss
-    answers: KnownPositives | None
-    train: TrainConfig    # with its engine and its block chosen
-    slow: list[str]       # why the engine is not fused, where `auto` was asked for
+    known_positives: KnownPositives | None
+    train: TrainConfig    # with engine and block chosen
+    fused_blockers: list[str]       # why `auto` did not choose the fused engine
 
 
-def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observed: bool = True) -> Parts:
-    """Model, source and loss over what a task has read; UsageError where they cannot work together.
+def build(settings: Settings, task: Task, world: ProblemSpec | None = None, observed: bool = True) -> Components:
+    """Build model, source and loss over a task; UsageError if they cannot be combined.
 
-    world: the world of a task that was rebuilt without its corpus. observed: false leaves out the set of positives that
-    training needs under negatives.mask: observed.
+    world: the problem of a task that was rebuilt without its corpus. observed: False omits the set of known positives
+    that training needs under negatives.mask: observed.
     """
     device = choose_device(settings.train.device)
-    train, slow = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
-                                settings.loss, settings.train)
-    world = replace(world or of.problem_spec(device), vectors=folders.read_any)
+    train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+                                          settings.loss, settings.train)
+    world = replace(world or task.problem_spec(device), vectors=folders.read_any)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
-    use_dense_gradients_for(model, train.optimizer)                 # before an update is tried for what it takes
+    use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("block", train.block)):
@@ -62,21 +63,21 @@ def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observ
                              "there are none; raise it")
     if reasons := incompatibilities(source, loss, model):
         raise UsageError(*reasons)
-    answers = None
+    known_positives = None
     if observed and settings.negatives.mask == "observed":
-        answers = of.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
-    return Parts(of, world, model, source, loss, answers, train, slow)
+        known_positives = task.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
+    return Components(task, world, model, source, loss, known_positives, train, fused_blockers)
 
 
-def to_train(settings: Settings, of: Task) -> Parts:
-    """As `build`; ResourceError where an update, or what the optimiser keeps, does not fit into memory."""
-    made = build(settings, of)
-    memory.require_step(made, settings)
-    return made
+def build_for_training(settings: Settings, task: Task) -> Components:
+    """Like `build`; ResourceError if an update or the optimizer state does not fit into memory."""
+    parts = build(settings, task)
+    memory.require_step(parts, settings)
+    return parts
 
 
 def choose_device(name: str) -> str:
-    """The device itself; ResourceError where this machine has none such, UsageError where there is none anywhere."""
+    """Return the device name; ResourceError if this machine lacks it, UsageError if it is not supported."""
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -89,7 +90,7 @@ def choose_device(name: str) -> str:
 
 
 def use_threads(threads: int) -> int:
-    """Let torch use so many threads (0: every core that this process may run on); how many those are."""
+    """Set torch's thread count (0: all cores this process may run on) and return it."""
     n = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     torch.set_num_threads(n)
     return n

@@ -1,10 +1,10 @@
-"""What a run would do, before it does it: its configuration, the memory it takes and about how long it lasts.
+"""Dry run: the configuration, peak memory and approximate duration of a run, before it is trained.
 
-    memory = max(most in reading, building and a few blocks,  what is alive then + what judging adds)  − the program's
+    memory = max(peak of reading, building and a few blocks,  memory then in use + that of scoring)  − the program's
 
-The first the kernel has counted for this process, and nothing that anybody says of his arrays could be as near:
-gradients, columns and what the allocator cannot give back are among it. What judging adds, a task finds out by judging
-a little. The program's own is what the process has when all is loaded and no corpus is.
+The first term is the peak RSS that the operating system reports: it includes gradients, gathered columns and memory
+that the allocator cannot return, which no sum over array sizes would. The task estimates the memory of scoring by
+scoring a little. The program's own memory is the RSS with all modules loaded and no corpus.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from torch import nn
 from embtrain.common import machine
 from embtrain.common.config import dump
 from embtrain.experiment.run import components
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
-BLOCKS = 8       # trained, after one that is not timed
-FEWEST = 6       # trained, however long they take: what the allocator keeps grows over the first ones
-SECONDS = 4.0    # that these take, about
+MAX_BLOCKS = 8       # timed, after a first one that is not
+MIN_BLOCKS = 6       # trained even if slow: the memory that the allocator retains grows over the first ones
+MAX_SECONDS = 4.0    # approximate limit for all of them
 
 
-class Memory(NamedTuple):
-    """Bytes; those of a run beside those of the program."""
+class MemoryEstimate(NamedTuple):
+    """Bytes that a run needs in addition to those of the program."""
 
     program: int
-    training: int    # at the most while the run is built and trained
-    judging: int     # at the most when it is judged
+    training: int    # peak while building and training
+    judging: int     # peak while scoring
 
     @property
-    def most(self) -> int:
+    def peak(self) -> int:
         return max(self.training, self.judging)
 
     def __str__(self) -> str:
-        program, training, judging, most = (f"{n / 2**20:,.0f}" for n in (*self, self.most))
-        return (f"about {most} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
+        program, training, judging, peak = (f"{n / 2**20:,.0f}" for n in (*self, self.peak))
+        return (f"about {peak} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
                 f"{judging} when it is judged")
 
 
 class Plan(NamedTuple):
+    """Resolved settings of a run with estimates of its memory and time."""
     settings: Settings
     corpus: str
-    files: str                 # which file is which part; '' for one file or a recipe
+    files: str                 # file of each part; '' for a single file or a recipe
     engine: str
-    slow: list[str]            # why it is not the faster one
-    memory: Memory | None      # None: this system does not say
+    slow: list[str]            # why it is not the fused one
+    memory: MemoryEstimate | None      # None: the system does not report it
     threads: int
     blocks: int
     block_seconds: float
@@ -74,57 +75,63 @@ class Plan(NamedTuple):
 
 
 def plan(config: Settings) -> Plan:
-    """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
+    """Resolve a configuration and estimate memory and time by building the run and training a few blocks.
+
+    Raises the errors that the run itself would raise.
+    """
     check(config)
     threads = components.use_threads(config.train.threads)
-    made, taken, per_block = tried(config)
-    n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
+    parts, memory, per_block = profile(config)
+    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * config.train.epochs
     return Plan(
         config,
-        made.task.summary(),
-        made.task.describe_files(),
-        str(made.train.engine),
-        list(made.slow),
-        taken,
+        parts.task.summary(),
+        parts.task.describe_files(),
+        str(parts.train.engine),
+        list(parts.fused_blockers),
+        memory,
         threads,
         n,
         per_block,
     )
 
 
-def _loaded() -> None:
-    """An update of next to nothing: with the first one torch loads 90 MiB of itself, which are the program's."""
+def _warm_up_torch() -> None:
+    """Run a tiny update: with the first one torch loads 90 MiB of its own, which belong to the program."""
     table = nn.Parameter(torch.zeros(2, 2))
     rows = nn.functional.embedding(torch.tensor([0, 1]), table, sparse=True)                 # (2, 2)
     (rows @ rows.T).logsumexp(1).sum().backward()
     torch.optim.SGD([table], lr=0.0).step()
 
 
-def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
-    """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
-    _loaded()
+def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]:
+    """Build a run and train a few blocks.
+
+    Returns its components, the memory it needs (None if the system does not report it) and the seconds of a block.
+    """
+    _warm_up_torch()
     machine.reset_peak()
     program = machine.process_memory("VmRSS")
-    made = components.to_train(config, tasks.read(config))
+    parts = components.build_for_training(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
-        training = Trainer(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
-                       made.answers)
-        made.source.on_epoch_start(training.step.view)
+        trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
+                          parts.known_positives)
+        parts.source.on_epoch_start(trainer.step.view)
         seconds = list[float]()
-        for block in training.read_blocks(0, training.block_size, 0, config.train.shuffle):
-            begun = time.perf_counter()
-            told = training.run_step(block, keep_costs=not seconds)
+        for block in trainer.read_blocks(0, trainer.block_size, 0, config.train.shuffle):
+            start = time.perf_counter()
+            result = trainer.run_step(block, keep_costs=not seconds)
             if not seconds:
-                training.log(told)                           # which looks at every candidate
-            del told
-            seconds.append(time.perf_counter() - begun)
-            if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
+                trainer.log(result)                           # reads every candidate
+            del result
+            seconds.append(time.perf_counter() - start)
+            if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
-        most = machine.process_memory("VmHWM")
-        machine.release_free_memory()                                  # as before a run is judged
-        now = machine.process_memory("VmRSS")
-        timed = seconds[1:] or seconds
-        known = None
-        if program is not None and most is not None and now is not None:
-            known = Memory(program, most - program, now - program + made.task.evaluation_bytes(made))
-    return made, known, sum(timed) / max(1, len(timed))
+        peak = machine.process_memory("VmHWM")
+        machine.release_free_memory()                                  # as before scoring
+        current = machine.process_memory("VmRSS")
+        block_seconds = seconds[1:] or seconds
+        estimate = None
+        if program is not None and peak is not None and current is not None:
+            estimate = MemoryEstimate(program, peak - program, current - program + parts.task.evaluation_bytes(parts))
+    return parts, estimate, sum(block_seconds) / max(1, len(block_seconds))

@@ -1,4 +1,4 @@
-"""identity.json: what was trained by what, enough to tell whether two runs can be compared."""
+"""identity.json: provenance of a run, enough to decide whether two runs can be compared."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ import torch
 import embtrain
 from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import library
 
 
-def of(made: Parts, threads: int) -> dict[str, Any]:
-    """Of a run whose parts are made, on so many threads."""
-    return {"task": made.task.name, "corpus": made.task.identity, "argv": sys.argv,
+def describe_run(parts: Components, threads: int) -> dict[str, Any]:
+    """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
+    return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
-            "engine": made.train.engine, "block": made.train.block, "core": library.level(),
+            "engine": parts.train.engine, "block": parts.train.block, "core": library.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
-def other_code(folder: Path) -> str:
-    """How the code that began the run in `folder` differs from the code here, in words; '' where it does not, or where
-    identity.json does not state it."""
+def code_difference(folder: Path) -> str:
+    """Describe in words how the code that started the run in `folder` differs from the current code.
+
+    Empty if it does not differ, or if identity.json does not state it.
+    """
     try:
-        left = read_json(folder / "identity.json")
-        version, code = left["embtrain"], left["code"]
+        identity = read_json(folder / "identity.json")
+        version, code = identity["embtrain"], identity["code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
-    if not isinstance(version, str) or not isinstance(code, str) or code == (ours := code_sha256()):
+    if not isinstance(version, str) or not isinstance(code, str) or code == (current := code_sha256()):
         return ""
     return f"embtrain {printable(version)} with code {printable(code[:12])} began it, and this is embtrain " \
-           f"{embtrain.__version__} with code {ours[:12]}"
+           f"{embtrain.__version__} with code {current[:12]}"
 
 
 def code_sha256() -> str:
-    """One hash over the package's Python files, so that a changed checkout is told apart."""
+    """One hash over the package's Python files, so that a changed checkout can be recognized."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

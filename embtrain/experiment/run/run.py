@@ -1,4 +1,4 @@
-"""A run: a folder that holds everything about one training, from its configuration to its report."""
+"""A run: a folder that contains everything about one training, from its configuration to its report."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.hierarchy import senses
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import components, divergence, downstream, provenance, scoring, settings, stored
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import as_begun, check_corpus, has_trained
+from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
-from embtrain.report.format import told
+from embtrain.report.format import format_text
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.sink_relay import Relay
 
-OTHERS = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")  # of no run that can go on
-BELOW = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
+# in a folder without config.yaml: files of something else
+FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
+PARENT_HASH = "vectors.sha256"  # file of a downstream run: sha256 of the vectors it was trained on
 
 _log = logging.getLogger("embtrain")
 
@@ -54,31 +55,31 @@ class Run:
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # from Python it is often a text
+        object.__setattr__(self, "folder", Path(self.folder))  # callers often pass a str
 
     @cached_property
     def settings(self) -> Settings:
-        return settings.of_run(self.folder)
+        return settings.from_run(self.folder)
 
     @cached_property
-    def table_of_vectors(self) -> Vectors:
+    def word_vectors(self) -> Vectors:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
-            _ = self.settings  # says so where it is no run at all
+            _ = self.settings  # raises if the folder is not a run
             raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.resume_command(self.folder)}")
-        return files_of_vectors.read(path)
+        return vector_files.read(path)
 
     @cached_property
     def scorer(self) -> Scorer:
-        """What says how surely a word is another, as the run's model tells it."""
-        table = self.table_of_vectors
+        """Score pairs of words by the similarity or entailment measure of the run's model."""
+        table = self.word_vectors
         return Scorer(table, models.find(self.settings.model.name),
                       senses.read(self.folder / senses.FILE, table.index))
 
     @property
     def vectors(self) -> KeyedVectors:
-        """The vectors as gensim knows them."""
-        return self.table_of_vectors.keyed()
+        """The vectors as gensim KeyedVectors."""
+        return self.word_vectors.keyed()
 
     @cached_property
     def scores(self) -> list[Score]:
@@ -89,45 +90,45 @@ class Run:
             raise DataError(f"{path}: holds no scores: {error}") from error
 
     def table(self) -> str:
-        """The scores as a terminal shows them: those that lead, and where the others stand."""
-        return told(self.scores, self.folder / "report.html")
+        """Format the leading scores for a terminal, with the path of the report for the others."""
+        return format_text(self.scores, self.folder / "report.html")
 
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
-        """Predictions of the trained model; the corpus is not needed. See
+        """Predictions of the trained model, without its corpus. See
         embtrain.experiment.prediction.predict.predict_queries.
 
             run.predict("paris", "located_in", "_")             one query in words
             run.predict(("a", "r", "_"), ("_", "r", "b"))       several
-            run.predict(file="queries.tsv", top=10)             a line each; of a model of labels a file of documents
+            run.predict(file="queries.tsv", top=10)             one query a line; for labels, a file of documents
         """
         from embtrain.experiment.prediction.predict import predict_queries  # lazily: training does not need it
 
-        return of_run(self.folder, queries, file, top, hide_known, corpus)
+        return predict_queries(self.folder, queries, file, top, hide_known, corpus)
 
     def resume(self) -> Run:
-        """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
+        """Continue from the last complete checkpoint; a finished run is only evaluated again."""
         return resume(self.folder)
 
 
 def fit(config: Settings, out: Path | None = None) -> Run:
-    """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, with a number if it exists."""
+    """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
     folder = out or files.dated_folder(f"{config.model.name}-{_stem(config.strategy)}")
     if out is not None:
         _check_new(out)
-    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
+    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     files.check_output_folder(folder)
     check(config)
     threads = components.use_threads(config.train.threads)
-    made = components.to_train(config, tasks.read(config))
-    print_line(made.task.describe_files())
+    parts = components.build_for_training(config, tasks.read(config))
+    print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
-    with _alone_in(folder):
-        _check_new(folder)               # while the corpus was read another may have begun one
+    with _locked(folder):
+        _check_new(folder)               # another process may have started one while the corpus was read
         files.write_text(folder / "config.yaml", dump(config))
-        _describe(folder, made, threads)
-        return _go(folder, config, made, fresh=True)
+        _write_identity(folder, parts, threads)
+        return _train_and_report(folder, config, parts, fresh=True)
 
 
 def _check_new(folder: Path) -> None:
@@ -135,96 +136,98 @@ def _check_new(folder: Path) -> None:
         raise UsageError(
             f"--out: {folder} holds a run already; choose another folder, or: {files.resume_command(folder)}"
         )
-    if found := next((name for name in OTHERS if (folder / name).exists()), None):
-        raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
+    if foreign := next((name for name in FOREIGN_FILES if (folder / name).exists()), None):
+        raise UsageError(f"--out: {folder} holds {foreign}, which is of no run; choose another folder")
 
 
-def _alone_in(folder: Path) -> AbstractContextManager[None]:
+def _locked(folder: Path) -> AbstractContextManager[None]:
     return files.lock_folder(folder, f"{folder}: another process trains there; wait for its end, or stop it")
 
 
 def check(config: Settings) -> None:
-    """UsageError for settings that are wrong whatever the corpus holds."""
+    """Raise UsageError for settings that are wrong whatever the corpus contains."""
     tasks.find(config).check(config)
     for name in config.train.sinks:
         sinks.find(name)
 
 
-def trained(config: Settings, folder: Path) -> Parts:
-    """What training leaves in memory; `folder` gets checkpoints and curves, and nothing is judged or reported."""
+def train_in_memory(config: Settings, folder: Path) -> Components:
+    """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
     check(config)
     components.use_threads(config.train.threads)
-    made = components.to_train(config, tasks.read(config))
-    training = _training(folder, made)
-    training.save()
-    training.run()
-    return made
+    parts = components.build_for_training(config, tasks.read(config))
+    trainer = _build_trainer(folder, parts)
+    trainer.save()
+    trainer.run()
+    return parts
 
 
 def resume(folder: Path) -> Run:
-    """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
-    config = settings.of_run(folder)     # which may be no run's folder, and then nobody need hold it
-    with _alone_in(folder):
-        config, made, begun, threads = _again(folder, config)
-        if not begun:
-            _describe(folder, made, threads)
-        return _go(folder, config, made, fresh=not begun)
+    """Continue an interrupted run; start again if it was killed before its first checkpoint."""
+    config = settings.from_run(folder)     # raises before the lock if it is not a run folder
+    with _locked(folder):
+        config, parts, has_started, threads = _reopen(folder, config)
+        if not has_started:
+            _write_identity(folder, parts, threads)
+        return _train_and_report(folder, config, parts, fresh=not has_started)
 
 
-def judged(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
-    """The run's last state, or its best where it was trained with patience, judged by its task once more; with some
-    keys of evaluate changed, and then what the run's folder holds stays as it is."""
-    config, made, begun, _ = _again(folder, settings.of_run(folder, sets))
-    if not begun:
+def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
+    """Re-evaluate a run at its last state, or its best state if it was trained with patience.
+
+    If `sets` overrides evaluation keys, the run folder is left unchanged. DataError if nothing was trained yet.
+    """
+    config, parts, has_started, _ = _reopen(folder, settings.from_run(folder, sets))
+    if not has_started:
         raise DataError(f"{folder}: has trained nothing yet; {files.resume_command(folder)}")
-    training = _training(folder, made)
-    _load(folder, training)
+    trainer = _build_trainer(folder, parts)
+    _load_checkpoint(folder, trainer)
     if not sets:
-        return _judged(folder, config, training, made, {})
-    with tempfile.TemporaryDirectory() as apart:
-        _best(folder, config, training)
-        return made.task.score_run(made, Path(apart), {})
+        return _score(folder, config, trainer, parts, {})
+    with tempfile.TemporaryDirectory() as scratch:
+        _load_best(folder, config, trainer)
+        return parts.task.score_run(parts, Path(scratch), {})
 
 
-def _again(folder: Path, config: Settings) -> tuple[Settings, Parts, bool, int]:
-    """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
+def _reopen(folder: Path, config: Settings) -> tuple[Settings, Components, bool, int]:
+    """Return the settings and components of an existing run, whether it has trained, and its thread count."""
     threads = components.use_threads(config.train.threads)
-    task, begun = tasks.read(config), has_trained(folder)
-    if begun:
+    task, has_started = tasks.read(config), has_trained(folder)
+    if has_started:
         check_corpus(folder, task)
-        config = as_begun(folder, config)
-    return config, components.build(config, task), begun, threads
+        config = restore_engine(folder, config)
+    return config, components.build(config, task), has_started, threads
 
 
-def _describe(folder: Path, made: Parts, threads: int) -> None:
-    files.write_json(folder / "identity.json", provenance.of(made, threads))
-    made.task.describe(folder)
-    stored.write(folder, made)
+def _write_identity(folder: Path, parts: Components, threads: int) -> None:
+    files.write_json(folder / "identity.json", provenance.describe_run(parts, threads))
+    parts.task.describe(folder)
+    stored.write(folder, parts)
 
 
-def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
-    """Train what is left, then judge and report."""
-    task = made.task
+def _train_and_report(folder: Path, config: Settings, parts: Components, fresh: bool) -> Run:
+    """Train the remaining steps, then score and report."""
+    task = parts.task
     if config.train.patience and (reason := task.missing_split_reason(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
     with Relay(folder, config.train.sinks, flatten(config), time.time()) as relay:
-        training = _training(folder, made, relay.on_checkpoint)
+        trainer = _build_trainer(folder, parts, relay.on_checkpoint)
         if fresh:
-            training.save()
+            trainer.save()
         else:
-            _load(folder, training)
+            _load_checkpoint(folder, trainer)
         items: scoring.Items = {}
         try:
-            position = training.run()
-            rows = _judged(folder, config, training, made, items)
-            rows += _downstream(folder, config)
+            position = trainer.run()
+            rows = _score(folder, config, trainer, parts, items)
+            rows += _score_downstream(folder, config)
         except Stopped as stopped:
             raise Stopped(stopped.signal, files.resume_command(folder)) from stopped
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
-        rows += divergence.rows(made, folder, rows, position)
+        rows += divergence.rows(parts, folder, rows, position)
         rows += [Score("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.write_scores(rows)
@@ -232,65 +235,66 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     return Run(folder)
 
 
-def _load(folder: Path, training: Trainer) -> None:
-    """Go back to the newest checkpoint; a warning, or a DataError that says so, where other code wrote it."""
-    other = provenance.other_code(folder)
+def _load_checkpoint(folder: Path, trainer: Trainer) -> None:
+    """Load the newest checkpoint; warn, or raise DataError, if other code wrote it."""
+    code_change = provenance.code_difference(folder)
     try:
-        training.load()
+        trainer.load()
     except StateMismatch as error:
-        if not other:
+        if not code_change:
             raise
-        raise DataError(f"{folder}: its checkpoint does not fit this version: {other}; go on with that version, or "
-                        "train again with another --out") from error
-    if other:
-        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, other)
+        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; go on with that version, "
+                        "or train again with another --out") from error
+    if code_change:
+        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
 
 
-def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _: None) -> Trainer:
-    task = made.task
+def _build_trainer(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] = lambda _: None) -> Trainer:
+    task = parts.task
 
     def evaluate() -> dict[str, float]:
-        return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(made) if row.value is not None}
+        return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
 
-    return Trainer(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
-               task.stopping_metric, kept)
-
-
-def _judged(folder: Path, config: Settings, training: Trainer, made: Parts, items: scoring.Items) -> list[Score]:
-    _best(folder, config, training)
-    machine.release_free_memory()  # pieces that training left are too small for judging
-    return made.task.score_run(made, folder, items)
+    return Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
+                   parts.known_positives,
+                   task.stopping_metric, on_checkpoint)
 
 
-def _downstream(folder: Path, config: Settings) -> list[Score]:
-    """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
+def _score(folder: Path, config: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
+    _load_best(folder, config, trainer)
+    machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
+    return parts.task.score_run(parts, folder, items)
+
+
+def _score_downstream(folder: Path, config: Settings) -> list[Score]:
+    """Score benchmarks that train on the run's vectors: each is a run in a subfolder, with the same seed."""
     rows: list[Score] = []
-    for recipe in downstream.training(tasks.find(config).benchmarks(config)):
-        train, dim, within = config.train, config.model.dim, folder / recipe.name
-        if (done := on_top(folder, recipe)) is None and (within / "config.yaml").is_file():
-            done = resume(within)
-        elif done is None:
-            files.write_text(within / BELOW, files.sha256(folder / "vectors.safetensors"))
-            done = fit(downstream.translator(recipe, folder / "vectors.safetensors", dim, [
-                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]), within)
-        rows += downstream.rows(done.scores, recipe, folder.name, dim)
+    for recipe in downstream.training_recipes(tasks.find(config).benchmarks(config)):
+        train, dim, subfolder = config.train, config.model.dim, folder / recipe.name
+        if (run := downstream_run(folder, recipe)) is None and (subfolder / "config.yaml").is_file():
+            run = resume(subfolder)
+        elif run is None:
+            files.write_text(subfolder / PARENT_HASH, files.sha256(folder / "vectors.safetensors"))
+            run = fit(downstream.translator_settings(recipe, folder / "vectors.safetensors", dim, [
+                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]),
+                      subfolder)
+        rows += downstream.rows(run.scores, recipe, folder.name, dim)
     return rows
 
 
-def on_top(folder: Path, recipe: EvalRecipe) -> Run | None:
-    """The run that a benchmark has trained on the vectors of the run in `folder`; None where it is not finished.
-    DataError where its vectors are others now."""
-    within = folder / recipe.name
-    if not (within / BELOW).is_file():
+def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
+    """Return the finished run that a benchmark trained on the run's vectors, or None; DataError if these changed."""
+    subfolder = folder / recipe.name
+    if not (subfolder / PARENT_HASH).is_file():
         return None
-    if (within / BELOW).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
-        raise DataError(f"{within}: was trained on other vectors than {folder} has now; take that folder away")
-    return Run(within) if (within / "report.html").is_file() else None  # which is written last
+    if (subfolder / PARENT_HASH).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
+        raise DataError(f"{subfolder}: was trained on other vectors than {folder} has now; take that folder away")
+    return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
 
 
-def _best(folder: Path, config: Settings, training: Trainer) -> None:
+def _load_best(folder: Path, config: Settings, trainer: Trainer) -> None:
     if config.train.patience and (folder / "best").is_dir():
-        training.load("best")
+        trainer.load("best")
 
 
 def _stem(strategy: str) -> str:

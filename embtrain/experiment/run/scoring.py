@@ -1,11 +1,11 @@
-"""What a model is worth: benchmarks on its vectors, exact likelihood and rank on held-out text.
+"""Scores of a model: benchmarks on its vectors, exact likelihood and rank on held-out text.
 
-Held-out text is judged by P(b|a) = softmax_b of what the loss says the scores estimate. Negative sampling's scores are
-log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them, exact or estimated; the bare
-scores are then judged as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is told
-beside the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
+Held-out text is scored by P(b|a) = softmax_b of the loss's unnormalized estimate. Scores of negative sampling are
+log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so log q, exact or estimated, is added to them; the bare
+scores are then evaluated as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is
+compared with the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
 
-What a score rests on, item by item, can be asked for too: with it two runs are compared on the same items.
+Per-item values can be stored too, so that two runs can be compared on the same items.
 """
 
 from __future__ import annotations
@@ -35,23 +35,21 @@ from embtrain.evaluate.words import analogy, similarity
 from embtrain.train.engines.autograd import ReadOnly
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
-# NAME/score, NAME/gold (n,) of a benchmark of graded pairs, NaN where a pair is left out; NAME/correct, NAME/cluster of
-# one of labelled pairs that is judged by its accuracy; valid/log_p, valid/rank, valid/cluster (n,) and those of test;
-# valid/precision@1 (m,) and the like of held-out documents. The order is that of the gold file and of the text: the
-# same in every run.
+# Graded pairs: NAME/score, NAME/gold (n,), NaN for skipped pairs. Labelled pairs scored by accuracy: NAME/correct,
+# NAME/cluster (n,). Held-out text: valid/log_p, valid/rank, valid/cluster (n,), the same for test. Held-out documents:
+# valid/precision@1 (m,) and so on. Items follow the order of the gold file or the text, so they match across runs.
 Items = dict[str, np.ndarray]
 
 
 def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
                scorer: Scorer | None = None) -> list[Score]:
-    """The rows of the named benchmarks (evals/*.yaml) on some vectors, those left out that train a run of their own
-    (downstream.py). `items`: is filled with what they rest on.
+    """Score vectors on the named benchmarks (evals/*.yaml), except those that train a run of their own (downstream.py).
 
-    scorer: what says how surely a word is another, where that is not the vectors' cosine.
+    items: filled with the per-item values. scorer: scores pairs of words if their cosine is not the right measure.
     """
     rows: list[Score] = []
     for name in names:
@@ -63,7 +61,7 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
 
 def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsConfig, items: Items | None = None,
               scorer: Scorer | None = None) -> list[Score]:
-    """The rows of one benchmark, whose gold is in the file `path`; the rest as in `benchmarks`."""
+    """Score one benchmark whose gold file is `path`; other arguments as in `benchmarks`."""
     name = recipe.name
     if recipe.kind == "entailment":
         return _entailment(recipe, path, scorer or Scorer(vectors), config, items)
@@ -81,101 +79,107 @@ def _entailment(
 ) -> list[Score]:
     name, metric = recipe.name, recipe.metric
     gold = entailment.read(path, recipe.format, graded=metric == "spearman")
-    found = entailment.score_pairs(gold, scorer)
+    answers = entailment.score_pairs(gold, scorer)
     if items is not None and metric == "spearman":
-        items |= {f"{name}/score": found.forward, f"{name}/gold": gold.label}
+        items |= {f"{name}/score": answers.forward, f"{name}/gold": gold.label}
     if items is not None and metric == "accuracy":
-        items |= {f"{name}/correct": entailment.correct(gold, found)[0],
+        items |= {f"{name}/correct": entailment.correct(gold, answers)[0],
                   f"{name}/cluster": np.arange(len(gold.pairs), dtype=np.int64)}
-    return entailment.scores(name, metric, gold, found, scorer.describe_scores(gold.pairs), config)
+    return entailment.scores(name, metric, gold, answers, scorer.describe_scores(gold.pairs), config)
 
 
-def check_names(names: Sequence[str], kind: str | None = None, said: str = "evaluate.on") -> None:
-    """UsageError for a benchmark that does not exist, or is of another kind; ResourceError where what one that trains
-    needs is not here: before anything is trained. said: what named them."""
+def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.on") -> None:
+    """Check benchmark names before anything is trained.
+
+    UsageError for a benchmark that does not exist or is of another kind; ResourceError if a benchmark that trains needs
+    data that is missing. flag: the flag or key that names them, for errors.
+    """
     for name in names:
         try:
             recipe = load_recipe("evals", name)
         except UsageError as error:
-            raise UsageError(f"{said}: {error}") from error
+            raise UsageError(f"{flag}: {error}") from error
         if kind not in (None, recipe.kind):
-            of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
-            raise UsageError(f"{said}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
-                             f"{', '.join(of_kind)}")
+            same_kind = [name_of_kind for name_of_kind in shipped.names("evals")
+                         if load_recipe("evals", name_of_kind).kind == kind]
+            raise UsageError(f"{flag}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
+                             f"{', '.join(same_kind)}")
         if recipe.training is not None:
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
 
 
-def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
+def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
                clusters: np.ndarray | None = None) -> list[Score]:
-    """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on.
+    """Held-out rows under the benchmark name `part` (valid or test). items: filled with the per-item values.
 
-    clusters (B,): what is resampled together, where it is not neighbouring centres.
+    clusters (B,): bootstrap clusters, if not neighbouring centres.
     """
-    query = ask(parts, batch)
+    query = encode_heldout(parts, batch)
     if len(query) == 0:
         rows = heldout.heldout(logits(parts, corrected=True), query, config)
     else:
-        found = heldout.ranks(logits(parts, corrected=True), query)
+        results = heldout.ranks(logits(parts, corrected=True), query)
         learned = parts.loss.log_partition(query)
         c = 0.0 if learned is None else learned.double().cpu().numpy()
-        log_sum, found = found.log_z, found._replace(log_z=found.log_z - c)
+        log_sum, results = results.log_z, results._replace(log_z=results.log_z - c)
         clusters = heldout.default_clusters(query) if clusters is None else clusters
-        rows = heldout.scores(found, clusters, config)
+        rows = heldout.scores(results, clusters, config)
         if items is not None:
-            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
+            items |= {f"{part}/log_p": results.log_p, f"{part}/rank": results.rank, f"{part}/cluster": clusters}
         if config.log_z and learned is not None:
             rows += heldout.mean_scores({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
-    if _odds(parts):
-        bare = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
-        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
+    if _are_log_odds(parts):
+        bare_scores = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
+        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare_scores]
     return [row._replace(benchmark=part) for row in rows]
 
 
-def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
+def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
            ) -> list[Score]:
-    """PREC@k, nDCG@k and PSP@k of held-out documents, whose (document, label) pairs are the rows of `batch`.
+    """PREC@k, nDCG@k and PSP@k of held-out documents; the rows of `batch` are their (document, label) pairs.
 
-    p (V,): propensities of the labels. `items`: is filled with what each document got.
+    p (V,): propensities of the labels. items: filled with the values of each document.
     """
-    query = ask(parts, batch)
-    found = label_precision.top_labels(logits(parts, corrected=True), query, p)
+    query = encode_heldout(parts, batch)
+    results = label_precision.top_labels(logits(parts, corrected=True), query, p)
     note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
-    rows = label_precision.scores(found, config, note)
+    rows = label_precision.scores(results, config, note)
     if items is not None and len(query):
-        items |= {f"{part}/{name}": values for name, values in found.items().items()}
-    if _odds(parts):
-        bare = label_precision.scores(
+        items |= {f"{part}/{name}": values for name, values in results.items().items()}
+    if _are_log_odds(parts):
+        bare_scores = label_precision.scores(
             label_precision.top_labels(logits(parts, corrected=False), query, p), config, note
         )
-        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
+        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare_scores]
     return [row._replace(benchmark=part) for row in rows]
 
 
-def ask(parts: Parts, batch: Batch) -> Query:
-    """What a held-out batch asks, of the model as it answers when it does not train."""
-    machine.release_free_memory()  # pieces left by others are too small for this
-    was = parts.model.training
+def encode_heldout(parts: Components, batch: Batch) -> Query:
+    """Encode a held-out batch in evaluation mode, without gradients; returns a detached Query."""
+    machine.release_free_memory()  # freed blocks are too fragmented for this
+    was_training = parts.model.training
     parts.model.eval()
     with torch.no_grad():
         query = parts.model.encode(batch.to(parts.world.device)).detach()
-    parts.model.train(was)
+    parts.model.train(was_training)
     return query
 
 
-def asking(parts: Parts, few: Batch, n: int) -> int:
-    """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and ranking as
-    many questions as are looked at together."""
-    if not len(few):
+def evaluation_bytes(parts: Components, sample: Batch, n: int) -> int:
+    """Estimate the bytes that evaluating n held-out examples needs.
+
+    Encoding is measured on `sample` and scaled to n; ranking is measured on as many queries as are ranked together.
+    """
+    if not len(sample):
         return 0
-    query, asked = machine.measure_peak(lambda: ask(parts, few))
-    questions = query.unique()[0]
-    distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
-    at_once = min(distinct, 1 + heldout.MAX_SCORES_HELD // parts.world.n_candidates)  # the first is ranked alone
-    some = questions.rows(slice(0, at_once))
-    _, ranked = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), some))
-    return asked * n // len(query) + ranked * at_once // len(some)
+    query, encoding_bytes = machine.measure_peak(lambda: encode_heldout(parts, sample))
+    unique_queries = query.unique()[0]
+    n_unique = -(-len(unique_queries) * n // len(query))                  # estimated total
+    n_together = min(n_unique, 1 + heldout.MAX_SCORES_HELD // parts.world.n_candidates)  # the first is ranked alone
+    first_queries = unique_queries.rows(slice(0, n_together))
+    _, ranking_bytes = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), first_queries))
+    return encoding_bytes * n // len(query) + ranking_bytes * n_together // len(first_queries)
 
 
 def write_items(path: Path, items: Items) -> None:
@@ -184,14 +188,14 @@ def write_items(path: Path, items: Items) -> None:
 
 
 def read_items(path: Path) -> Items:
-    """DataError where the file is not one that `write_items` wrote; a missing file holds no items."""
+    """Read per-item values; empty if there is no file, DataError if `write_items` did not write it."""
     if not path.exists():
         return {}
     try:
         if (size := path.stat().st_size) > MAX_ITEMS:
             raise DataError(f"{path}: {size:,} bytes are too many; at most {MAX_ITEMS:,} are read")
         with safetensors.safe_open(path, framework="numpy") as file:
-            items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+            items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: no items of a run: {error}") from error
@@ -202,28 +206,30 @@ def read_items(path: Path) -> Items:
     return items
 
 
-def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
-    """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds.
+def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
+    """Return a function that maps queries to logits (Q, V). With `corrected`, log q is added to log-odds.
 
-    A log Z that the loss learns is not taken off: it is one constant for each question.
+    A log Z that the loss learns is not subtracted: it is constant for each query.
     """
     model, loss, source = parts.model, parts.loss, parts.source
-    everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
-    give_back = corrected and _odds(parts)
-    if give_back:
-        source.prepare_log_prob(ReadOnly(model))  # a run that was finished when it was resumed draws no more
-    def of(query: Query) -> Tensor:
-        z = loss.unnormalized(model.score(query, everyone), query)                                   # (Q, V)
-        return z + source.log_prob(query, everyone) if give_back else z
-    return of
+    all_ids = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
+    adds_log_q = corrected and _are_log_odds(parts)
+    if adds_log_q:
+        source.prepare_log_prob(ReadOnly(model))  # a resumed run that had finished does not draw again
+    def compute_logits(query: Query) -> Tensor:
+        z = loss.unnormalized(model.score(query, all_ids), query)                                   # (Q, V)
+        return z + source.log_prob(query, all_ids) if adds_log_q else z
+    return compute_logits
 
 
-def estimates_probabilities(parts: Parts) -> bool:
-    """Whether the softmax of `logits(parts, corrected=True)` estimates P: the loss does, and q can be given back where
-    the loss needs it."""
-    return parts.loss.estimates_log_prob and (_odds(parts) or not parts.loss.estimates_log_odds)
+def estimates_probabilities(parts: Components) -> bool:
+    """Whether softmax of `logits(parts, corrected=True)` estimates P.
+
+    The loss must estimate log P, or log-odds whose q the source can state.
+    """
+    return parts.loss.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.estimates_log_odds)
 
 
-def _odds(parts: Parts) -> bool:
-    """Whether the scores are log-odds against a noise whose q the source can state of every candidate."""
+def _are_log_odds(parts: Components) -> bool:
+    """Whether scores are log-odds against a noise distribution whose q the source states for all candidates."""
     return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")

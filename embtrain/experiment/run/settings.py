@@ -1,10 +1,9 @@
-"""From names and layers of YAML to the typed configuration of one run.
+"""Merge names, YAML layers and flags into the typed configuration of one run.
 
-    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- own file <- flags <- --set          (a later one wins)
+    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- user file <- flags <- --set         (later ones win)
 
-The model's file names the strategy that is taken where nobody names one.
-
-The tree's class is assembled from the Configs of the model, the source and the loss that the layers name.
+The model's file names the default strategy. The settings class is assembled from the Configs of the model, the source
+and the loss that the layers name.
 """
 
 from __future__ import annotations
@@ -32,12 +31,15 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig
 from embtrain.train.config import TrainConfig
 
-Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # what layers make, and the place of each key
+Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the place of each key
 
 
 class Settings(Section):
-    """The whole configuration of a run. `model`, `negatives` and `loss` have the keys of what they name; the model's
-    task adds a section for its data, such as `text`, and the keys of `evaluate`."""
+    """The whole configuration of a run.
+
+    `model`, `negatives` and `loss` have the keys of the components they name. The model's task adds a section for its
+    data, such as `text`, and the keys of `evaluate`.
+    """
 
     strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
     corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
@@ -49,60 +51,65 @@ class Settings(Section):
 
     @property
     def data(self) -> Section:
-        """The section that the model's task brings: how its data are read."""
+        """The section of the model's task: how its data are read."""
         return getattr(self, tasks.find_for_model(self.model.name).section)
 
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, said: Mapping[str, str] | None = None) -> Settings:
-    """The configuration of a run; UsageError with every fault in it, each with its place. `said`: what errors call a
-    flag, such as `--loss` or `--set train.lr=0`, that stands for something else; by the flag."""
-    said = said or {}
+            threads: int | None = None, device: str | None = None,
+            flag_names: Mapping[str, str] | None = None) -> Settings:
+    """Resolve the configuration of a run; UsageError lists every error with its place.
+
+    flag_names: replacements for flags such as `--loss` or `--set train.lr=0` in error messages, by flag.
+    """
+    flag_names = flag_names or {}
     default = read_yaml(shipped.folder("configs") / "default.yaml")
-    own = [read_yaml(config)] if config is not None else []
-    flags = [Layer(said.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
+    user_layers = [read_yaml(config)] if config is not None else []
+    flags = [Layer(flag_names.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
         ("negatives", strategy, {"strategy": strategy}), ("model", model, {"model": {"name": model}}),
         ("corpus", corpus, {"corpus": corpus}), ("loss", loss, {"loss": {"name": loss}}),
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
-    flags += [_set(text, said) for text in sets or []]
-    merged = merge([default, *own, *flags])
+    flags += [_set_layer(text, flag_names) for text in sets or []]
+    merged = merge([default, *user_layers, *flags])
     model = _name(merged, "model")
-    of_model = _named(model, "model.name", "models", _place(merged, "model", "name"))
-    merged = merge([default, of_model, *own, *flags])
-    of_strategy = _named(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
-    tree, places = merge([of_strategy])
+    model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
+    merged = merge([default, model_layer, *user_layers, *flags])
+    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
+    tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(
             f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy is for any model: leave it "
             "out, and give --model"
         )
-    named = str(merged[0]["strategy"])
-    if not named.endswith((".yaml", ".yml")) and (lacking := _lacking(tree, model)):
-        raise UsageError(f"{_place(merged, 'strategy')}{named} is not for model.name: {model} (it sets "
-                         f"{', '.join(lacking)})")
-    found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
-    # A path is kept in full, so that a run goes on from any folder.
-    ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
-    return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
+    strategy_name = str(merged[0]["strategy"])
+    if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
+        raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
+                         f"{', '.join(unknown)})")
+    settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *user_layers, *flags])
+    # Paths are made absolute, so that a run can be resumed from any folder.
+    is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)
+    return settings if is_known_name else settings.model_copy(update={"corpus": os.path.abspath(settings.corpus)})
 
 
-def of_run(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> Settings:
-    """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
-    no run's folder. `said`: as `resolve` has it."""
+def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> Settings:
+    """Read the resolved configuration of a run folder, with some keys overridden (KEY.KEY=VALUE).
+
+    flag_names: as in `resolve`. DataError if the folder is not a run.
+    """
     check_exists(folder)
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
-    own = read_yaml(folder / "config.yaml")
-    if not own.tree:
+    saved = read_yaml(folder / "config.yaml")
+    if not saved.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; give the run's own config.yaml back")
-    return _build([own, *(_set(text, said or {}) for text in sets)])
+    return _build([saved, *(_set_layer(text, flag_names or {}) for text in sets)])
 
 
-def says(strategy: str, key: str) -> bool:
-    """Whether a strategy itself states a dotted key."""
-    tree: Any = _named(strategy, "strategy", "negatives").tree
+def strategy_sets(strategy: str, key: str) -> bool:
+    """Whether a strategy itself sets a dotted key."""
+    tree: Any = _read_overlay(strategy, "strategy", "negatives").tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:
             return False
@@ -124,7 +131,7 @@ def _build(layers: list[Layer]) -> Settings:
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
-    """Settings whose sections have the keys of these three and of the model's task."""
+    """The Settings class whose sections have the keys of these components and of the model's task."""
     task = tasks.find_for_model(model)
     sections = {"model": models.find(model).Config, "negatives": negatives.find(source).Config,
                 "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
@@ -133,66 +140,68 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
 
 
 def _name(merged: Merged, section: str, key: str = "name") -> str:
-    """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
-    part = merged[0].get(section)
-    value = part.get(key) if isinstance(part, dict) else part
+    """Return the name that a section states. Invalid mappings and values pass here; `build` rejects them."""
+    value = merged[0].get(section)
+    value = value.get(key) if isinstance(value, dict) else value
     if not isinstance(value, str):
         raise UsageError(
-            f"{_place(merged, section, key)}{section}.{key}: should be a name, got {describe_value(value)}"
+            f"{_place(merged, section, key)}{section}.{key}: should be a name, describe_value {describe_value(value)}"
         )
     return value
 
 
 def _place(merged: Merged, *keys: str) -> str:
-    """`file:line:column: ` of a key, or of what it stands in; nothing where no layer has it."""
+    """`file:line:column: ` of a key or of its section; empty if no layer has it."""
     place = merged[1].get(keys) or merged[1].get(keys[:-1])
     return f"{place}: " if place else ""
 
 
-def _set(text: str, said: Mapping[str, str]) -> Layer:
-    """The layer of one --set, by the name that errors call it."""
+def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
+    """The layer of one --set, under the name that errors use."""
     flag = f"--set {printable(text)}"
-    name = said.get(flag, flag)
+    name = flag_names.get(flag, flag)
     try:
         return replace(from_set(text), name=name)
     except UsageError as error:
         raise UsageError(*(line.replace(flag, name) for line in error.args)) from error
 
 
-def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
-    """What a shipped strategy sets that a model and its task know nothing of; in a file of the user's own such a key
-    may be misspelt, which `build` tells."""
+def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
+    """KeyPath of a shipped strategy that the model and its task do not have.
+
+    In a user's own file such a key may be a typo, which `build` reports.
+    """
     if model not in models.names():
         return []
     task = tasks.find_for_model(model)
     known: dict[str, type[Section]] = {"model": models.find(model).Config, task.section: task.Config,
                                        "evaluate": task.Evaluate}
-    out: list[str] = []
+    unknown: list[str] = []
     for section, keys in strategy.items():
         if section in known and isinstance(keys, dict):
-            out += [f"{section}.{key}" for key in keys if key not in known[section].model_fields]
+            unknown += [f"{section}.{key}" for key in keys if key not in known[section].model_fields]
         elif section not in Settings.model_fields and section not in known:
-            out.append(section)
-    return out
+            unknown.append(section)
+    return unknown
 
 
-def _named(name: Any, key: str, below: str, place: str = "") -> Layer:
-    """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
+def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
+    """Read the shipped overlay of a name, or the user's file if the name is the path of a YAML file."""
     if not isinstance(name, str):
-        raise UsageError(f"{place}{key}: should be a name, got {describe_value(name)}")
+        raise UsageError(f"{place}{key}: should be a name, describe_value {describe_value(name)}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
     try:
-        path = shipped.path("configs", name, below)
+        path = shipped.path("configs", name, folder)
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
     return read_yaml(path)
 
 
-def _other_loss(strategy: Layer, loss: str | None) -> Layer:
-    """The strategy without the settings of its own loss, where --loss names another."""
-    stated = strategy.tree.get("loss")
-    if loss is None or not isinstance(stated, dict) or stated.get("name") == loss:
+def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
+    """The strategy without the settings of its own loss if --loss names another one."""
+    own_loss = strategy.tree.get("loss")
+    if loss is None or not isinstance(own_loss, dict) or own_loss.get("name") == loss:
         return strategy
-    general = {key: value for key, value in stated.items() if key in LossConfig.model_fields and key != "name"}
+    general = {key: value for key, value in own_loss.items() if key in LossConfig.model_fields and key != "name"}
     return Layer(strategy.name, strategy.tree | {"loss": general}, strategy.marks)

@@ -1,4 +1,4 @@
-"""What the folder of a run says about the training that has begun in it."""
+"""State of a run folder in which training has begun: checkpoints, engine and corpus."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ def has_trained(folder: Path) -> bool:
     return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
-def as_begun(folder: Path, config: Settings) -> Settings:
-    """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
+def restore_engine(folder: Path, config: Settings) -> Settings:
+    """Return the settings with the engine that has trained so far, whatever `auto` would choose today.
+
+    DataError if identity.json does not name it.
+    """
     if config.train.engine != "auto":
         return config
     path = folder / "identity.json"
@@ -32,7 +35,7 @@ def as_begun(folder: Path, config: Settings) -> Settings:
 
 
 def check_corpus(folder: Path, task: Task) -> None:
-    """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
+    """Raise DataError if the corpus, or the meaning of its ids, differs from the start of the run."""
     if tasks.corpus_hash(folder) != task.identity["sha256"]:
         raise task.corpus_changed(
             folder, "its content has another sha256 than in identity.json; give the same files back"

@@ -17,8 +17,8 @@ import torch
 from embtrain.common.errors import DataError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text import stored_corpus
-from embtrain.experiment.run import components, settings as runs, translation
-from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run import components, settings as run_settings, translation
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
@@ -29,51 +29,52 @@ from embtrain.train.state import checkpoint
 Arrays = Mapping[str, np.ndarray]
 
 
-def write(folder: Path, made: Parts) -> None:
-    """Write corpus.safetensors into a run's folder."""
-    world = made.world
+def write(folder: Path, parts: Components) -> None:
+    """Write corpus.safetensors into a run folder."""
+    world = parts.world
     arrays = {"counts": _float(world.counts), "sizes": np.array([
         *(-1 if n is None else n for n in (world.n_contexts, world.n_features)), int(world.words is not None)])}
     if world.raw_counts is not None:
         arrays["raw_counts"] = _float(world.raw_counts)
     if world.context_sizes is not None:
         arrays["context_sizes"] = np.array(world.context_sizes, np.int64)
-    stored_corpus.write(folder, arrays, made.task.stored_arrays())
+    stored_corpus.write(folder, arrays, parts.task.stored_arrays())
 
 
-def opened(folder: Path, sets: Sequence[str] = ()) -> Parts:
-    """The trained parts of a run, on the CPU and in evaluation mode. sets: keys that are changed, such as corpus=PATH.
+def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
+    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, such as corpus=PATH.
 
-    The corpus is read only if the folder lacks what is needed of it. DataError if neither has it, or if the folder is
-    not a run's or has no checkpoint; ResourceError if the model does not fit into memory.
+    The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
+    not a run or has no checkpoint; ResourceError if the model does not fit into memory.
     """
-    config = runs.of_run(folder, sets)
+    config = run_settings.from_run(folder, sets)
     if config.model.name == Nmt.name:
         return translation.load(folder, sets)[0]
     components.use_threads(config.train.threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
-    arrays, whole = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus" for text in sets)
-    if whole or arrays is None or not stored_corpus.has_task_arrays(arrays):
+    arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
+                                                             for text in sets)
+    if has_new_corpus or arrays is None or not stored_corpus.has_task_arrays(arrays):
         task = _from_corpus(folder, config)
-        made = components.build(_without_file(config), task, observed=False)
+        parts = components.build(_without_file(config), task, observed=False)
     else:
         task = tasks.find(config).from_run_folder(config, folder)
-        made = components.build(_without_file(config), task, _world(folder, config, task, arrays), observed=False)
+        parts = components.build(_without_file(config), task, _world(folder, config, task, arrays), observed=False)
     best = config.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
     try:
-        made.model.load_state_dict(state["model"])
-        made.loss.load_state_dict(state["loss"])
-        made.source.load_state_dict(state["source"])
+        parts.model.load_state_dict(state["model"])
+        parts.loss.load_state_dict(state["loss"])
+        parts.source.load_state_dict(state["source"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; put back the "
                         "run's own config.yaml") from error
-    made.model.eval()
-    return made
+    parts.model.eval()
+    return parts
 
 
 def _from_corpus(folder: Path, config: Settings) -> Task:
-    """The task of a run whose folder does not have all that is needed."""
+    """Read the task of a run from its corpus, because the folder lacks part of what is needed."""
     try:
         task = tasks.read(config)
     except DataError as error:
@@ -84,7 +85,7 @@ def _from_corpus(folder: Path, config: Settings) -> Task:
 
 
 def _without_file(config: Settings) -> Settings:
-    """The same without the file of model.targets: the checkpoint has that table, and the file may be gone."""
+    """Drop the file of model.targets: the checkpoint has that table, and the file may be gone."""
     targets: Any = getattr(config.model, "targets", None)
     if targets is None or targets.file is None:
         return config
@@ -93,7 +94,7 @@ def _without_file(config: Settings) -> Settings:
 
 
 def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
-    """The world of training. DataError if its arrays do not fit the names of the folder."""
+    """Rebuild the ProblemSpec of training. DataError if its arrays do not match the names in the folder."""
     names = task.candidate_names()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
     if counts.shape != (len(names),):

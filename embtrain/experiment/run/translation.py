@@ -1,4 +1,4 @@
-"""A trained translator at work: lines of text, held-out sentences, and examples with the words nearest to an answer."""
+"""Use a trained translator: lines of text, held-out sentences, examples with their nearest words."""
 
 from __future__ import annotations
 
@@ -24,94 +24,98 @@ from embtrain.data.storage.encoding import encoding_hint
 from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.evaluate.translation.scores import TranslationEvaluate
-from embtrain.experiment.run import components, scoring, settings as runs
+from embtrain.experiment.run import components, scoring, settings as run_settings
 from embtrain.losses.base import Loss
 from embtrain.models.nmt.model import Nmt
 from embtrain.train.state import checkpoint
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.tasks.translation import TranslationTask
 
-NEAREST = 5                # words shown at an answer
-LONGEST_LINE = 1_000_000   # bytes
+N_NEAREST = 5                # words shown per output vector
+MAX_LINE_BYTES = 1_000_000   # bytes
 _log = logging.getLogger("embtrain")
 
 
-def written(made: Parts, task: TranslationTask, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
-            config: TranslationEvaluate) -> list[list[str]]:
-    """The words of each translation. sentences: ids of the sources; words: the same as words.
+def translate(parts: Components, task: TranslationTask, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
+              config: TranslationEvaluate) -> list[list[str]]:
+    """The words of each translation. sentences: source ids; words: the same as words.
 
     An empty source has an empty translation, in evaluation as in the command.
     """
     out = {i: list[str]() for i, ids in enumerate(sentences) if not len(ids)}
     order = sorted((i for i in range(len(sentences)) if i not in out), key=lambda i: len(sentences[i]))
-    logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
+    logits, model = scoring.logits(parts, corrected=True), cast(Nmt, parts.model)
     best = Bf16Search(model) if config.table == "bfloat16" else None
-    step = partial(_density, made.loss) if model.has_frozen_table and not made.loss.estimates_log_prob else None
+    step = partial(_density, parts.loss) if model.has_frozen_table and not parts.loss.estimates_log_prob else None
     for begin in range(0, len(order), config.batch):
-        chosen = order[begin:begin + config.batch]
-        source, length = (x.to(made.world.device) for x in pad_sources([sentences[i] for i in chosen]))
-        found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
-                                   step=step)
-        for i, one in zip(chosen, found, strict=True):
-            out[i] = decoding.words(one, task.target.words, words[i], config.unknown == "copy",
+        batch = order[begin:begin + config.batch]
+        source, length = (x.to(parts.world.device) for x in pad_sources([sentences[i] for i in batch]))
+        translated = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
+                                        step=step)
+        for i, ids in zip(batch, translated, strict=True):
+            out[i] = decoding.words(ids, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
     return [out[i] for i in range(len(sentences))]
 
 
 def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
-    """Logits (n, V) as the log of the loss's density, where it states one; as they are where it does not."""
+    """Turn logits (n, V) into log densities if the loss states a scale; otherwise return them unchanged."""
     scale = loss.log_scale(query)
     return z if scale is None else z + scale
 
 
 # --- lines ---------------------------------------------------------------------------------------------------------
 
-def load(
-    folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None
-) -> tuple[Parts, TranslationTask]:
-    """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
-    errors call them."""
+def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> tuple[Components,
+                                                                                                       TranslationTask]:
+    """Load the translator of a run; its corpus is not needed.
+
+    sets: evaluation keys to override; flag_names: their names in error messages. UsageError if the run is not a
+    translator, DataError if its checkpoint does not match.
+    """
     from embtrain.experiment.tasks.translation import TranslationTask
 
-    config = runs.of_run(folder, sets, said)
+    config = run_settings.from_run(folder, sets, flag_names)
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
     TranslationTask.check(config)
-    given = cast(Any, config.model).targets
-    if given.file is not None:                               # the checkpoint holds the table; the file may be gone
-        model = config.model.model_copy(update={"targets": given.model_copy(update={"kind": "sphere", "file": None})})
+    targets = cast(Any, config.model).targets
+    if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
+        model = config.model.model_copy(update={"targets": targets.model_copy(update={"kind": "sphere", "file": None})})
         config = config.model_copy(update={"model": model})
     components.use_threads(config.train.threads)
     task = TranslationTask.from_run_folder(config, folder)
-    made = components.build(config, task)
+    parts = components.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
     try:
-        made.model.load_state_dict(state["model"])
-        made.loss.load_state_dict(state["loss"])
-        made.source.load_state_dict(state["source"])
+        parts.model.load_state_dict(state["model"])
+        parts.loss.load_state_dict(state["loss"])
+        parts.source.load_state_dict(state["source"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint is of another model than config.yaml names; give the run's own "
                         "config.yaml back") from error
-    return made, task
+    return parts, task
 
 
-def lines(made: Parts, task: TranslationTask, stream: Iterable[bytes], at_once: int, name: str = "standard input"
-          ) -> Iterator[str]:
-    """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
-    empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
+def translate_lines(parts: Components, task: TranslationTask, stream: Iterable[bytes], n_lines: int,
+                    name: str = "standard input") -> Iterator[str]:
+    """Translate a stream line by line, reading `n_lines` before each batch of translations.
+
+    An empty line stays empty; a byte order mark is dropped. DataError, with `name`, for a line that is not text.
+    """
     numbered = enumerate(stream, 1)
-    while some := list(itertools.islice(numbered, at_once)):
-        words = [_words(line, f"{name}:{number}", task) for number, line in some]
+    while chunk := list(itertools.islice(numbered, n_lines)):
+        words = [_split_line(line, f"{name}:{number}", task) for number, line in chunk]
         ids = [encode_words(line, task.source) for line in words]
-        yield from map(task.detokenize, written(made, task, ids, words, task.evaluate))
+        yield from map(task.detokenize, translate(parts, task, ids, words, task.evaluate))
 
 
-def _words(line: bytes, place: str, task: TranslationTask) -> list[str]:
-    if len(line) > LONGEST_LINE:
-        raise DataError(f"{place}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
+def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:
+    if len(line) > MAX_LINE_BYTES:
+        raise DataError(f"{place}: {len(line):,} bytes; at most {MAX_LINE_BYTES:,} are read")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -119,56 +123,59 @@ def _words(line: bytes, place: str, task: TranslationTask) -> list[str]:
     if "\0" in text:
         raise DataError(f"{place}: a NUL: not text; remove it")
     text = join_line(text, task.pieces)
-    found, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.longest
-    if len(found) > longest:
-        _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(found):,}",
+    words, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.longest
+    if len(words) > longest:
+        _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(words):,}",
                      longest)
-    return found[:longest]
+    return words[:longest]
 
 
-def translations(made: Parts, task: TranslationTask, file: Path, at_once: int) -> Iterator[str]:
-    """The same of a file, which may be packed. DataError or ResourceError where it cannot be read."""
+def translate_file(parts: Components, task: TranslationTask, file: Path, n_lines: int) -> Iterator[str]:
+    """Translate a file, which may be compressed. DataError or ResourceError if it cannot be read."""
     if file.is_dir():
         raise UsageError(f"{file}: is a folder; name a file with a sentence a line")
     for source in sources([file], lambda _: True):
-        yield from lines(made, task, bounded(source.stream), at_once, source.name)
+        yield from translate_lines(parts, task, bounded_lines(source.stream), n_lines, source.name)
 
 
-def bounded(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a stream; of a line without an end no more is held than is refused."""
-    while line := stream.readline(LONGEST_LINE + 1):
+def bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream; of an endless line, at most one byte over the limit is held."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
 
 
 # --- examples ------------------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def examples(made: Parts, task: TranslationTask, n: int) -> list[dict[str, Any]]:
-    """Of the first sentences of test: their translation, and of each word that was not the nearest to its answer the
-    nearest words, those nearest to what projection makes a negative of, unit(ê − (ê·e) e), and the cosine ê·e."""
+def examples(parts: Components, task: TranslationTask, n: int) -> list[dict[str, Any]]:
+    """Translations of the first n test sentences, with the words nearest to each wrong output.
+
+    For each output ê whose nearest word is not its target e: the words nearest to ê, those nearest to the negative that
+    projection makes, unit(ê − (ê·e) e), and the cosine ê·e.
+    """
     chosen = task.text.part("test")[:n]
     if not len(chosen):
         return []
     source = [task.text.source.sentence(i) for i in chosen]
-    found = written(made, task, source, [task.source_tokens(i) for i in chosen], task.evaluate)
+    translated = translate(parts, task, source, [task.source_tokens(i) for i in chosen], task.evaluate)
     batch = make_batch(task.text, np.array(chosen))
-    query = scoring.ask(made, batch)
-    table = nn.functional.normalize(made.model.table().detach(), dim=1)                  # (V, D)
-    answer, right = nn.functional.normalize(query.vector, dim=1), table[query.target]    # (B, D)
-    cos = (answer * right).sum(1, keepdim=True)                                          # (B, 1)
-    negative = nn.functional.normalize(answer - cos * right, dim=1)
-    told, against = (_nearest(x, table, task.target.words) for x in (answer, negative))
+    query = scoring.encode_heldout(parts, batch)
+    table = nn.functional.normalize(parts.model.table().detach(), dim=1)                  # (V, D)
+    output, target = nn.functional.normalize(query.vector, dim=1), table[query.target]    # (B, D)
+    cos = (output * target).sum(1, keepdim=True)                                          # (B, 1)
+    negative = nn.functional.normalize(output - cos * target, dim=1)
+    nearest, nearest_to_negative = (_nearest(x, table, task.target.words) for x in (output, negative))
     out = []
-    for row, (i, words) in enumerate(zip(chosen, found, strict=True)):
-        mine = (query.windows() == row).nonzero()[:, 0].tolist()
-        wrong = [{"right": task.target.words[int(query.target[at])], "cosine": round(float(cos[at]), 5),
-                  "nearest": told[at], "negative": against[at]}
-                 for at in mine if told[at][0] != task.target.words[int(query.target[at])]]
+    for row, (i, words) in enumerate(zip(chosen, translated, strict=True)):
+        positions = (query.windows() == row).nonzero()[:, 0].tolist()
+        errors = [{"right": task.target.words[int(query.target[position])], "cosine": round(float(cos[position]), 5),
+                   "nearest": nearest[position], "negative": nearest_to_negative[position]}
+                  for position in positions if nearest[position][0] != task.target.words[int(query.target[position])]]
         out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
-                    "translation": task.detokenize(words), "wrong": wrong})
+                    "translation": task.detokenize(words), "wrong": errors})
     return out
 
 
 def _nearest(x: Tensor, table: Tensor, words: Sequence[str]) -> list[list[str]]:
-    best = (x @ table.T).topk(min(NEAREST, len(table)), 1).indices.tolist()
+    best = (x @ table.T).topk(min(N_NEAREST, len(table)), 1).indices.tolist()
     return [[words[i] for i in row] for row in best]

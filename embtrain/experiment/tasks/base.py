@@ -29,7 +29,7 @@ from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.loop import Examples
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -147,18 +147,18 @@ class Task:
         """
         raise AbstractMethod(cls, "stored")
 
-    def validate(self, components: Parts) -> list[Score]:
+    def validate(self, components: Components) -> list[Score]:
         """Return the scores of an evaluation during training, without intervals."""
         raise AbstractMethod(self, "during")
 
-    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
         """Return the scores of the trained model.
 
         Adds the values that the scores are computed from, item by item, to `items`, and writes exports into `folder`.
         """
         raise AbstractMethod(self, "judge")
 
-    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Return the scores of the trained model on the user's file `where`; no file of the run changes.
 
         folder: receives predictions of single items, if the task writes any. UsageError if the task cannot evaluate a
@@ -167,7 +167,7 @@ class Task:
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def evaluation_bytes(self, components: Parts) -> int:
+    def evaluation_bytes(self, components: Components) -> int:
         """Return the peak extra memory of `validate` and `score_run`, in bytes."""
         raise AbstractMethod(self, "judging")
 

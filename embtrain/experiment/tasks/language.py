@@ -25,7 +25,7 @@ from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -149,21 +149,25 @@ class LanguageTask(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.ids_changed(folder, "vocabulary.txt")
 
-    def validate(self, components: Parts) -> list[Score]:
+    def validate(self, components: Components) -> list[Score]:
         return self._part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
         return [row for part in ("valid", "test") for row in self._part(components, part, self.evaluate, items)]
 
-    def evaluation_bytes(self, components: Parts) -> int:
+    def evaluation_bytes(self, components: Components) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
         text_part = self.valid if len(self.valid) else self.test
-        return scoring.asking(components, streams_of_text.heldout(text_part.ids, self.eos, min(n, N_PROBE)), n)
+        return scoring.evaluation_bytes(
+            components, streams_of_text.heldout(text_part.ids, self.eos, min(n, N_PROBE)), n
+        )
 
-    def _part(self, components: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
+    def _part(
+        self, components: Components, part: str, config: PerplexityConfig, items: Items | None = None
+    ) -> list[Score]:
         batch = self.heldout(part)
         rows = scoring.likelihood(components, batch, part, config, items, piece_ids(len(batch), config.piece))
         note = f"{len(batch):,} words, {components.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"

@@ -31,7 +31,7 @@ from embtrain.experiment.run import scoring as scoring
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -143,11 +143,11 @@ class PairsTask(Task):
         if written != self.hierarchy.concepts:
             raise self.ids_changed(folder, "concepts.txt")
 
-    def validate(self, components: Parts) -> list[Score]:
+    def validate(self, components: Components) -> list[Score]:
         valid = self.score_held_out(components, "valid")
         return hypernymy.scores("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(components.model), self.hierarchy.words)
@@ -164,7 +164,7 @@ class PairsTask(Task):
                       f"{part}/cluster": np.arange(len(held_out), dtype=np.int64)}
         return rows
 
-    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Score the pairs of a file: with labels, with grades, or positives only.
 
         For positives, negatives are drawn that neither hold in the hierarchy nor are in the file. Thresholds are chosen
@@ -186,19 +186,21 @@ class PairsTask(Task):
         if own.kind == "scores":
             return own_pairs.graded_scores(where.name, scores, own.gold, self.evaluate, note)
         if own.kind == "labels":
-            return own_pairs.labelled_scores(where.name, scores, own.gold == 1, valid.one_negative_each(), self.evaluate, note)
+            return own_pairs.labelled_scores(
+                where.name, scores, own.gold == 1, valid.one_negative_each(), self.evaluate, note
+            )
         true_pairs = np.concatenate([split.train, *(held_out.pairs for held_out in self.held.values()), pairs])
         negatives = splits.negatives(pairs, true_pairs, concepts, self.config.split_seed, str(where))
         file_scores = PairScores(scores, score_pairs(components, negatives.reshape(-1, 2)).reshape(negatives.shape[:2]))
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
         return hypernymy.scores(where.name, file_scores, valid, self.evaluate, drawn)
 
-    def evaluation_bytes(self, components: Parts) -> int:
+    def evaluation_bytes(self, components: Components) -> int:
         """Measure the memory of one chunk of `MAX_PAIRS` pairs."""
         pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
         return machine.measure_peak(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
 
-    def score_held_out(self, components: Parts, part: str) -> PairScores:
+    def score_held_out(self, components: Components, part: str) -> PairScores:
         """Return the scores of the pairs of `valid` or `test`, and of their negatives."""
         held_out = self.held[part]
         return PairScores(
@@ -208,7 +210,7 @@ class PairsTask(Task):
 
 
 @torch.no_grad()
-def score_pairs(components: Parts, pairs: np.ndarray) -> np.ndarray:
+def score_pairs(components: Components, pairs: np.ndarray) -> np.ndarray:
     """Return the model's score of each pair (n, 2), (n,) float64."""
     scores = []
     for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):

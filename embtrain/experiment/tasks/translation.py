@@ -34,7 +34,7 @@ from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -176,7 +176,7 @@ class TranslationTask(Task):
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
                 raise self.ids_changed(folder, f"{side}.vocabulary.txt")
 
-    def validate(self, components: Parts) -> list[Score]:
+    def validate(self, components: Components) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(components, "valid", config, None)
         if config.during:
@@ -185,7 +185,7 @@ class TranslationTask(Task):
             )[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
@@ -198,7 +198,7 @@ class TranslationTask(Task):
         write_json(folder / "examples.json", translators.examples(components, self, self.evaluate.examples))
         return rows
 
-    def score_file(self, components: Parts, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
         """Return scores on another test set, under its name. No file of the run changes, and its corpus is not needed.
 
         components: the translator, as `translation.load` returns it. where: two files, given by one of them or by their
@@ -229,25 +229,25 @@ class TranslationTask(Task):
         """Return the text of these words; its first letter is capitalized if the model was trained in lower case."""
         return detokenize(words, self.config.lower, self.tokenizer)
 
-    def evaluation_bytes(self, components: Parts) -> int:
+    def evaluation_bytes(self, components: Components) -> int:
         """Return the larger of the peak memory of translating the longest sentences of a batch and that of scoring
         queries together with rows of length 1."""
         part = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
         chosen = self.text.part(part)[:self.evaluate.sentences]
-        query_bytes = scoring.asking(
+        query_bytes = scoring.evaluation_bytes(
             components, make_batch(self.text, np.array(chosen[:N_PROBE], dtype=np.int64)), len(self.heldout(part))
         )
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
         _, translation_bytes = machine.measure_peak(
-            lambda: translators.written(components, self, longest, [()] * len(longest), self.evaluate)
+            lambda: translators.translate(components, self, longest, [()] * len(longest), self.evaluate)
         )
         return max(translation_bytes, query_bytes + 4 * components.world.n_candidates * components.world.dim)
 
-    def _translations(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None
+    def _translations(self, components: Components, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
         """Return the BLEU scores and the translations as running text."""
         chosen = self.text.part(part)[:config.sentences]
-        translations = translators.written(components, self, [self.text.source.sentence(i) for i in chosen],
+        translations = translators.translate(components, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.source_tokens(i) for i in chosen], config)
         lines = [self.detokenize(words) for words in translations]
         rows, statistics = translation_scores.bleu_scores(lines, [self.text.pair(i)[1] for i in chosen], config)
@@ -257,8 +257,10 @@ class TranslationTask(Task):
         steps = _search_note(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
-    def _vectors(self, components: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
-        query = scoring.ask(components, self.heldout(part))
+    def _vectors(
+        self, components: Components, part: str, config: TranslationEvaluate, items: Items | None
+    ) -> list[Score]:
+        query = scoring.encode_heldout(components, self.heldout(part))
         if len(query) == 0:
             return [Score("heldout", name, None, note="no held-out sentences") for name in translation_scores.ACCURACY]
         ranks, clusters = (

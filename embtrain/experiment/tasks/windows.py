@@ -27,7 +27,7 @@ from embtrain.experiment.run import downstream, scoring as scoring
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
 
 if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.components import Components
     from embtrain.experiment.run.scoring import Items
     from embtrain.experiment.run.settings import Settings
 
@@ -60,8 +60,8 @@ class WindowsTask(Task):
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
         scoring.check_names(config.on)
-        scoring.check_names(config.every, said="evaluate.every")
-        if training := downstream.training(config.every):
+        scoring.check_names(config.every, flag="evaluate.every")
+        if training := downstream.training_recipes(config.every):
             raise UsageError(f"evaluate.every: {training[0].name}: trains a translator, which is done once, at the "
                              "end; name it under evaluate.on")
 
@@ -146,7 +146,7 @@ class WindowsTask(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.ids_changed(folder, "vocabulary.txt")
 
-    def validate(self, components: Parts) -> list[Score]:
+    def validate(self, components: Components) -> list[Score]:
         config = self.evaluate
         rows = scoring.likelihood(
             components, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0})
@@ -155,7 +155,7 @@ class WindowsTask(Task):
             rows += scoring.benchmarks(self._vectors(components), config.every, config)
         return rows
 
-    def score_run(self, components: Parts, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         rows = scoring.benchmarks(table, self.evaluate.on, self.evaluate, items)
@@ -181,14 +181,14 @@ class WindowsTask(Task):
             ),
         ]
 
-    def evaluation_bytes(self, components: Parts) -> int:
+    def evaluation_bytes(self, components: Components) -> int:
         """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return 4 * components.model.vectors().numel() + scoring.asking(
+        return 4 * components.model.vectors().numel() + scoring.evaluation_bytes(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
         )
 
-    def _vectors(self, components: Parts) -> Vectors:
+    def _vectors(self, components: Components) -> Vectors:
         table = components.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
         return Vectors(self.corpus.vocabulary.words, table)
 

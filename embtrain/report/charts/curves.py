@@ -1,4 +1,4 @@
-"""Which curves there are and how they are called: keys of metrics.jsonl to figures."""
+"""Curves of a run: keys of metrics.jsonl grouped into figures, and their names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from embtrain.common.types import ORIGINS
-from embtrain.report.format import FROM
+from embtrain.report.format import ROW_ORIGINS
 from embtrain.report.load.run import Curve
 
 COMPONENT = {"noise": "NCE samples", "generator": "adversarial samples", "probe": "greedy probe",
@@ -52,47 +52,49 @@ MEANING = {"spearman": "rank correlation of similarities with what people said; 
            "psp@": "the same, rare labels counting more", "bleu": "word sequences shared with the reference, 0 to 100",
            "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
-SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
-# Held-out measures that are shown large.
+SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that describe the drawn columns
+# Held-out measures that get large panels.
 MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "accuracy@1")
 
 
 @dataclass(frozen=True)
-class Group:
+class CurveGroup:
     """Curves that share a panel: one measure, once for each component that drew the columns."""
 
-    key: str                            # of the measure, without the component
+    key: str                            # key of the measure, without the component
     title: str
     curves: tuple[tuple[str, Curve], ...]  # (label, curve)
 
 
 @dataclass(frozen=True)
 class Sections:
-    loss: Group | None
-    heldout: list[Group]      # MAIN ones
-    components: Group | None  # the model's loss on NCE samples against adversarial samples
-    source: list[Group]
-    other: list[Group]
+    """The curves of a run by section of its page."""
+    loss: CurveGroup | None
+    heldout: list[CurveGroup]      # MAIN ones
+    components: CurveGroup | None  # the model's loss on NCE samples against adversarial samples
+    source: list[CurveGroup]
+    other: list[CurveGroup]
 
 
 def grouped(curves: dict[str, Curve]) -> Sections:
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in sorted(curves):
-        base, component = _parted(key)
+        base, component = _split_component(key)
         groups.setdefault(base, []).append((component, key))
-    made = {base: Group(base, title(base), tuple((COMPONENT.get(c, title(base)), curves[key])
-                                                 for c, key in sorted(keys, key=_order)))
-            for base, keys in groups.items()}
-    loss, components = made.pop("loss", None), made.pop("loss/", None)
-    first = {key: key.split("/")[0] for key in made}
-    heldout = [key for key in sorted(made, key=_main_first) if first[key] in ("heldout", "valid")
+    group_by_base = {base: CurveGroup(base, title(base), tuple((COMPONENT.get(c, title(base)), curves[key])
+                                                               for c, key in sorted(keys, key=_order)))
+                     for base, keys in groups.items()}
+    loss, components = group_by_base.pop("loss", None), group_by_base.pop("loss/", None)
+    first_part = {key: key.split("/")[0] for key in group_by_base}
+    heldout = [key for key in sorted(group_by_base, key=_main_first) if first_part[key] in ("heldout", "valid")
                and key.split("/")[-1] in MAIN]
-    source = [key for key in sorted(made, key=_known_first) if first[key] in SOURCE]
-    other = [key for key in sorted(made) if key not in heldout and key not in source]
-    return Sections(loss, [made[k] for k in heldout], components, [made[k] for k in source], [made[k] for k in other])
+    source = [key for key in sorted(group_by_base, key=_known_first) if first_part[key] in SOURCE]
+    other = [key for key in sorted(group_by_base) if key not in heldout and key not in source]
+    return Sections(loss, [group_by_base[k] for k in heldout], components, [group_by_base[k] for k in source],
+                    [group_by_base[k] for k in other])
 
 
-def _parted(key: str) -> tuple[str, str]:
+def _split_component(key: str) -> tuple[str, str]:
     """'source/loss_noise' -> ('source/loss', 'noise'); 'loss/noise' -> ('loss/', 'noise'), apart from 'loss' itself."""
     for origin in ORIGINS:
         for joint in ("/", "_"):
@@ -107,23 +109,23 @@ def _parted(key: str) -> tuple[str, str]:
 
 def title(key: str) -> str:
     """A readable name for any key."""
-    known = TITLE.get(key) or TITLE.get(key.replace("source/", "hardness/", 1))
-    if known:
-        return known
+    name = TITLE.get(key) or TITLE.get(key.replace("source/", "hardness/", 1))
+    if name:
+        return name
     words = " ".join(w for part in key.split("/") if (w := PART.get(part, metric(part))))
     return words[:1].upper() + words[1:] if words else key
 
 
 def metric(name: str) -> str:
     base, _, end = name.rpartition("/")
-    if base and end in FROM:
-        return ", ".join([metric(base.partition("/")[0]), *filter(None, [base.partition("/")[2]]), FROM[end]])
+    if base and end in ROW_ORIGINS:
+        return ", ".join([metric(base.partition("/")[0]), *filter(None, [base.partition("/")[2]]), ROW_ORIGINS[end]])
     measured, at, k = name.partition("@")
     return METRIC.get(measured, measured.replace("_", " ")) + at + k
 
 
 def meaning(name: str) -> str:
-    """What a measure says, in one line; nothing for one that speaks for itself, or that somebody else brought."""
+    """The meaning of a measure in one line; empty if it is unknown or obvious."""
     return MEANING.get(re.sub(r"@\d+$", "@", name), "")
 
 

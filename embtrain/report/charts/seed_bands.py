@@ -1,4 +1,4 @@
-"""Several seeds' curves as one: the mean over seeds and, as a band, the lowest and the highest of them."""
+"""Curves of several seeds as one: the mean over seeds and, as a band, their range."""
 
 from __future__ import annotations
 
@@ -7,62 +7,64 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embtrain.report.charts.svg import Line, line
+from embtrain.report.charts.svg import ChartLine, line
 from embtrain.report.load.run import Curve
 
-MOST = 60  # points of a line; more of them hide each other
+MAX_POINTS = 60  # points of a line; more would overlap
 
 
 @dataclass(frozen=True)
-class Band:
+class SeedBand:
+    """Mean and range over seeds of one curve."""
     label: str
-    place: int         # in the order of strategies: its colour, dash and marker, the same in every figure
+    place: int         # index of the strategy: sets colour, dash and marker in every figure
     x: np.ndarray      # (n,)
     mean: np.ndarray   # (n,) over seeds
-    low: np.ndarray    # (n,) of the lowest seed
-    high: np.ndarray   # (n,) of the highest
+    low: np.ndarray    # (n,) lowest seed
+    high: np.ndarray   # (n,) highest seed
     seeds: int
-    joined: bool       # evaluated at the same steps or epochs; else the seeds are interpolated where all are known
+    joined: bool       # same steps or epochs; else seeds are interpolated where all are known
 
 
-def band(label: str, place: int, curves: Sequence[Curve], against: str) -> Band | None:
-    """Against `epoch` or `cpu` seconds; None where nothing can be drawn."""
-    drawn = [one for curve in curves if (one := line(label, curve, against))]
+def band(label: str, place: int, curves: Sequence[Curve], against: str) -> SeedBand | None:
+    """Combine curves against `epoch` or `cpu` seconds; None if nothing can be drawn."""
+    drawn = [chart_line for curve in curves if (chart_line := line(label, curve, against))]
     if not drawn:
         return None
-    same = any(_alike([one.x for curve in curves if (one := line(label, curve, of))], drawn)
-               for of in ("step", "epoch"))
-    x, y = _by_place(drawn) if same else _by_interpolation(drawn)
+    is_same = any(_have_same_positions([chart_line.x for curve in curves if (chart_line := line(label, curve, key))],
+                                       drawn)
+                  for key in ("step", "epoch"))
+    x, y = _by_place(drawn) if is_same else _by_interpolation(drawn)
     if not len(x):
         return None
-    parts = np.arange(0, len(x), -(-len(x) // MOST))
+    parts = np.arange(0, len(x), -(-len(x) // MAX_POINTS))
     size = np.diff(np.append(parts, len(x)))
     x, y = np.add.reduceat(x, parts) / size, np.add.reduceat(y, parts, axis=1) / size
-    return Band(label, place, x, y.mean(0), y.min(0), y.max(0), len(drawn), same)
+    return SeedBand(label, place, x, y.mean(0), y.min(0), y.max(0), len(drawn), is_same)
 
 
-def _alike(places: Sequence[np.ndarray], drawn: Sequence[Line]) -> bool:
-    """Whether all curves were evaluated at the same places, of which none is missing in what is drawn."""
+def _have_same_positions(places: Sequence[np.ndarray], drawn: Sequence[ChartLine]) -> bool:
+    """Whether all curves were evaluated at the same positions, none missing in the drawn lines."""
     return len(places) == len(drawn) and all(np.array_equal(x, places[0]) for x in places) \
-        and all(len(one.x) == len(places[0]) for one in drawn)
+        and all(len(chart_line.x) == len(places[0]) for chart_line in drawn)
 
 
-def _by_place(drawn: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
-    """The i-th evaluation of all seeds is one point, at the mean of where they reached it: x (n,), y (seeds, n)."""
-    return np.mean([one.x for one in drawn], axis=0), np.array([one.y for one in drawn])
+def _by_place(drawn: Sequence[ChartLine]) -> tuple[np.ndarray, np.ndarray]:
+    """Point i is the i-th evaluation of all seeds, at their mean position: x (n,), y (seeds, n)."""
+    return np.mean([chart_line.x for chart_line in drawn], axis=0), np.array([chart_line.y for chart_line in drawn])
 
 
-def _by_interpolation(drawn: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
-    start, end = max(one.x[0] for one in drawn), min(one.x[-1] for one in drawn)
-    x = np.unique(np.concatenate([one.x for one in drawn]))
+def _by_interpolation(drawn: Sequence[ChartLine]) -> tuple[np.ndarray, np.ndarray]:
+    start, end = max(chart_line.x[0] for chart_line in drawn), min(chart_line.x[-1] for chart_line in drawn)
+    x = np.unique(np.concatenate([chart_line.x for chart_line in drawn]))
     x = x[(x >= start) & (x <= end)]
-    return x, np.array([np.interp(x, one.x, one.y) for one in drawn])
+    return x, np.array([np.interp(x, chart_line.x, chart_line.y) for chart_line in drawn])
 
 
-def front(points: Sequence[tuple[float, float]], higher_better: bool) -> list[int]:
-    """Of (cost, score): those that no other point beats, being at least as good in both and better in one."""
+def pareto_front(points: Sequence[tuple[float, float]], higher_better: bool) -> list[int]:
+    """Indices of the (cost, score) points that no other point beats: as good in both and better in one."""
     sign = 1 if higher_better else -1
-    def beaten(i: int) -> bool:
+    def is_beaten(i: int) -> bool:
         cost, score = points[i]
         return any(c <= cost and sign * s >= sign * score and (c, s) != (cost, score) for c, s in points)
-    return sorted((i for i in range(len(points)) if not beaten(i)), key=lambda i: points[i])
+    return sorted((i for i in range(len(points)) if not is_beaten(i)), key=lambda i: points[i])

@@ -1,4 +1,4 @@
-"""Charts of a comparison: one colour, dash and marker for each strategy, the same in every figure."""
+"""Charts of a comparison: one colour, dash and marker per strategy, the same in every figure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
-from embtrain.report.charts.seed_bands import Band
+from embtrain.report.charts.seed_bands import SeedBand
 from embtrain.report.charts.svg import (
     DASHES,
     FAINT,
-    FEW,
     INK,
+    MAX_MARKED,
     SERIES,
+    chart_label,
     inline,
     label_rows,
     panel,
     settings,
     short,
-    shown,
 )
 
 CANDIDATES = "candidates"
-FAR = 5      # a dear run costs so many times a cheap one: time is then drawn to a log scale
+LOG_RATIO = 5      # largest over smallest x from which the axis is logarithmic
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One strategy: every seed's value, their mean and its interval, and what a run cost."""
+    """One strategy: the value of each seed, their mean with its interval, and the cost of a run."""
 
     label: str
     place: int
@@ -38,7 +38,7 @@ class Mark:
     mean: float
     low: float | None = None
     high: float | None = None
-    costs: Sequence[float] = ()   # of each seed, CPU seconds
+    costs: Sequence[float] = ()   # CPU seconds of each seed
     cost: float = 0.0             # their mean
 
 
@@ -46,7 +46,8 @@ def colour(place: int) -> str:
     return SERIES[place % len(SERIES)]
 
 
-def banded(key: str, about: str, bands: Sequence[Band], x_label: str, width: float = 380, height: float = 230) -> str:
+def banded(key: str, about: str, bands: Sequence[SeedBand], x_label: str, width: float = 380,
+           height: float = 230) -> str:
     """Mean lines over bands from the lowest to the highest seed."""
     with settings():
         figure, axes = panel(width, height)
@@ -55,7 +56,7 @@ def banded(key: str, about: str, bands: Sequence[Band], x_label: str, width: flo
                 axes.fill_between(band.x, band.low, band.high, color=colour(band.place), alpha=0.16, linewidth=0)
         for band in bands:
             axes.plot(band.x, band.mean, color=colour(band.place), linestyle=DASHES[band.place % len(DASHES)],
-                      linewidth=1.6, marker=_marker(band.place) if len(band.x) <= FEW else "", markersize=3.6)
+                      linewidth=1.6, marker=_marker(band.place) if len(band.x) <= MAX_MARKED else "", markersize=3.6)
         axes.grid(axis="y")
         _scale(axes, x_label, [float(band.x[-1]) for band in bands], min(float(band.x[0]) for band in bands))
         return inline(figure, key, about)
@@ -78,25 +79,25 @@ def spread(key: str, about: str, marks: Sequence[Mark], width: float = 320) -> s
 def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, float, float]]],
             across: Sequence[tuple[int, tuple[float, float, float]]], place: int, x_label: str, width: float = 460,
             height: float = 260) -> str:
-    """(mean, low, high) at each x, joined; runs that have no x are lines across, with their intervals as bands."""
+    """(mean, low, high) at each x, joined; runs without x are horizontal lines with their intervals as bands."""
     with settings():
         figure, axes = panel(width, height)
-        for other, (mean, low, high) in across:
-            axes.axhspan(low, high, color=colour(other), alpha=0.14, linewidth=0)
-            axes.axhline(mean, color=colour(other), linestyle=DASHES[other % len(DASHES)], linewidth=1.6)
-        x, means = [at for at, _ in along], [mean for _, (mean, _, _) in along]
-        for at, (_, low, high) in along:
-            axes.plot([at, at], [low, high], color=colour(place), linewidth=1.6)
+        for place_across, (mean, low, high) in across:
+            axes.axhspan(low, high, color=colour(place_across), alpha=0.14, linewidth=0)
+            axes.axhline(mean, color=colour(place_across), linestyle=DASHES[place_across % len(DASHES)], linewidth=1.6)
+        x, means = [x_value for x_value, _ in along], [mean for _, (mean, _, _) in along]
+        for x_value, (_, low, high) in along:
+            axes.plot([x_value, x_value], [low, high], color=colour(place), linewidth=1.6)
         axes.plot(x, means, color=colour(place), marker=_marker(place), markersize=4.6, linewidth=1.4,
                   linestyle=DASHES[place % len(DASHES)])
         axes.grid(axis="y")
-        far = min(x) > 0 and max(x) > FAR * min(x)
-        if far:
+        is_log = min(x) > 0 and max(x) > LOG_RATIO * min(x)
+        if is_log:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(x)
         axes.xaxis.set_major_formatter(FuncFormatter(short))
-        axes.set_xlabel(f"{shown(x_label)}, log scale" if far else shown(x_label))
+        axes.set_xlabel(f"{chart_label(x_label)}, log scale" if is_log else chart_label(x_label))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
         return inline(figure, key, about)
@@ -104,7 +105,7 @@ def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, floa
 
 def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_label: str = "CPU seconds a run",
          width: float = 310, height: float = 230) -> str:
-    """Score against what it costs: small dots are seeds, large ones means; those on the front are joined and ringed."""
+    """Score against cost: small dots are seeds, large ones means; the front is joined and ringed."""
     with settings():
         figure, axes = panel(width, height)
         axes.plot([marks[i].cost for i in front], [marks[i].mean for i in front], color=FAINT, linewidth=1.1,
@@ -126,7 +127,7 @@ def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_la
 
 
 def swatch(place: int) -> str:
-    """How a strategy is drawn, for a legend beside its name."""
+    """The line and marker of a strategy, for a legend."""
     dash = DASHES[place % len(DASHES)]
     pattern = "" if isinstance(dash, str) else f' stroke-dasharray="{" ".join(f"{1.6 * x:g}" for x in dash[1])}"'
     paint = f"var(--series-{place % len(SERIES) + 1})"
@@ -144,17 +145,17 @@ def _marker(place: int) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
-def _scale(axes: Axes, x_label: str, ends: Sequence[float], least: float) -> None:
-    shortest = least if x_label == CANDIDATES else min(ends)
-    far = ("seconds" in x_label or x_label == CANDIDATES) and least > 0 and max(ends) > FAR * shortest
-    if far:
+def _scale(axes: Axes, x_label: str, ends: Sequence[float], smallest: float) -> None:
+    shortest = smallest if x_label == CANDIDATES else min(ends)
+    is_log = ("seconds" in x_label or x_label == CANDIDATES) and smallest > 0 and max(ends) > LOG_RATIO * shortest
+    if is_log:
         axes.set_xscale("log")
-        wide = max(ends) > 200 * least  # more decades than have room for three labels each
-        axes.xaxis.set_major_locator(LogLocator(numticks=7) if wide else LogLocator(subs=(1, 2, 5)))
+        is_wide = max(ends) > 200 * smallest  # too many decades for three labels each
+        axes.xaxis.set_major_locator(LogLocator(numticks=7) if is_wide else LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(f"{x_label}, log scale" if far else x_label)
+    axes.set_xlabel(f"{x_label}, log scale" if is_log else x_label)
     axes.xaxis.set_major_formatter(FuncFormatter(short))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))

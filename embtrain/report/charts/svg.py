@@ -1,7 +1,7 @@
 """Charts as inline SVG: drawn by matplotlib, coloured by the page's style sheet, so that they follow light and dark.
 
-matplotlib draws with stand-in colours; `inline` replaces each by a CSS variable, drops what a page does not need
-(header, metadata, sizes, ids that nothing points to) and makes the other ids unique by the chart's own prefix.
+matplotlib draws with placeholder colours; `inline` replaces each by a CSS variable, removes the parts that a page does
+not need (header, metadata, sizes, unused ids) and prefixes the other ids with the chart's key.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INK, FAINT, GRID = "#0a1b01", "#0a1b02", "#0a1b03"
 SERIES = ("#0a1b11", "#0a1b12", "#0a1b13", "#0a1b14", "#0a1b15", "#0a1b16")
 VARIABLE = {INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--rule)",
             **{c: f"var(--series-{i})" for i, c in enumerate(SERIES, 1)}}
-DASHES = ("-", (0, (8, 1.5)), (0, (1.4, 1.4)), (0, (6, 1.6, 1.4, 1.6)))  # told apart on a grey print, too
-POINTS = 240     # a longer curve is shown by the means of so many equal parts
-FEW = 30         # up to so many points each is marked
-LABEL = 26       # characters of a label inside a chart
+DASHES = ("-", (0, (8, 1.5)), (0, (1.4, 1.4)), (0, (6, 1.6, 1.4, 1.6)))  # distinguishable in greyscale
+MAX_POINTS = 240     # longer curves are averaged in equal parts
+MAX_MARKED = 30         # up to this many points, each has a marker
+MAX_LABEL = 26       # characters of a label inside a chart
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 SETTINGS = {"svg.hashsalt": "embtrain", "svg.fonttype": "none", "text.parse_math": False, "font.size": 10.0,
@@ -42,39 +42,41 @@ SETTINGS = {"svg.hashsalt": "embtrain", "svg.fonttype": "none", "text.parse_math
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
+    """A curve, reduced to at most MAX_POINTS points."""
     label: str
     x: np.ndarray     # (n,)
     y: np.ndarray     # (n,)
-    low: np.ndarray   # (n,) least and greatest of what a point stands for
+    low: np.ndarray   # (n,) range of the values of a point
     high: np.ndarray  # (n,)
-    parts: int        # logged values behind one point
+    parts: int        # logged values per point
 
 
-def line(label: str, curve: Curve, against: str) -> Line | None:
-    """A curve against `step`, `epoch` or `cpu`, thinned to POINTS; None where nothing can be drawn."""
+def line(label: str, curve: Curve, against: str) -> ChartLine | None:
+    """A curve against `step`, `epoch` or `cpu`, averaged to at most MAX_POINTS; None if nothing can be drawn."""
     x, y = np.asarray(getattr(curve, against)), np.asarray(curve.value)
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
+    is_finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[is_finite], y[is_finite]
     if not len(x):
         return None
-    parts = -(-len(x) // POINTS)
+    parts = -(-len(x) // MAX_POINTS)
     start = np.arange(0, len(x), parts)
     size = np.diff(np.append(start, len(x)))
-    return Line(label, np.add.reduceat(x, start) / size, np.add.reduceat(y, start) / size,
-                np.minimum.reduceat(y, start), np.maximum.reduceat(y, start), parts)
+    return ChartLine(label, np.add.reduceat(x, start) / size, np.add.reduceat(y, start) / size,
+                     np.minimum.reduceat(y, start), np.maximum.reduceat(y, start), parts)
 
 
-def lines(key: str, about: str, drawn: Sequence[Line], x_label: str, width: float = 380, height: float = 230) -> str:
-    """One panel with every line; `key` makes its ids its own, `about` is read out to those who do not see it."""
+def lines(key: str, about: str, drawn: Sequence[ChartLine], x_label: str, width: float = 380,
+          height: float = 230) -> str:
+    """One panel with every line. key: prefix of its ids; about: text for screen readers."""
     with settings():
         figure, axes = panel(width, height)
         for i, each in enumerate(drawn):
             colour, dash = SERIES[i % len(SERIES)], DASHES[i % len(DASHES)]
             if each.parts > 1:
                 axes.fill_between(each.x, each.low, each.high, color=colour, alpha=0.14, linewidth=0)
-            axes.plot(each.x, each.y, color=colour, linestyle=dash, linewidth=1.6, label=shown(each.label),
-                      marker="o" if len(each.x) <= FEW else "", markersize=3.2)
+            axes.plot(each.x, each.y, color=colour, linestyle=dash, linewidth=1.6, label=chart_label(each.label),
+                      marker="o" if len(each.x) <= MAX_MARKED else "", markersize=3.2)
         axes.grid(axis="y")
         axes.set_xlabel(x_label)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -88,7 +90,7 @@ def lines(key: str, about: str, drawn: Sequence[Line], x_label: str, width: floa
 
 
 def whiskers(key: str, about: str, rows: Sequence[Score], width: float = 320) -> str:
-    """One dot a row at its value, with its interval; rows of one metric, so that they share an axis."""
+    """One dot per row at its value, with its interval; rows of one metric share the axis."""
     with settings():
         figure, axes = panel(width, 46 + 24 * len(rows))
         for i, row in enumerate(rows):
@@ -103,8 +105,8 @@ def whiskers(key: str, about: str, rows: Sequence[Score], width: float = 320) ->
 
 
 def label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Rows 0, 1, … from the top, each with its label, over an axis of plain numbers."""
-    axes.set_yticks(range(len(labels)), [shown(label) for label in labels], color=INK)
+    """Label rows 0, 1, … from the top, over a linear axis."""
+    axes.set_yticks(range(len(labels)), [chart_label(label) for label in labels], color=INK)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -114,10 +116,10 @@ def label_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def settings() -> AbstractContextManager[None]:
-    """matplotlib's own defaults and ours, whatever the reader's matplotlibrc says, for the length of a block."""
-    own: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k.split(".")[0] in
+    """Context with matplotlib's defaults and ours, independent of the user's matplotlibrc."""
+    defaults: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k.split(".")[0] in
            ("axes", "figure", "font", "grid", "legend", "lines", "patch", "path", "svg", "text", "xtick", "ytick")}
-    return matplotlib.rc_context(own | SETTINGS)
+    return matplotlib.rc_context(defaults | SETTINGS)
 
 
 def panel(width: float, height: float) -> tuple[Figure, Axes]:
@@ -130,19 +132,19 @@ def panel(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def shown(text: str) -> str:
-    """What can stand in a chart: letters that can be measured and printed, and not too many."""
+def chart_label(text: str) -> str:
+    """A label with printable letters of known width, shortened if necessary."""
     text = "".join(c if c.isprintable() and _measurable(c) else "\ufffd" for c in text)
-    return text if len(text) <= LABEL else f"{text[:LABEL - 9]}…{text[-8:]}"
+    return text if len(text) <= MAX_LABEL else f"{text[:MAX_LABEL - 9]}…{text[-8:]}"
 
 
 def _measurable(character: str) -> bool:
-    """Latin, Greek or Cyrillic: scripts that the font which matplotlib ships is sure to have."""
+    """Whether it is Latin, Greek or Cyrillic: scripts that matplotlib's bundled font covers."""
     return ord(character) < 0x250 or "\u0370" <= character <= "\u03ff" or "\u0400" <= character <= "\u045f"
 
 
 def short(x: float, _: int | None = None) -> str:
-    """120,000 as 120k: steps and seconds have room for few digits."""
+    """120,000 as 120k: axis labels have room for few digits."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= size:
             return f"{x / size:.4g}{unit}"
@@ -151,7 +153,7 @@ def short(x: float, _: int | None = None) -> str:
 
 def inline(figure: Figure, key: str, about: str) -> str:
     file = io.BytesIO()
-    # Not by savefig, which draws twice: a report has dozens of charts, and every run has a report.
+    # Not savefig, which draws twice: a report has dozens of charts.
     FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(file.getvalue())
     for parent in list(root.iter()):

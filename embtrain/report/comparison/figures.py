@@ -1,4 +1,4 @@
-"""The figures of a comparison, each with the same as a table for formats that hold no drawings."""
+"""The figures of a comparison, each with a table of its data for formats without drawings."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import numpy as np
 
 from embtrain.report.charts import strategies
 from embtrain.report.charts.curves import COMPONENT, MAIN
-from embtrain.report.charts.seed_bands import Band, band, front
+from embtrain.report.charts.seed_bands import SeedBand, band, pareto_front
 from embtrain.report.charts.strategies import Mark
 from embtrain.report.comparison.decimals import Decimals, heading, measure
 from embtrain.report.format import number
-from embtrain.report.load.comparison import SUFFIX, Results
-from embtrain.report.render.document import Block, Figure, Table, Words
+from embtrain.report.load.comparison import BARE_SUFFIX, Results
+from embtrain.report.render.document import Block, Figure, ReportTable, Words
 
-MOST_CURVES = 12
-MOST_SCORES = 6   # metrics drawn as dots, or against cost
-STEPS = 6         # points of a curve told in a table
+MAX_CURVES = 12
+MAX_FIGURES = 6   # metrics drawn as dots, or against cost
+N_POINTS = 6         # points of a curve in its table
 AXES = (("epoch", "epoch"), ("cpu", "CPU seconds"))
 NOISE, GENERATOR = "loss/noise", "loss/generator"
-EACH = ("Line: mean over seeds; band: from the lowest to the highest seed. A long curve is shown by the means of equal "
-        "parts of it.")
+CURVE_NOTE = ("Line: mean over seeds; band: from the lowest to the highest seed. A long curve is shown by the means of "
+              "equal parts of it.")
 
 
-def scores(found: Results) -> list[Block]:
+def scores(results: Results) -> list[Block]:
     out: list[Block] = []
-    for i, metric in enumerate(drawn_metrics(found)):
-        marks = _marks(found, metric)
+    for i, metric in enumerate(drawn_metrics(results)):
+        marks = _marks(results, metric)
         if marks:
             about = f"{measure(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
             out.append(Figure(heading(metric), "", [strategies.spread(f"spread{i}", about, marks)], None, small=True))
     return [Words("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *out] if out else []
 
 
-def curves(found: Results, decimals: Decimals) -> list[Block]:
+def curves(results: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
-    keys = _curve_keys(found)
-    for i, key in enumerate(keys[:MOST_CURVES]):
-        by_axis = {axis: _bands(found, key, axis) for axis, _ in AXES}
+    keys = _curve_keys(results)
+    for i, key in enumerate(keys[:MAX_CURVES]):
+        by_axis = {axis: _bands(results, key, axis) for axis, _ in AXES}
         drawings = [strategies.banded(f"curve{i}-{axis}", f"{measure(key)} against {label}", by_axis[axis], label)
                     for axis, label in AXES if by_axis[axis]]
         if not drawings:
@@ -46,23 +46,23 @@ def curves(found: Results, decimals: Decimals) -> list[Block]:
             "Seeds that were not evaluated at the same steps or epochs are interpolated where all of them are known."
         legend = [(b.label, b.place) for b in bands]
         out.append(Figure(heading(key), note, drawings, _points(key, by_axis, decimals), legend))
-    if len(keys) > MOST_CURVES:
-        out.append(Words(f"{len(keys) - MOST_CURVES} further measures are not drawn.", "note"))
-    return [Words(EACH, "drawn"), *out] if out else [Words("No run was evaluated during training.", "missing")]
+    if len(keys) > MAX_CURVES:
+        out.append(Words(f"{len(keys) - MAX_CURVES} further measures are not drawn.", "note"))
+    return [Words(CURVE_NOTE, "drawn"), *out] if out else [Words("No run was evaluated during training.", "missing")]
 
 
-def costs(found: Results, decimals: Decimals) -> list[Block]:
+def costs(results: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
-    for i, metric in enumerate(drawn_metrics(found)):
-        marks = [m for m in _marks(found, metric) if m.costs]
+    for i, metric in enumerate(drawn_metrics(results)):
+        marks = [m for m in _marks(results, metric) if m.costs]
         if len(marks) < 2:
             continue
-        best = front([(m.cost, m.mean) for m in marks], found.higher_better(metric))
+        best = pareto_front([(m.cost, m.mean) for m in marks], results.higher_better(metric))
         names = ", ".join(marks[i].label for i in best)
-        rows = [[m.label, number(m.cost), decimals.of(metric, m.mean), "yes" if j in best else "no"]
+        rows = [[m.label, number(m.cost), decimals.format(metric, m.mean), "yes" if j in best else "no"]
                 for j, m in enumerate(marks)]
-        table = Table([("strategy", ""), ("CPU seconds a run", "number"), (measure(metric), "number"),
-                       ("on the front", "")], rows)
+        table = ReportTable([("strategy", ""), ("CPU seconds a run", "number"), (measure(metric), "number"),
+                             ("on the front", "")], rows)
         about = f"{measure(metric)} against CPU seconds. " + "; ".join(f"{r[0]}: {r[1]} s, {r[2]}" for r in rows)
         out.append(Figure(heading(metric), f"On the Pareto front: {names}.",
                           [strategies.cost(f"cost{i}", about, marks, best)], table,
@@ -75,13 +75,13 @@ def costs(found: Results, decimals: Decimals) -> list[Block]:
             Words("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *out]
 
 
-def components(found: Results) -> list[Block]:
-    """How hard NCE's and the generator's samples are to the model: both curves of each strategy that draws both."""
+def components(results: Results) -> list[Block]:
+    """Loss of NCE and of adversarial samples: both curves of each strategy that draws both."""
     out: list[Block] = []
-    for i, strategy in enumerate(found.strategies):
-        by_axis: dict[str, list[Band]] = {}
+    for i, strategy in enumerate(results.strategies):
+        by_axis: dict[str, list[SeedBand]] = {}
         for axis, _ in AXES:
-            pair = [_band(found, strategy, key, COMPONENT[key.split("/")[1]], place, axis)
+            pair = [_band(results, strategy, key, COMPONENT[key.split("/")[1]], place, axis)
                     for place, key in enumerate((NOISE, GENERATOR))]
             if all(pair):
                 by_axis[axis] = [b for b in pair if b]
@@ -91,31 +91,31 @@ def components(found: Results) -> list[Block]:
         drawings = [strategies.banded(f"component{i}-{axis}", f"{title} {label}", by_axis[axis], label)
                     for axis, label in AXES if axis in by_axis]
         bands = next(iter(by_axis.values()))
-        table = Table([("samples", ""), ("first", "number"), ("last", "number")],
-                      [[b.label, _plain(b.mean[0]), _plain(b.mean[-1])] for b in bands])
+        table = ReportTable([("samples", ""), ("first", "number"), ("last", "number")],
+                            [[b.label, _plain(b.mean[0]), _plain(b.mean[-1])] for b in bands])
         last = ", ".join(f"{b.label} {_plain(b.mean[-1])}" for b in bands)
         out.append(Figure(strategy, f"Last: {last}.", drawings, table, [(b.label, b.place) for b in bands]))
     if not out:
         return [Words("No strategy draws both NCE and adversarial samples.", "missing")]
     return [Words("The columns' own cost as the model sees it, un-hinged and not corrected for their density: not the "
-                  "training loss. Higher is harder.", "note"), Words(EACH, "drawn"), *out]
+                  "training loss. Higher is harder.", "note"), Words(CURVE_NOTE, "drawn"), *out]
 
 
-def drawn_metrics(found: Results) -> list[str]:
-    """Those that are judged, the one that decides first."""
-    judged = {d.metric for d in found.differences if d.kind == "seeds"} | {str(found.plan.get("metric"))}
-    return [m for m in found.metrics if m in judged or not found.differences][:MOST_SCORES]
+def drawn_metrics(results: Results) -> list[str]:
+    """The tested metrics, the primary one first."""
+    tested = {d.metric for d in results.differences if d.kind == "seeds"} | {str(results.plan.get("metric"))}
+    return [m for m in results.metrics if m in tested or not results.differences][:MAX_FIGURES]
 
 
-def _marks(found: Results, metric: str) -> list[Mark]:
+def _marks(results: Results, metric: str) -> list[Mark]:
     out = []
-    for m in found.summary:
+    for m in results.summary:
         if m.metric != metric or m.mean is None:
             continue
-        place, done = found.strategies.index(m.strategy), [c for c in found.of(m.strategy) if c.finished]
-        paired = [(c.cpu_seconds, r.value) for c in done for r in c.scores if f"{r.benchmark}/{r.metric}" == metric
+        place, finished = results.strategies.index(m.strategy), [c for c in results.cells_of(m.strategy) if c.finished]
+        paired = [(c.cpu_seconds, r.value) for c in finished for r in c.scores if f"{r.benchmark}/{r.metric}" == metric
                   and r.value is not None and c.cpu_seconds is not None]
-        values = found.values(m.strategy, metric)
+        values = results.values(m.strategy, metric)
         if len(paired) == len(values) and paired:
             spent = [cpu for cpu, _ in paired]
             out.append(Mark(m.strategy, place, values, m.mean, m.low, m.high, spent, sum(spent) / len(spent)))
@@ -124,56 +124,56 @@ def _marks(found: Results, metric: str) -> list[Mark]:
     return out
 
 
-def _curve_keys(found: Results) -> list[str]:
-    """What was measured during training: on held-out text first, the measures that are shown large before others."""
-    parts = {"valid", "heldout", "test"} | {m.split("/")[0] for m in found.metrics}
-    listed = found.plan.get("benchmarks")
-    parts |= {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
-    keys = {key for c in found.cells if c.finished and c.run and c.run.metrics for key in c.run.metrics.curves
+def _curve_keys(results: Results) -> list[str]:
+    """Keys evaluated during training: held-out text first, main measures before others."""
+    parts = {"valid", "heldout", "test"} | {m.split("/")[0] for m in results.metrics}
+    benchmarks = results.plan.get("benchmarks")
+    parts |= {name for name in benchmarks if isinstance(name, str)} if isinstance(benchmarks, list) else set()
+    keys = {key for c in results.cells if c.finished and c.run and c.run.metrics for key in c.run.metrics.curves
             if "/" in key and key.split("/")[0] in parts}
-    decisive = str(found.plan.get("metric", "")).partition("/")[2]
+    decisive = str(results.plan.get("metric", "")).partition("/")[2]
     def order(key: str) -> tuple[bool, bool, bool, int, str]:
         rest = key.partition("/")[2]
-        told_small = key.split("/")[0] in ("valid", "heldout", "test") and rest not in MAIN
-        return rest != decisive, key.endswith(SUFFIX), told_small, \
+        is_minor = key.split("/")[0] in ("valid", "heldout", "test") and rest not in MAIN
+        return rest != decisive, key.endswith(BARE_SUFFIX), is_minor, \
             MAIN.index(rest) if rest in MAIN else len(MAIN), key
     return sorted(keys, key=order)
 
 
-def _bands(found: Results, key: str, axis: str) -> list[Band]:
-    made = [_band(found, s, key, s, place, axis) for place, s in enumerate(found.strategies)]
-    return [b for b in made if b]
+def _bands(results: Results, key: str, axis: str) -> list[SeedBand]:
+    bands = [_band(results, s, key, s, place, axis) for place, s in enumerate(results.strategies)]
+    return [b for b in bands if b]
 
 
-def _band(found: Results, strategy: str, key: str, label: str, place: int, axis: str) -> Band | None:
-    curves = [c.run.metrics.curves[key] for c in found.of(strategy)
+def _band(results: Results, strategy: str, key: str, label: str, place: int, axis: str) -> SeedBand | None:
+    curves = [c.run.metrics.curves[key] for c in results.cells_of(strategy)
               if c.finished and c.run and c.run.metrics and key in c.run.metrics.curves]
     return band(label, place, curves, axis)
 
 
-def _points(key: str, by_axis: dict[str, list[Band]], decimals: Decimals) -> Table | None:
-    """A few points of each mean curve: the value, and the CPU seconds it took to come there."""
+def _points(key: str, by_axis: dict[str, list[SeedBand]], decimals: Decimals) -> ReportTable | None:
+    """A few points of each mean curve: the value, and the CPU seconds to reach it."""
     bands = by_axis["epoch"]
     longest = max(bands, key=lambda b: len(b.x), default=None)
     if longest is None:
         return None
-    picked = np.unique(np.linspace(0, len(longest.x) - 1, min(STEPS, len(longest.x))).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(longest.x) - 1, min(N_POINTS, len(longest.x))).round().astype(int))
     seconds = {b.label: b for b in by_axis["cpu"]}
     rows = []
     for b in bands:
         row = [b.label]
-        for at in longest.x[picked]:
-            i = int(np.argmin(np.abs(b.x - at)))
+        for x in longest.x[chosen]:
+            i = int(np.argmin(np.abs(b.x - x)))
             cpu = seconds.get(b.label)
             spent = f" ({number(float(cpu.x[i]))} s)" if cpu is not None and len(cpu.x) == len(b.x) and b.joined else ""
-            row.append(_value(decimals, key, float(b.mean[i])) + spent if abs(b.x[i] - at) < 1e-9 else "–")
+            row.append(_value(decimals, key, float(b.mean[i])) + spent if abs(b.x[i] - x) < 1e-9 else "–")
         rows.append(row)
-    return Table([("strategy", ""), *((f"epoch {x:.3g}", "number") for x in longest.x[picked])], rows)
+    return ReportTable([("strategy", ""), *((f"epoch {x:.3g}", "number") for x in longest.x[chosen])], rows)
 
 
 def _value(decimals: Decimals, key: str, value: float) -> str:
-    """A validation measure is written like the test measure of its name."""
-    return decimals.of(key.replace("valid/", "test/", 1), value)
+    """Format a validation measure like the test measure of the same name."""
+    return decimals.format(key.replace("valid/", "test/", 1), value)
 
 
 def _plain(value: float) -> str:

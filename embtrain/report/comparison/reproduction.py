@@ -1,4 +1,4 @@
-"""Theirs beside ours: the section of a report that a comparison has where it reproduces a paper's claim."""
+"""The section of a report that compares a paper's numbers with ours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from embtrain.report.charts import strategies
 from embtrain.report.comparison.decimals import Decimals, heading, measure, true_minus
 from embtrain.report.format import number
 from embtrain.report.load.claim import SOURCES, Claim, Number
-from embtrain.report.load.comparison import Mean, Results
-from embtrain.report.render.document import Block, Figure, Items, Table, Words
+from embtrain.report.load.comparison import MetricMean, Results
+from embtrain.report.render.document import Block, Figure, Items, ReportTable, Words
 
 
-def blocks(found: Results, claim: Claim, decimals: Decimals) -> list[Block]:
+def blocks(results: Results, claim: Claim, decimals: Decimals) -> list[Block]:
     rows = [[n.what, f"{number_of(n.theirs)} ({SOURCES[n.source]})", number_of(n.ours), interval(n), str(n.n or "–"),
              n.where, n.protocol] for n in claim.numbers]
     head = [("what", "text"), ("theirs", "text"), ("ours", "number"), ("95 % interval", "number"), ("seeds", "number"),
@@ -18,11 +18,12 @@ def blocks(found: Results, claim: Claim, decimals: Decimals) -> list[Block]:
     spent = "" if claim.spent is None else f" These runs took {claim.spent:,.0f} CPU seconds."
     budget = "" if claim.budget is None else f" The budget on {claim.corpus} is {claim.budget:,.0f}."
     return [Words(claim.citation), Words("What must be so for the claim to hold; intervals over seeds:"),
-            Items([text for text, _ in claim.checks]), *([Table(head, rows)] if rows else []),
+            Items([text for text, _ in claim.checks]), *([ReportTable(head, rows)] if rows else []),
             Words("What we do otherwise:"),
-            Table([("what", "text"), ("theirs", "text"), ("ours", "text")], [list(row) for row in claim.protocol]),
+            ReportTable([("what", "text"), ("theirs", "text"), ("ours", "text")],
+                        [list(row) for row in claim.protocol]),
             *[Words(f"{note[:1].upper()}{note[1:]}.", "note") for note in claim.notes],
-            Words(f"{spent}{budget}".strip(), "note"), *_figures(found, claim, decimals)]
+            Words(f"{spent}{budget}".strip(), "note"), *_figures(results, claim, decimals)]
 
 
 def number_of(value: float | None) -> str:
@@ -45,32 +46,33 @@ def lines(claim: Claim) -> list[str]:
     return [true_minus(line) for line in [*out, *(f"- {note}" for note in claim.notes)]]
 
 
-def _figures(found: Results, claim: Claim, decimals: Decimals) -> list[Block]:
-    """Each measure of the axis against x; runs without x are lines across."""
+def _figures(results: Results, claim: Claim, decimals: Decimals) -> list[Block]:
+    """Each measure of the axis against x; runs without x are horizontal lines."""
     if claim.axis is None:
         return []
     out: list[Block] = []
     for i, metric in enumerate(claim.metrics):
-        means = {m.strategy: m for m in found.summary if m.metric == metric and m.mean is not None}
+        means = {m.strategy: m for m in results.summary if m.metric == metric and m.mean is not None}
         along = [(claim.x[label], means[label]) for label in sorted(claim.x, key=claim.x.__getitem__) if label in means]
         across = [m for label, m in means.items() if label not in claim.x]
         if not along:
             continue
-        places = {label: place for place, label in enumerate(found.strategies)}
+        places = {label: place for place, label in enumerate(results.strategies)}
         first = places[along[0][1].strategy]
         points, levels = [(x, _ends(m)) for x, m in along], [(places[m.strategy], _ends(m)) for m in across]
         about = f"{measure(metric)} against {claim.axis}"
         drawing = strategies.against(f"axis{i}", about, points, levels, first, claim.axis)
-        rows = [[m.strategy, "–" if x is None else f"{x:g}", decimals.of(metric, m.mean),
-                 decimals.pair(metric, m.low, m.high)] for x, m in [*along, *((None, m) for m in across)]]
-        table = Table([("run", ""), (claim.axis, "number"), (measure(metric), "number"), ("95 % interval", "number")],
-                      rows)
+        rows = [[m.strategy, "–" if x is None else f"{x:g}", decimals.format(metric, m.mean),
+                 decimals.format_interval(metric, m.low, m.high)] for x, m in [*along, *((None, m) for m in across)]]
+        table = ReportTable([("run", ""), (claim.axis, "number"), (measure(metric), "number"),
+                             ("95 % interval", "number")],
+                            rows)
         legend = [(f"by {claim.axis}", first), *((m.strategy, places[m.strategy]) for m in across)]
         out.append(Figure(f"{heading(metric)} against {claim.axis}", "Mean over seeds with its t interval.", [drawing],
                           table, legend))
     return out
 
 
-def _ends(m: Mean) -> tuple[float, float, float]:
+def _ends(m: MetricMean) -> tuple[float, float, float]:
     assert m.mean is not None
     return m.mean, m.mean if m.low is None else m.low, m.mean if m.high is None else m.high

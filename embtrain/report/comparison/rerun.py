@@ -1,80 +1,84 @@
-"""What it takes to make a comparison again: its command, its grid, and what its runs have in common."""
+"""How to reproduce a comparison: command, grid and shared settings."""
 
 from __future__ import annotations
 
 import shlex
 
 from embtrain.common.files import as_argument
-from embtrain.report.load import run as record
+from embtrain.report.load import run as run_record
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Code, Score, Table, Words
+from embtrain.report.render.document import Block, Code, ReportTable, TableRow, Words
 
 FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
          ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
          ("cpu_seconds", "--cpu-seconds"), ("trials", "--trials"))
 
 
-def blocks(found: Results) -> list[Block]:
-    out: list[Block] = [Code(command(found), wrap=True)]
-    if found.config_text is not None:
+def blocks(results: Results) -> list[Block]:
+    out: list[Block] = [Code(command(results), wrap=True)]
+    if results.config_text is not None:
         out += [Words("The grid, resolved (comparison.yaml):"),
-                Code(found.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
+                Code(results.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
     else:
-        own = [[c.name, str(c.run.identity.get("command", "not known"))] for c in found.cells
-               if c.run and c.run.identity]
+        commands = [[c.name, str(c.run.identity.get("command", "not known"))] for c in results.cells
+                    if c.run and c.run.identity]
         out += [Words("These runs were trained one by one, with these commands:"),
-                Table([("run", ""), ("command", "text")], own)] if own else []
-    runs = [c.run for c in found.cells if c.finished and c.run is not None]
-    told = [run.identity for run in runs if run.identity is not None]
-    if not told:
+                ReportTable([("run", ""), ("command", "text")], commands)] if commands else []
+    runs = [c.run for c in results.cells if c.finished and c.run is not None]
+    identities = [run.identity for run in runs if run.identity is not None]
+    if not identities:
         return [*out, Words("No run left an identity.json: neither corpus nor code is known.", "missing")]
-    facts = [record.flat(identity) for identity in told]
-    same = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
-    differ = sorted({key for one in facts for key in one} - set(same))
-    said = f"What all {len(told)} runs have in common."
+    facts = [run_record.flatten(identity) for identity in identities]
+    shared = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
+    differ = sorted({key for run_facts in facts for key in run_facts} - set(shared))
+    intro = f"What all {len(identities)} runs have in common."
     if differ:
-        said += f" They differ in {', '.join(differ)}; each run's identity.json has its own."
-    out += [Words(said), Table([("what", ""), ("which", "text")], [[key, value] for key, value in same.items()])]
-    return out + _configurations(found)
+        intro += f" They differ in {', '.join(differ)}; each run's identity.json has its own."
+    out += [Words(intro),
+            ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in shared.items()])]
+    return out + _configurations(results)
 
 
-def _configurations(found: Results) -> list[Block]:
-    """The keys in which the runs' configurations differ, beside the seed: what a strategy is."""
-    configs = [(c.strategy, record.flat(c.run.config)) for c in found.cells if c.finished and c.run and c.run.config]
+def _configurations(results: Results) -> list[Block]:
+    """The keys, other than the seed, in which the configurations of the strategies differ."""
+    configs = [(c.strategy, run_record.flatten(c.run.config)) for c in results.cells if c.finished and c.run
+               and c.run.config]
     keys = [key for key in dict.fromkeys(k for _, tree in configs for k in tree)
             if key not in ("train · seed", "strategy") and len({tree.get(key) for _, tree in configs}) > 1]
     by_strategy = dict(reversed(configs))
     if not keys or len(by_strategy) < 2:
         return []
-    rows: list[Score] = []
+    rows: list[TableRow] = []
     for name in dict.fromkeys(strategy for strategy, _ in configs):
         tree = by_strategy[name]
         rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])
-    return [Words("Where the strategies' configurations differ:"), Table([("strategy", ""), ("keys", "text")], rows)]
+    return [Words("Where the strategies' configurations differ:"),
+            ReportTable([("strategy", ""), ("keys", "text")], rows)]
 
 
-def command(found: Results) -> str:
-    """The command line that makes this comparison again: from its plan, or from the runs that were joined."""
-    if found.config_text is None:
-        given = [word for key in ("baseline", "metric") if found.plan.get(key)
-                 for word in (f"--{key}", str(found.plan[key]))]
-        return shlex.join(["embtrain", "report", *(as_argument(c.folder) for c in found.cells), *given])
-    if found.claim is not None:
-        return found.claim.command
-    if found.plan.get("runs"):  # no flag can say this
+def command(results: Results) -> str:
+    """The command line that repeats the comparison, from its plan or from the joined runs."""
+    if results.config_text is None:
+        options = [word for key in ("baseline", "metric") if results.plan.get(key)
+                   for word in (f"--{key}", str(results.plan[key]))]
+        return shlex.join(["embtrain", "report", *(as_argument(c.folder) for c in results.cells), *options])
+    if results.claim is not None:
+        return results.claim.command
+    if results.plan.get("runs"):  # flags cannot express this
         return "embtrain compare --config comparison.yaml"
     words = ["embtrain", "compare"]
     for key, flag in FLAGS:
-        value = found.plan.get(key)
+        value = results.plan.get(key)
         if isinstance(value, list):
             names = ["own" if v is None else str(v) for v in value]
             if key == "seeds" and value == list(range(1, len(value) + 1)):
                 names = [str(len(value))]
-            elif key == "seeds" or any("," in name for name in names):  # no flag can say this
+            elif key == "seeds" or any("," in name for name in names):  # flags cannot express this
                 return "embtrain compare --config comparison.yaml"
             value = ",".join(names)
         if value not in (None, "", "own"):
             words += [flag, str(value)]
-    lists = {flag: found.plan.get(key) for key, flag in (("sets", "--set"), ("search", "--search"))}
-    more = [word for flag, of in lists.items() if isinstance(of, list) for text in of for word in (flag, str(text))]
-    return shlex.join(words + more)
+    lists = {flag: results.plan.get(key) for key, flag in (("sets", "--set"), ("search", "--search"))}
+    list_words = [word for flag, texts in lists.items() if isinstance(texts, list) for text in texts
+                  for word in (flag, str(text))]
+    return shlex.join(words + list_words)

@@ -1,7 +1,6 @@
-"""How near sources of negatives come to the exact softmax, what they cost, and how a model's table lies: for Markdown,
-JSON, a page; for a terminal: diagnosis_table.py.
+"""Report of a diagnosis: samplers against the softmax, their cost, and the geometry of the model's table.
 
-One document of plain words, numbers and drawings is made here; hypertext.py and exports.py write it down.
+JSON, Markdown and HTML; for a terminal: table.py. One document is built here; html.py and markdown_latex.py render it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,26 @@ import numpy as np
 from embtrain.common.files import write_text
 from embtrain.evaluate.words.hubness import Hubness
 from embtrain.report.charts import strategies as panels
-from embtrain.report.charts.seed_bands import Band, front
+from embtrain.report.charts.seed_bands import SeedBand, pareto_front
 from embtrain.report.charts.strategies import Mark
 from embtrain.report.render import html, markdown_latex
-from embtrain.report.render.document import Block, Document, Figure, Items, Score, Section, Table, Words
+from embtrain.report.render.document import (
+    Block,
+    Figure,
+    Items,
+    ReportDocument,
+    ReportSection,
+    ReportTable,
+    TableRow,
+    Words,
+)
 
 NEAR = (("KL", "kl"), ("TV", "tv"), ("ESS", "ess"), ("negative masses", "negative"))
 GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a question", "ms"))
 BOUNDS = (("least", "lower"), ("greatest where g ≥ 0", "upper"))
 THEOREMS = (("Σ p²/q̄", "chi"), ("gap", "gap"), ("Σ p |1−p_t−p/q̄|", "away"), ("ratio, least", "low"),
             ("ratio, greatest", "high"), ("factor left out", "factor"))
-MEANT = (
+DEFINITIONS = (
     "p is the softmax of the scores without the right answer, q̄ the source's distribution without it. Closeness: means "
     "over the questions; theorems: medians.",
     "KL: Σ p log p/q̄ in nats. TV: ½ Σ |p − q̄|. ESS: 1 / Σ p²/q̄, the share of the draws that are worth something.",
@@ -46,8 +54,8 @@ MEANT = (
 
 
 @dataclass(frozen=True)
-class Line:
-    """One strategy at one m. None: is not defined for it."""
+class Measurement:
+    """One strategy at one m. None: not defined for it."""
 
     strategy: str
     m: int
@@ -72,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Size:
-    """A strategy before n candidates, at one m."""
+    """A strategy with n candidates, at one m."""
 
     strategy: str
     n: int
@@ -84,15 +92,16 @@ class Size:
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """All results of a diagnosis."""
     run: str
     model: str
     corpus: str
-    part: str          # whose pairs the questions are: test or valid
+    part: str          # part that the queries are from: test or valid
     questions: int
     candidates: int
     draws: int
     threads: int
-    lines: Sequence[Line]
+    lines: Sequence[Measurement]
     table: Hubness | None = None
     growth: Sequence[Size] = ()
 
@@ -105,85 +114,88 @@ class Diagnosis:
         return list(dict.fromkeys(line.m for line in self.lines))
 
 
-def write(folder: Path, found: Diagnosis) -> list[Path]:
-    """diagnosis.json, .md and .html, each whole. Returns their paths."""
-    told = document(found)
-    files = {"diagnosis.json": as_json(found) + "\n", "diagnosis.md": markdown_latex.markdown(told),
-             "diagnosis.html": html.render(told)}
+def write(folder: Path, diagnosis: Diagnosis) -> list[Path]:
+    """Write diagnosis.json, .md and .html atomically. Returns their paths."""
+    report = document(diagnosis)
+    files = {"diagnosis.json": as_json(diagnosis) + "\n", "diagnosis.md": markdown_latex.markdown(report),
+             "diagnosis.html": html.render(report)}
     for name, text in files.items():
         write_text(folder / name, text)
     return [folder / name for name in files]
 
 
-def as_json(found: Diagnosis) -> str:
-    return json.dumps(asdict(found), indent=1, ensure_ascii=False, allow_nan=False)
+def as_json(diagnosis: Diagnosis) -> str:
+    return json.dumps(asdict(diagnosis), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _hubs(table: Hubness) -> Section:
-    hubs = Table([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
-                 [[hub.name, f"{hub.count:,.0f}", said(hub.cosine)] for hub in table.hubs])
-    bands = Table([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
-                  [[band.name, f"{band.rows:,}", said(band.crowding)] for band in table.bands])
-    words = f"Two of its {table.rows:,} rows have a cosine of {said(table.mean_cosine)} in the mean."
-    return Section("table", "How the table lies", [Words(words), hubs, bands])
+def _hubs_section(table: Hubness) -> ReportSection:
+    hubs = ReportTable([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
+                       [[hub.name, f"{hub.count:,.0f}", format_value(hub.cosine)] for hub in table.hubs])
+    bands = ReportTable([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
+                        [[band.name, f"{band.rows:,}", format_value(band.crowding)] for band in table.bands])
+    words = f"Two of its {table.rows:,} rows have a cosine of {format_value(table.mean_cosine)} in the mean."
+    return ReportSection("table", "How the table lies", [Words(words), hubs, bands])
 
 
-def document(found: Diagnosis) -> Document:
-    gradient: list[Score] = []
-    for m in found.sizes:
+def document(diagnosis: Diagnosis) -> ReportDocument:
+    gradient: list[TableRow] = []
+    for m in diagnosis.sizes:
         gradient.append(f"m = {m:,}")
-        gradient += [[line.strategy, *(said(getattr(line, key)) for _, key in GRADIENT)]
-                     for line in found.lines if line.m == m]
-    notes = [f"{line.strategy}: {line.note}." for line in lines_of(found, False) if line.note]
-    sections = [] if found.table is None else [_hubs(found.table)]
-    if found.lines:
-        sections += [Section("cost", "Bias against time", _figures(found)),
-                     Section("gradient", "The gradient of sampled softmax", [Table(_head(GRADIENT), gradient)]),
-                     Section("closeness", "Closeness to the softmax", [_plain(found, NEAR)]),
-                     *_growing(found),
-                     Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS), *_bounds(found)]),
-                     Section("meant", "What is meant", [Items([*MEANT, *notes])])]
-    asked = [f"{found.questions:,} questions of {found.part}", f"{found.draws:,} draws each"] if found.lines else []
-    about = " · ".join([found.model, f"on {found.corpus}", f"{found.candidates:,} candidates", *asked,
-                        f"{found.threads} thread{'s' * (found.threads != 1)}", found.run])
-    title = "Sources of negatives against the softmax" if found.lines else "The table of what is asked for"
-    return Document(title, about, _verdict(found), sections,
+        gradient += [[line.strategy, *(format_value(getattr(line, key)) for _, key in GRADIENT)]
+                     for line in diagnosis.lines if line.m == m]
+    notes = [f"{line.strategy}: {line.note}." for line in lines_of(diagnosis, False) if line.note]
+    sections = [] if diagnosis.table is None else [_hubs_section(diagnosis.table)]
+    if diagnosis.lines:
+        sections += [ReportSection("cost", "Bias against time", _figures(diagnosis)),
+                     ReportSection("gradient", "The gradient of sampled softmax",
+                                   [ReportTable(_head(GRADIENT), gradient)]),
+                     ReportSection("closeness", "Closeness to the softmax", [_plain(diagnosis, NEAR)]),
+                     *_growth_section(diagnosis),
+                     ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
+                     ReportSection("meant", "What is meant", [Items([*DEFINITIONS, *notes])])]
+    counts = [f"{diagnosis.questions:,} questions of {diagnosis.part}",
+              f"{diagnosis.draws:,} draws each"] if diagnosis.lines else []
+    about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
+                        f"{diagnosis.threads} thread{'s' * (diagnosis.threads != 1)}", diagnosis.run])
+    title = "Sources of negatives against the softmax" if diagnosis.lines else "The table of what is asked for"
+    return ReportDocument(title, about, _verdict(diagnosis), sections,
                     "Written by embtrain from this run's vectors and held-out text. Times are those of this machine.")
 
 
-def _verdict(found: Diagnosis) -> list[str]:
+def _verdict(diagnosis: Diagnosis) -> list[str]:
     out = []
-    for m in found.sizes:
-        known = [line for line in found.lines if line.m == m and line.bias is not None]
-        if not known:
+    for m in diagnosis.sizes:
+        lines = [line for line in diagnosis.lines if line.m == m and line.bias is not None]
+        if not lines:
             continue
-        best, cheap = min(known, key=lambda x: x.bias or 0.0), min(known, key=lambda x: x.ms)
-        unseen = [line for line in known if (line.bias or 0.0) <= (line.floor or 0.0)]
-        if len(unseen) > 1:
-            names, least = ", ".join(line.strategy for line in unseen), min(unseen, key=lambda x: x.ms)
+        best, cheapest = min(lines, key=lambda x: x.bias or 0.0), min(lines, key=lambda x: x.ms)
+        unbiased = [line for line in lines if (line.bias or 0.0) <= (line.floor or 0.0)]
+        if len(unbiased) > 1:
+            names, least = ", ".join(line.strategy for line in unbiased), min(unbiased, key=lambda x: x.ms)
             text = (f"At m = {m:,} no bias beyond chance is seen with {names}; of these {least.strategy} is the "
-                    f"cheapest, {said(least.ms)} ms a question")
+                    f"cheapest, {format_value(least.ms)} ms a question")
         else:
-            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {said(best.bias)} of its "
-                    f"length, at {said(best.ms)} ms a question")
-        if cheap not in (best, *unseen):
-            text += (f"; {cheap.strategy} is the cheapest of those whose bias is known, {said(cheap.bias)} at "
-                     f"{said(cheap.ms)} ms")
+            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {format_value(best.bias)} of its "
+                    f"length, at {format_value(best.ms)} ms a question")
+        if cheapest not in (best, *unbiased):
+            text += (f"; {cheapest.strategy} is the cheapest of those whose bias is known, "
+                     f"{format_value(cheapest.bias)} at "
+                     f"{format_value(cheapest.ms)} ms")
         out.append(text + ".")
     return out
 
 
-def _figures(found: Diagnosis) -> list[Block]:
+def _figures(diagnosis: Diagnosis) -> list[Block]:
     out: list[Block] = []
-    for i, m in enumerate(found.sizes):
-        marks = [Mark(line.strategy, found.strategies.index(line.strategy), [line.bias], line.bias,
+    for i, m in enumerate(diagnosis.sizes):
+        marks = [Mark(line.strategy, diagnosis.strategies.index(line.strategy), [line.bias], line.bias,
                       costs=[line.ms], cost=line.ms)
-                 for line in found.lines if line.m == m and line.bias is not None]
+                 for line in diagnosis.lines if line.m == m and line.bias is not None]
         if not marks:
             continue
-        best = front([(mark.cost, mark.mean) for mark in marks], False)
+        best = pareto_front([(mark.cost, mark.mean) for mark in marks], False)
         about = f"bias of the gradient against milliseconds a question at m = {m:,}. " + "; ".join(
-            f"{mark.label}: {said(mark.cost)} ms, {said(mark.mean)}" for mark in marks)
+            f"{mark.label}: {format_value(mark.cost)} ms, {format_value(mark.mean)}" for mark in marks)
         names = ", ".join(marks[j].label for j in best)
         out.append(Figure(f"Bias against milliseconds, m = {m:,}", f"On the Pareto front: {names}.",
                           [panels.cost(f"bias{i}", about, marks, best, "milliseconds a question")], None,
@@ -194,54 +206,57 @@ def _figures(found: Diagnosis) -> list[Block]:
                   "drawn"), *out, Words("The numbers are those of the next table.", "note")]
 
 
-def _growing(found: Diagnosis) -> list[Section]:
-    """What more candidates do to bias and time; nothing where none could be left out."""
-    counts = sorted({size.n for size in found.growth})
+def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
+    """Bias and time against the number of candidates; empty if no subset could be measured."""
+    counts = sorted({size.n for size in diagnosis.growth})
     if len(counts) < 2:
         return []
     figures: list[Block] = []
     for title, key in (("Bias", "bias"), ("Milliseconds a question", "ms")):
         bands = []
-        for place, name in enumerate(found.strategies):
-            known = [(size.n, value) for size in found.growth
-                     if size.strategy == name and (value := getattr(size, key)) is not None]
-            if known:
-                x, y = (np.array(column, float) for column in zip(*known, strict=True))
-                bands.append(Band(name, place, x, y, y, y, 1, True))
+        for place, name in enumerate(diagnosis.strategies):
+            values = [(size.n, value) for size in diagnosis.growth
+                      if size.strategy == name and (value := getattr(size, key)) is not None]
+            if values:
+                x, y = (np.array(column, float) for column in zip(*values, strict=True))
+                bands.append(SeedBand(name, place, x, y, y, y, 1, True))
         if bands:
             about = f"{title} against candidates. " + "; ".join(
-                f"{band.label}: " + ", ".join(f"{said(y)} of {x:,.0f}" for x, y in zip(band.x, band.mean, strict=True))
+                f"{band.label}: " + ", ".join(f"{format_value(y)} of {x:,.0f}" for x,
+                                              y in zip(band.x, band.mean, strict=True))
                 for band in bands)
-            drawn = panels.banded(f"n-{key}", about, bands, panels.CANDIDATES)
-            figures.append(Figure(f"{title} against n", "", [drawn], None,
+            drawing = panels.banded(f"n-{key}", about, bands, panels.CANDIDATES)
+            figures.append(Figure(f"{title} against n", "", [drawing], None,
                                   [(band.label, band.place) for band in bands], small=True))
-    rows: list[Score] = [[size.strategy, f"{size.n:,}", said(size.bias), said(size.floor), said(size.ms)]
-                       for size in found.growth]
+    rows: list[TableRow] = [[size.strategy, f"{size.n:,}", format_value(size.bias), format_value(size.floor),
+                             format_value(size.ms)]
+                            for size in diagnosis.growth]
     head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a question"))]
-    words = Words(f"At m = {found.growth[0].m:,}; a source that has learnt stands before all candidates alone.", "note")
-    return [Section("growth", "With fewer candidates", [*figures, Table(head, rows), words])]
+    words = Words(f"At m = {diagnosis.growth[0].m:,}; a source that has learnt stands before all candidates alone.",
+                  "note")
+    return [ReportSection("growth", "With fewer candidates", [*figures, ReportTable(head, rows), words])]
 
 
-def _bounds(found: Diagnosis) -> list[Block]:
-    rows: list[Score] = [[line.strategy, f"{line.m:,}", *(said(getattr(line, key)) for _, key in BOUNDS)]
-                       for line in found.lines if line.lower is not None]
+def _bounds(diagnosis: Diagnosis) -> list[Block]:
+    rows: list[TableRow] = [[line.strategy, f"{line.m:,}", *(format_value(getattr(line, key)) for _, key in BOUNDS)]
+                            for line in diagnosis.lines if line.lower is not None]
     head = [("theorem 1's bounds", ""), ("m", "number"), *((name, "number") for name, _ in BOUNDS)]
-    return [Table(head, rows)] if rows else []
+    return [ReportTable(head, rows)] if rows else []
 
 
-def lines_of(found: Diagnosis, each: bool) -> list[Line]:
-    """All lines; or the first of each strategy, for what does not depend on m."""
-    return [line for line in found.lines if each or line.m == found.sizes[0]]
+def lines_of(diagnosis: Diagnosis, every_size: bool) -> list[Measurement]:
+    """All lines; or the first of each strategy, for quantities that do not depend on m."""
+    return [line for line in diagnosis.lines if every_size or line.m == diagnosis.sizes[0]]
 
 
-def _plain(found: Diagnosis, columns: Sequence[tuple[str, str]]) -> Table:
-    return Table(_head(columns), [[line.strategy, *(said(getattr(line, key)) for _, key in columns)]
-                                  for line in lines_of(found, False)])
+def _plain(diagnosis: Diagnosis, columns: Sequence[tuple[str, str]]) -> ReportTable:
+    return ReportTable(_head(columns), [[line.strategy, *(format_value(getattr(line, key)) for _, key in columns)]
+                                        for line in lines_of(diagnosis, False)])
 
 
 def _head(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [("strategy", ""), *((name, "number") for name, _ in columns)]
 
 
-def said(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}".replace("-", "−")

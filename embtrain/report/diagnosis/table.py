@@ -7,47 +7,48 @@ from collections.abc import Sequence
 
 from embtrain.common.terminal import plain
 from embtrain.evaluate.words.hubness import Hubness
-from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, lines_of, said
+from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, format_value, lines_of
 
 SHORT = {"ms a question": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
          "ratio, greatest": "greatest", "factor left out": "factor", "greatest where g ≥ 0": "most, g ≥ 0"}
-SIZES = 4   # of the numbers of candidates, the largest
+SIZES = 4   # largest numbers of candidates that are shown
 
 
-def table(found: Diagnosis) -> str:
-    """What the terminal shows: how the table lies, each part that some source has a number of, the notes."""
-    parts = [] if found.table is None else [_lying(found.table)]
+def table(diagnosis: Diagnosis) -> str:
+    """The geometry of the table, each part with a value for some source, and the notes."""
+    parts = [] if diagnosis.table is None else [_table_lines(diagnosis.table)]
     for title, columns in (("gradient", GRADIENT), ("closeness", NEAR), ("theorems 1 and 2", THEOREMS),
                            ("bounds of theorem 1", BOUNDS)):
-        each = columns in (GRADIENT, BOUNDS)
-        lines = [(f"{line.strategy} m={line.m:,}" if each else line.strategy,
+        every_size = columns in (GRADIENT, BOUNDS)
+        lines = [(f"{line.strategy} m={line.m:,}" if every_size else line.strategy,
                   [getattr(line, key) for _, key in columns])
-                 for line in lines_of(found, each) if columns is not BOUNDS or line.lower is not None]
+                 for line in lines_of(diagnosis, every_size) if columns is not BOUNDS or line.lower is not None]
         if any(value is not None for _, values in lines for value in values):
             parts.append(_part(title, [SHORT.get(name, name) for name, _ in columns], lines))
-    counts = sorted({size.n for size in found.growth})[-SIZES:]
+    counts = sorted({size.n for size in diagnosis.growth})[-SIZES:]
     if len(counts) > 1:
-        for title, key in ((f"bias of n, m={found.growth[0].m:,}", "bias"), ("milliseconds of n", "ms")):
-            at = {(size.strategy, size.n): getattr(size, key) for size in found.growth}
+        for title, key in ((f"bias of n, m={diagnosis.growth[0].m:,}", "bias"), ("milliseconds of n", "ms")):
+            value_by_size = {(size.strategy, size.n): getattr(size, key) for size in diagnosis.growth}
             parts.append(_part(title, [f"{n:,}" for n in counts],
-                               [(name, [at.get((name, n)) for n in counts]) for name in found.strategies]))
-    notes = [plain(f"{line.strategy}: {line.note}") for line in lines_of(found, False) if line.note]
+                               [(name, [value_by_size.get((name, n)) for n in counts])
+                                for name in diagnosis.strategies]))
+    notes = [plain(f"{line.strategy}: {line.note}") for line in lines_of(diagnosis, False) if line.note]
     return "\n\n".join("\n".join(lines) for lines in (*parts, notes) if lines)
 
 
 def _part(title: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[float | None]]]) -> list[str]:
-    first = 30 if len(head) < 6 else 24
-    wide = max(8, (80 - first) // len(head) - 1)
+    name_width = 30 if len(head) < 6 else 24
+    width = max(8, (80 - name_width) // len(head) - 1)
     def row(name: str, cells: Sequence[str]) -> str:
         name = plain(name)
-        name = name if len(name) <= first else f"{name[:first - 9]}…{name[-8:]}"
-        return f"{name:<{first}}" + "".join(f" {cell:>{wide}}" for cell in cells)
-    return [row(title, head), *(row(name, [said(value) for value in values]) for name, values in lines)]
+        name = name if len(name) <= name_width else f"{name[:name_width - 9]}…{name[-8:]}"
+        return f"{name:<{name_width}}" + "".join(f" {cell:>{width}}" for cell in cells)
+    return [row(title, head), *(row(name, [format_value(value) for value in values]) for name, values in lines)]
 
 
-def _lying(table: Hubness) -> list[str]:
+def _table_lines(table: Hubness) -> list[str]:
     def line(text: str, value: float) -> str:
-        return f"{text:<60}{said(value):>9}"
+        return f"{text:<60}{format_value(value):>9}"
     out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
            "  nearest to the mean answer (times)"]
     out += [line(f"    {textwrap.shorten(plain(hub.name), 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)

@@ -1,0 +1,6 @@
+"""Read run folders and results into checked records. Sizes are bounded; damaged files raise DataError.
+
+run.py         RunRecord: the files of a run folder
+comparison.py  Results: results.json and the run folders it names
+claim.py       Claim: the reproduction part of results.json
+"""

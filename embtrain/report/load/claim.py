@@ -1,6 +1,6 @@
-"""The part `reproduction` of results.json, checked: a paper's claim, its numbers beside ours, the verdict.
+"""The part `reproduction` of results.json, checked: a paper's claim, reported and measured numbers, the verdict.
 
-    holds · does not hold · not separable: the runs cannot tell
+    holds · does not hold · not separable: the runs cannot decide
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCES = {"published": "published", "repository": "seen in a public repository"
 
 @dataclass(frozen=True)
 class Number:
-    """One that was reported, and ours over n seeds."""
+    """A reported number, and ours over n seeds."""
 
     what: str
     theirs: float | None
@@ -34,17 +34,18 @@ class Number:
 
 @dataclass(frozen=True)
 class Claim:
+    """A paper's claim with its checks, numbers and protocol."""
     name: str
     title: str
     citation: str
     claim: str
     sentence: str
     verdict: str
-    checks: list[tuple[str, str]]            # what was seen and asked for, in words; verdict
+    checks: list[tuple[str, str]]            # result and requirement in words; verdict
     numbers: list[Number]
     protocol: list[tuple[str, str, str]]     # what, theirs, ours
     axis: str | None                         # what x is
-    metrics: list[str]                       # drawn against it
+    metrics: list[str]                       # drawn against x
     x: dict[str, float]                      # of each run that has one
     corpus: str
     budget: float | None
@@ -54,7 +55,7 @@ class Claim:
 
 
 def parse(value: Any) -> Claim | None:
-    """None where there is none; ValueError that says where it is wrong."""
+    """Parse the claim; None if there is none. ValueError with the place of an error."""
     if value is None:
         return None
     tree = _mapping(value, "reproduction")
@@ -64,9 +65,9 @@ def parse(value: Any) -> Claim | None:
     axis = None if tree.get("axis") is None else _mapping(tree["axis"], "reproduction: axis")
     words = {key: _text(tree, key, "reproduction") for key in ("name", "title", "citation", "claim", "sentence",
                                                                "corpus", "command")}
-    places = {} if axis is None else _mapping(axis.get("x"), "reproduction: axis: x")
-    x = {run: at for run, value in places.items()
-         if (at := finite_or_none(value, f"reproduction: x of {run}")) is not None}
+    x_by_run = {} if axis is None else _mapping(axis.get("x"), "reproduction: axis: x")
+    x = {run: number for run, value in x_by_run.items()
+         if (number := finite_or_none(value, f"reproduction: x of {run}")) is not None}
     return Claim(
         **words, verdict=verdict, numbers=[_number(row, where) for row, where in _rows(tree, "expected")],
         checks=[(_text(row, "text", where), _text(row, "verdict", where)) for row, where in _rows(tree, "checks")],
@@ -82,11 +83,11 @@ def _number(row: Mapping[str, Any], where: str) -> Number:
     theirs, ours, low, high = (finite_or_none(row.get(key), f"{where}: {key}")
                                for key in ("theirs", "ours", "low", "high"))
     n = finite_or_none(row.get("n"), f"{where}: n")
-    what, at, protocol, source, note = (_text(row, key, where) for key in ("what", "where", "protocol", "source",
-                                                                           "note"))
+    what, table, protocol, source, note = (_text(row, key, where) for key in ("what", "where", "protocol", "source",
+                                                                              "note"))
     if source not in SOURCES:
         raise ValueError(f"{where}: source must be one of {', '.join(SOURCES)}")
-    return Number(what, theirs, ours, low, high, int(n or 0), at, protocol, source, note)
+    return Number(what, theirs, ours, low, high, int(n or 0), table, protocol, source, note)
 
 
 def _rows(tree: Mapping[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:

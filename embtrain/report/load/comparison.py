@@ -1,4 +1,4 @@
-"""results.json of a comparison and the run folders it names, read within bounds into records."""
+"""Read results.json of a comparison and the run folders it names, with bounded sizes."""
 
 from __future__ import annotations
 
@@ -10,31 +10,41 @@ from typing import Any
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.evaluate.statistics.difference import Difference
-from embtrain.report.load import claim, run as record
+from embtrain.report.load import claim, run as run_record
 from embtrain.report.load.claim import Claim
-from embtrain.report.load.run import Record, finite_or_none, flat, kind, place, read_json, read_text, score_row
+from embtrain.report.load.run import (
+    RunRecord,
+    finite_or_none,
+    flatten,
+    place,
+    read_json,
+    read_text,
+    score_row,
+    type_words,
+)
 
-LARGEST = 256 << 20  # bytes of results.json: twice what MOST_SCORES of embtrain/experiment/comparison/results.py take
-MOST_CELLS = 2000   # of one comparison; more are no report that anybody reads
+MAX_RESULTS_BYTES = 256 << 20  # twice what MAX_SCORES scores take (experiment/comparison/results.py)
+MAX_CELLS = 2000   # more would make an unreadable report
 WORDS = ("a", "b", "metric", "verdict", "kind", "note")
 COUNTS = ("n", "needed")
-NEEDED = ("a", "b", "metric", "verdict", "kind")  # keys that a difference cannot do without
-TOLD = ("training", "neighbours 45-50")  # first parts of metrics that are no scores
-SUFFIX = "/scores"  # of measures taken from scores as they are, where a loss learns log-odds against its noise
+REQUIRED_KEYS = ("a", "b", "metric", "verdict", "kind")  # required keys of a difference
+NOT_SCORES = ("training", "neighbours 45-50")  # benchmarks whose metrics are not scores
+BARE_SUFFIX = "/scores"  # metrics of uncorrected scores, of losses that learn log-odds
 FINISHED = ("finished", "done", "ok")
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellResult:
+    """One run of the comparison."""
     name: str
-    strategy: str            # as the summary calls it: with loss and model where these differ
+    strategy: str            # the label of the summary: with loss and model where they differ
     seed: int
     status: str
     scores: list[Score]
     cpu_seconds: float | None
     folder: str
-    run: Record | None       # what is in its folder; None where that is not there
-    error: str | None        # the one line of a cell that failed
+    run: RunRecord | None       # None if its folder does not exist
+    error: str | None        # one line, if the cell failed
     code: int | None
 
     @property
@@ -43,7 +53,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Mean:
+class MetricMean:
     """One strategy on one metric, over seeds."""
 
     strategy: str
@@ -56,17 +66,17 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Equal:
-    """Evaluations during training, read where all runs had spent alike; None where a run had none by then."""
+class EqualBudget:
+    """Evaluations during training at equal cost; None for a run that had none by then."""
 
     spent: float | None
-    values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value a seed
+    values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value per seed
     note: str
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What was chosen for a strategy before it was compared."""
+    """The settings chosen for a strategy before the comparison."""
 
     strategy: str
     metric: str
@@ -79,68 +89,69 @@ class Searched:
 
 @dataclass(frozen=True)
 class Results:
+    """results.json and the run folders it names."""
     name: str
     plan: dict[str, Any]
     config_text: str | None
-    cells: list[Cell]
-    summary: list[Mean]
+    cells: list[CellResult]
+    summary: list[MetricMean]
     differences: list[Difference]
-    equal_epochs: Equal
-    equal_cpu: Equal
+    equal_epochs: EqualBudget
+    equal_cpu: EqualBudget
     notes: list[str]
     verdict: list[str]
-    claim: Claim | None = None   # where a paper's claim is reproduced
+    claim: Claim | None = None   # if the comparison reproduces a paper
     searched: tuple[Searched, ...] = ()
 
     @cached_property
     def strategies(self) -> list[str]:
-        """In the order of the plan, the baseline where it stands there."""
+        """The strategies in the order of the plan, the baseline at its place."""
         return list(dict.fromkeys([*(c.strategy for c in self.cells), *(m.strategy for m in self.summary)]))
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The one that decides first, then what is judged, what was looked at before the end, and what only tells."""
-        def place(metric: str) -> tuple[bool, bool, bool, bool]:
+        """All metrics: the primary one, scores, validation, bare scores, then those that are not scores."""
+        def order(metric: str) -> tuple[bool, bool, bool, bool]:
             part = metric.partition("/")[0]
-            return metric != self.plan.get("metric"), part in TOLD, metric.endswith(SUFFIX), part == "valid"
-        return sorted(dict.fromkeys(m.metric for m in self.summary), key=place)
+            return metric != self.plan.get("metric"), part in NOT_SCORES, metric.endswith(BARE_SUFFIX), part == "valid"
+        return sorted(dict.fromkeys(m.metric for m in self.summary), key=order)
 
     @property
     def baseline(self) -> str | None:
         value = self.plan.get("baseline")
         return value if isinstance(value, str) else None
 
-    def of(self, strategy: str) -> list[Cell]:
+    def cells_of(self, strategy: str) -> list[CellResult]:
         return sorted((c for c in self.cells if c.strategy == strategy), key=lambda c: c.seed)
 
     def values(self, strategy: str, metric: str) -> list[float]:
-        """One value a finished cell, by seed."""
+        """The values of the finished cells, by seed."""
         return self._values.get((strategy, metric), [])
 
-    def means(self, metric: str) -> list[Mean]:
+    def means(self, metric: str) -> list[MetricMean]:
         """The means of one metric, in the order of the summary."""
         return self._means.get(metric, [])
 
     def higher_better(self, metric: str) -> bool:
         return self._higher_better.get(metric, True)
 
-    # Indexes, each built once: a search for each metric would take the square of the number of scores.
+    # Indexes, built once: a search for each metric would be quadratic in the number of scores.
 
     @cached_property
     def _values(self) -> dict[tuple[str, str], list[float]]:
-        found: dict[tuple[str, str], list[float]] = {}
+        values: dict[tuple[str, str], list[float]] = {}
         for cell in sorted(self.cells, key=lambda c: c.seed):
             for row in cell.scores if cell.finished else []:
                 if row.value is not None:
-                    found.setdefault((cell.strategy, f"{row.benchmark}/{row.metric}"), []).append(row.value)
-        return found
+                    values.setdefault((cell.strategy, f"{row.benchmark}/{row.metric}"), []).append(row.value)
+        return values
 
     @cached_property
-    def _means(self) -> dict[str, list[Mean]]:
-        found: dict[str, list[Mean]] = {}
+    def _means(self) -> dict[str, list[MetricMean]]:
+        means: dict[str, list[MetricMean]] = {}
         for mean in self.summary:
-            found.setdefault(mean.metric, []).append(mean)
-        return found
+            means.setdefault(mean.metric, []).append(mean)
+        return means
 
     @cached_property
     def _higher_better(self) -> dict[str, bool]:
@@ -148,17 +159,17 @@ class Results:
 
 
 def read(folder: Path) -> Results:
-    """Raises DataError, naming file and key, where results.json is missing or not what a comparison writes."""
+    """Read a comparison. DataError, with file and key, if results.json is missing or malformed."""
     path = folder / "results.json"
     if not path.exists():
         raise DataError(f"{path}: no such file; a folder that `embtrain compare` wrote is expected")
-    tree = read_json(path, _mapping, LARGEST)
+    tree = read_json(path, _mapping, MAX_RESULTS_BYTES)
     assert tree is not None
     try:
         summary = [_mean(row, f"summary: row {i}") for i, row in enumerate(_list(tree, "summary"), 1)]
         rows = _list(tree, "cells")
-        if len(rows) > MOST_CELLS:
-            raise ValueError(f"cells: {len(rows):,} are too many; at most {MOST_CELLS:,} are shown")
+        if len(rows) > MAX_CELLS:
+            raise ValueError(f"cells: {len(rows):,} are too many; at most {MAX_CELLS:,} are shown")
         cells = [_cell(row, f"cells: row {i}", folder, {m.strategy for m in summary}) for i, row in enumerate(rows, 1)]
         place([c.run.metrics for c in cells if c.run and c.run.metrics])
         differences = [_difference(row, f"differences: row {i}")
@@ -167,28 +178,28 @@ def read(folder: Path) -> Results:
         at_equal = _mapping(tree.get("at_equal") or {}, "at_equal")
         epochs, cpu = _equal(at_equal, "epochs", "epochs"), _equal(at_equal, "cpu_seconds", "budget")
         plan = _mapping(tree.get("plan", {}), "plan")
-        of_paper = claim.parse(tree.get("reproduction"))
+        reproduced_claim = claim.parse(tree.get("reproduction"))
         searched = tuple(_searched(row, f"search: row {i}") for i, row in enumerate(_list(tree, "search"), 1))
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     config = folder / "comparison.yaml"
     text = read_text(config) if config.exists() else None
     return Results(folder.resolve().name, plan, text, cells, summary, differences, epochs, cpu,
-                   notes, verdict, of_paper, searched)
+                   notes, verdict, reproduced_claim, searched)
 
 
-# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+# Each check turns decoded JSON into a record, or raises ValueError with the place of the error.
 
 def _mapping(value: Any, where: str = "") -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: a mapping is expected, not {kind(value)}".removeprefix(": "))
+        raise ValueError(f"{where}: a mapping is expected, not {type_words(value)}".removeprefix(": "))
     return value
 
 
 def _list(tree: dict[str, Any], key: str) -> list[Any]:
     value = tree.get(key, [])
     if not isinstance(value, list):
-        raise ValueError(f"{key}: a list is expected, not {kind(value)}")
+        raise ValueError(f"{key}: a list is expected, not {type_words(value)}")
     return value
 
 
@@ -211,31 +222,32 @@ def _count(value: Any, where: str) -> int:
     return value
 
 
-def _cell(value: Any, where: str, folder: Path, known: set[str]) -> Cell:
+def _cell(value: Any, where: str, folder: Path, known: set[str]) -> CellResult:
     row = _mapping(value, where)
     name, strategy, status = (_text(row, key, where) for key in ("cell", "strategy", "status"))
     seed, loss = _count(row.get("seed"), f"{where}: seed"), row.get("loss")
-    called = [name.removesuffix(f"-seed{seed}"), f"{strategy}+{loss}" if isinstance(loss, str) else strategy]
-    strategy = next((s for s in [*called, strategy] if s in known), called[1])
+    names = [name.removesuffix(f"-seed{seed}"), f"{strategy}+{loss}" if isinstance(loss, str) else strategy]
+    strategy = next((s for s in [*names, strategy] if s in known), names[1])
     scores = row.get("scores") or []
     if not isinstance(scores, list):
         raise ValueError(f"{where}: scores: a list of rows is expected")
-    inside = row.get("folder") or f"cells/{name}"
-    if not isinstance(inside, str) or "\0" in inside:
+    subfolder = row.get("folder") or f"cells/{name}"
+    if not isinstance(subfolder, str) or "\0" in subfolder:
         raise ValueError(f"{where}: folder must be a path")
-    found = record.read(folder / inside) if any((folder / inside / file).exists() for file in record.FILES) else None
+    path = folder / subfolder
+    record = run_record.read(path) if any((path / file).exists() for file in run_record.FILES) else None
     cpu = finite_or_none(row.get("cpu_seconds"), f"{where}: cpu_seconds")
-    if cpu is None and found is not None and found.metrics is not None:
-        cpu = found.metrics.reached.get("cpu_seconds")
+    if cpu is None and record is not None and record.metrics is not None:
+        cpu = record.metrics.reached.get("cpu_seconds")
     rows = [score_row(r, f"{where}: scores: row {i}") for i, r in enumerate(scores, 1)]
     error, code = (None, None) if status in FINISHED else _error(folder / "cells" / f"{Path(name).name}.error.json")
     if error is None and row.get("error") is not None:
         error = _text(row, "error", where)
-    return Cell(name, strategy, seed, status, rows, cpu, inside, found, error, code)
+    return CellResult(name, strategy, seed, status, rows, cpu, subfolder, record, error, code)
 
 
 def _error(path: Path) -> tuple[str | None, int | None]:
-    """What a failed cell said, and its exit code."""
+    """The error of a failed cell, and its exit code."""
     if not path.exists():
         return None, None
     row = read_json(path, _mapping)
@@ -246,17 +258,17 @@ def _error(path: Path) -> tuple[str | None, int | None]:
 
 def _searched(value: Any, where: str) -> Searched:
     row = _mapping(value, where)
-    said, cpu = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "cpu_seconds"))
+    metric_value, cpu = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "cpu_seconds"))
     trials, failed = (_count(row.get(key), f"{where}: {key}") for key in ("trials", "failed"))
-    return Searched(_text(row, "strategy", where), _text(row, "metric", where), said,
-                    flat(_mapping(row.get("settings"), f"{where}: settings"), 1), trials, failed, cpu)
+    return Searched(_text(row, "strategy", where), _text(row, "metric", where), metric_value,
+                    flatten(_mapping(row.get("settings"), f"{where}: settings"), 1), trials, failed, cpu)
 
 
-def _mean(value: Any, where: str) -> Mean:
+def _mean(value: Any, where: str) -> MetricMean:
     row = _mapping(value, where)
     mean, sd, low, high = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("mean", "sd", "low", "high"))
-    return Mean(_text(row, "strategy", where), _text(row, "metric", where), mean, sd, low, high,
-                _count(row.get("n"), f"{where}: n"))
+    return MetricMean(_text(row, "strategy", where), _text(row, "metric", where), mean, sd, low, high,
+                      _count(row.get("n"), f"{where}: n"))
 
 
 def _difference(value: Any, where: str) -> Difference:
@@ -264,33 +276,34 @@ def _difference(value: Any, where: str) -> Difference:
     known = {f.name for f in fields(Difference)}
     if wrong := sorted(set(row) - known):
         raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(sorted(known))}")
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(Difference):
-        found = row.get(field.name)
-        at = f"{where}: {field.name}"
+        x = row.get(field.name)
+        place = f"{where}: {field.name}"
         if field.name in WORDS:
-            made[field.name] = _text(row, field.name, where) if field.name in row or field.name in NEEDED else ""
+            is_there = field.name in row or field.name in REQUIRED_KEYS
+            values[field.name] = _text(row, field.name, where) if is_there else ""
         elif field.name in COUNTS:
-            made[field.name] = None if found is None and field.name == "needed" else _count(found, at)
+            values[field.name] = None if x is None and field.name == "needed" else _count(x, place)
         elif field.name == "higher_better":
-            made[field.name] = found is not False
+            values[field.name] = x is not False
         elif field.name == "level":
-            made[field.name] = found if isinstance(found, float) and 0 < found < 1 else 0.95
+            values[field.name] = x if isinstance(x, float) and 0 < x < 1 else 0.95
         else:
-            made[field.name] = finite_or_none(found, at)
-    if made["kind"] not in ("seeds", "items"):
+            values[field.name] = finite_or_none(x, place)
+    if values["kind"] not in ("seeds", "items"):
         raise ValueError(f"{where}: kind must be 'seeds' or 'items'")
-    return Difference(**made)
+    return Difference(**values)
 
 
-def _equal(at_equal: dict[str, Any], key: str, spent: str) -> Equal:
+def _equal(at_equal: dict[str, Any], key: str, spent: str) -> EqualBudget:
     tree = _mapping(at_equal.get(key) if isinstance(at_equal.get(key), dict) else {}, key)
     values: dict[str, dict[str, list[float | None]]] = {}
     for i, row in enumerate(_list(tree, "rows"), 1):
         where = f"at_equal: {key}: row {i}"
         row = _mapping(row, where)
-        of_metric = values.setdefault(_text(row, "metric", where), {})
+        values_by_strategy = values.setdefault(_text(row, "metric", where), {})
         value = finite_or_none(row.get("value"), f"{where}: value")
-        of_metric.setdefault(_text(row, "strategy", where), []).append(value)
+        values_by_strategy.setdefault(_text(row, "strategy", where), []).append(value)
     number, note = finite_or_none(tree.get(spent), f"at_equal: {key}: {spent}"), tree.get("note", "")
-    return Equal(number, values, note if isinstance(note, str) else "")
+    return EqualBudget(number, values, note if isinstance(note, str) else "")

@@ -1,4 +1,4 @@
-"""What a run left in its folder, read within bounds. A file that is missing is None; one that is damaged is an error.
+"""Read a run folder, with bounded sizes. A missing file is None; a damaged one raises DataError.
 
 config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json
 """
@@ -26,9 +26,10 @@ from embtrain.train.state.metrics_log import read as read_lines
 T = TypeVar("T")
 
 FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
-LARGEST = 16 << 20      # bytes of a file, metrics.jsonl apart
-LARGEST_VALUE = 1e30    # beyond it a value cannot be drawn and counts as a gap
-ABOUT = ("step", "epoch", "examples", "seconds", "cpu_seconds")  # of the line itself; every other key is a curve
+MAX_FILE_BYTES = 16 << 20      # of a file, except metrics.jsonl
+MAX_VALUE = 1e30    # larger values cannot be drawn and count as gaps
+# of the line itself; every other key is a curve
+POSITION_KEYS = ("step", "epoch", "examples", "seconds", "cpu_seconds")
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Curve:
     cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
     value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
     examples: array = field(default_factory=lambda: array("d"))  # positives seen, NaN where the line has none
-    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # epochs and parts of one: Metrics.place
+    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # fractional epochs: MetricCurves.place
 
     def add(self, step: float, cpu: float, value: float, examples: float = math.nan) -> None:
         columns = (self.step, self.cpu, self.value, self.examples)
@@ -52,30 +53,33 @@ class Curve:
 
 
 @dataclass
-class Metrics:
+class MetricCurves:
+    """The curves of metrics.jsonl, the last position, and the ends of the epochs."""
     curves: dict[str, Curve] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, seconds
-    ends: dict[float, float] = field(default_factory=dict)   # whole epochs -> examples where a line first has them done
+    ends: dict[float, float] = field(default_factory=dict)   # complete epochs -> examples at the first line after them
 
     @property
     def epoch_size(self) -> float:
-        """Examples of an epoch, on average; NaN where none was done."""
+        """Mean number of examples per epoch; NaN if none is complete."""
         return next((examples / epoch for epoch, examples in reversed(self.ends.items())), math.nan)
 
     def place(self, size: float) -> None:
-        """Fill in where every line stands in epochs; size: examples of one, behind the last that was done.
+        """Compute the position of every line in epochs. size: examples of an epoch, after the last complete one.
 
-        Neither steps nor examples would compare two runs: blocks differ in size between engines, and what subsampling
-        leaves of an epoch differs between seeds.
+        Neither steps nor examples are comparable between runs: block sizes differ between engines, and the number of
+        examples left by subsampling differs between seeds.
         """
-        done, at = np.array([0.0, *self.ends]), np.array([0.0, *self.ends.values()])
+        epochs, examples = np.array([0.0, *self.ends]), np.array([0.0, *self.ends.values()])
         for curve in self.curves.values():
             x = np.asarray(curve.examples)
-            curve.epoch = np.where(x > at[-1], done[-1] + (x - at[-1]) / size, np.interp(x, at, done))
+            curve.epoch = np.where(x > examples[-1], epochs[-1] + (x - examples[-1]) / size,
+                                   np.interp(x, examples, epochs))
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class NeighbourLists:
+    """Neighbours 1–5 and 45–50 of some words."""
     near: dict[str, list[tuple[str, float]]]  # word -> its neighbours 1-5 and their cosines
     far: dict[str, list[tuple[str, float]]]   # word -> those of ranks 45-50
     far_rank: float | None                    # mean frequency rank of all in `far`
@@ -83,40 +87,42 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
+    """The files of a run folder; None for a missing one."""
     name: str
     config: dict[str, Any] | None
     config_text: str | None
     identity: dict[str, Any] | None
-    metrics: Metrics | None
+    metrics: MetricCurves | None
     scores: list[Score] | None
-    neighbours: Neighbours | None
+    neighbours: NeighbourLists | None
 
     @property
-    def asks_for_neighbours(self) -> bool:
-        """Whether there should be neighbours: runs over text list those of words, other tasks have none to miss."""
+    def expects_neighbours(self) -> bool:
+        """Whether neighbours are expected: runs on text list those of words, other tasks do not."""
         return self.neighbours is not None or (self.identity or {}).get("task", "windows") == "windows"
 
 
-def read(folder: Path) -> Record:
+def read(folder: Path) -> RunRecord:
+    """Read a run folder. DataError if it is not one, or if a file is damaged."""
     check_exists(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
-    found = {name: folder / name if (folder / name).exists() else None for name in FILES}
-    if not any(found.values()):
+    paths = {name: folder / name if (folder / name).exists() else None for name in FILES}
+    if not any(paths.values()):
         raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
-    config, text = _config(found["config.yaml"])
-    return Record(folder.resolve().name, config, text, read_json(found["identity.json"], _identity),
-                  _metrics(found["metrics.jsonl"]), read_json(found["scores.json"], _scores),
-                  read_json(found["neighbours.json"], _neighbours))
+    config, text = _config(paths["config.yaml"])
+    return RunRecord(folder.resolve().name, config, text, read_json(paths["identity.json"], _identity),
+                     _metrics(paths["metrics.jsonl"]), read_json(paths["scores.json"], _scores),
+                     read_json(paths["neighbours.json"], _neighbours))
 
 
-def read_text(path: Path, largest: int = LARGEST) -> str:
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
     try:
         if not path.is_file():
             raise DataError(f"{path}: not a plain file")
-        if (size := path.stat().st_size) > largest:
-            raise DataError(f"{path}: {size:,} bytes, more than the {largest:,} that a run writes")
+        if (size := path.stat().st_size) > max_bytes:
+            raise DataError(f"{path}: {size:,} bytes, more than the {max_bytes:,} that a run writes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
@@ -140,50 +146,50 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def read_json(path: Path | None, check: Callable[[Any], T], largest: int = LARGEST) -> T | None:
+def read_json(path: Path | None, check: Callable[[Any], T], max_bytes: int = MAX_FILE_BYTES) -> T | None:
     if path is None:
         return None
-    text = read_text(path, largest)
+    text = read_text(path, max_bytes)
     try:
         return check(json.loads(text, parse_constant=_no_constant))
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {_first(error)}") from error
+        raise DataError(f"{path}: {_first_line(error)}") from error
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def kind(value: Any) -> str:
-    """What a value is, in the words of a file and not of Python."""
+def type_words(value: Any) -> str:
+    """The type of a value in the words of a file format."""
     if value is None:
         return "nothing"
-    for of, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
-                     (dict, "a mapping")):
-        if isinstance(value, of):
+    for type_, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
+                        (dict, "a mapping")):
+        if isinstance(value, type_):
             return word
     return "something else"
 
 
-# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+# Each check turns decoded JSON into a record, or raises ValueError with the place of the error.
 
 def _identity(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {kind(value)}")
+        raise ValueError(f"a mapping is expected, not {type_words(value)}")
     return value
 
 
 def _scores(value: Any) -> list[Score]:
     if not isinstance(value, list):
-        raise ValueError(f"a list of rows is expected, not {kind(value)}")
+        raise ValueError(f"a list of rows is expected, not {type_words(value)}")
     return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
 def score_row(row: Any, where: str) -> Score:
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: a mapping is expected, not {kind(row)}")
+        raise ValueError(f"{where}: a mapping is expected, not {type_words(row)}")
     if wrong := sorted(set(row) - set(Score._fields)):
         raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Score._fields)}")
     if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
@@ -203,14 +209,14 @@ def finite_or_none(value: Any, where: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise ValueError(f"{where} must be a finite number or null")
-    return float(value) if abs(value) <= LARGEST_VALUE else None   # the perplexity of a model that diverged, say
+    return float(value) if abs(value) <= MAX_VALUE else None   # e.g. the perplexity of a diverged model
 
 
-def _neighbours(value: Any) -> Neighbours:
+def _neighbours(value: Any) -> NeighbourLists:
     if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {kind(value)}")
+        raise ValueError(f"a mapping is expected, not {type_words(value)}")
     far_rank, far_pmi = (finite_or_none(value.get(key), key) for key in ("far_rank", "far_pmi"))
-    return Neighbours(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
+    return NeighbourLists(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
 
 
 def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]]:
@@ -218,8 +224,8 @@ def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]
     if not isinstance(words, dict):
         raise ValueError(f"{key}: a mapping of words is expected")
     out: dict[str, list[tuple[str, float]]] = {}
-    for word, found in words.items():
-        pairs: list[Any] = found if isinstance(found, list) else [None]
+    for word, neighbours in words.items():
+        pairs: list[Any] = neighbours if isinstance(neighbours, list) else [None]
         if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs):
             raise ValueError(f"{key}: {word[:60]!r}: a list of [word, cosine] is expected")
         where = f"{key}: {word[:60]!r}: cosine"
@@ -227,49 +233,49 @@ def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]
     return out
 
 
-def _metrics(path: Path | None) -> Metrics | None:
+def _metrics(path: Path | None) -> MetricCurves | None:
     if path is None:
         return None
-    metrics = Metrics()
+    metrics = MetricCurves()
     for number, entry in enumerate(read_lines(path), 1):
         step = _finite(entry.get("step"))
         if math.isnan(step):
             raise DataError(f"{path}:{number}: key 'step' must be a number")
-        _take(metrics, step, {k: _finite(v) for k, v in entry.items() if v is None or type(v) in (int, float)})
+        _add_entry(metrics, step, {k: _finite(v) for k, v in entry.items() if v is None or type(v) in (int, float)})
     metrics.place(metrics.epoch_size)
     return metrics
 
 
-def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
-    metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
-    cpu, epoch, examples = (numbers.get(of, math.nan) for of in ("cpu_seconds", "epoch", "examples"))
+def _add_entry(metrics: MetricCurves, step: float, numbers: dict[str, float]) -> None:
+    metrics.reached |= {k: numbers[k] for k in POSITION_KEYS if k in numbers and not math.isnan(numbers[k])}
+    cpu, epoch, examples = (numbers.get(key, math.nan) for key in ("cpu_seconds", "epoch", "examples"))
     if epoch > max(metrics.ends, default=0.0) and examples > max(metrics.ends.values(), default=0.0):
         metrics.ends[epoch] = examples
     for key, value in numbers.items():
-        if key not in ABOUT:
+        if key not in POSITION_KEYS:
             metrics.curves.setdefault(key, Curve()).add(step, cpu, value, examples)
 
 
 def _finite(value: object) -> float:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_VALUE
-    return float(value) if known else math.nan  # type: ignore[arg-type]
+    is_finite = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
+    return float(value) if is_finite else math.nan  # type: ignore[arg-type]
 
 
-# --- what the runs of a comparison share ---------------------------------------------------------------------------
+# --- shared by the runs of a comparison ----------------------------------------------------------------------------
 
-def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, str]:
-    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; what lies deeper than `depth` stands as JSON."""
+def flatten(tree: dict[str, Any], depth: int = 4, prefix: str = "") -> dict[str, str]:
+    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; values deeper than `depth` become JSON."""
     out: dict[str, str] = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value and depth > 1:
-            out |= flat(value, depth - 1, f"{before}{key} · ")
+            out |= flatten(value, depth - 1, f"{prefix}{key} · ")
         else:
-            out[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            out[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return out
 
 
-def place(runs: list[Metrics]) -> None:
-    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
+def place(runs: list[MetricCurves]) -> None:
+    """Place runs that were cut in their first epoch by the mean epoch size of the others."""
     sizes = [run.epoch_size for run in runs if run.ends]
     for run in runs:
         if sizes and not run.ends:

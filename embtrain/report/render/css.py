@@ -1,4 +1,4 @@
-"""The page's style sheet: one column that reads on a phone, two tones for light and dark, ink on paper in print."""
+"""The style sheet of a page: one column, readable on a phone, light and dark colours, black on white in print."""
 
 LIGHT = """--paper:#fdfdfb;--ink:#1d2124;--faint:#5d666c;--rule:#d9dcd8;--shade:#f3f4f0;
 --series-1:#12678a;--series-2:#b8471b;--series-3:#6a4c93;--series-4:#4a7a17;--series-5:#a3347a;--series-6:#7a6000"""

@@ -1,6 +1,6 @@
-"""A report as blocks of plain words, numbers and drawings, so that HTML, Markdown and LaTeX say the same.
+"""A report as blocks of text, numbers and drawings, so that HTML, Markdown and LaTeX have the same content.
 
-Words here are never markup: each format escapes them as it writes.
+Text is never markup: each format escapes it as it writes.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Score = Sequence[str] | str   # a lone text is a heading across all columns
+TableRow = Sequence[str] | str   # a single text is a heading across all columns
 
 
 @dataclass(frozen=True)
 class Words:
     text: str
-    kind: str = ""          # "", "note" (small), "missing" (what is not there), "drawn" (a note on drawings)
+    kind: str = ""          # "", "note" (small), "missing" (absent data), "drawn" (a note on drawings)
 
 
 @dataclass(frozen=True)
@@ -25,33 +25,33 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     head: Sequence[tuple[str, str]]   # (name, kind); kind: "" a name, "number", or "text" that may wrap
-    rows: Sequence[Score]
+    rows: Sequence[TableRow]
 
 
 @dataclass(frozen=True)
 class Figure:
     name: str
     caption: str
-    drawings: Sequence[str]                     # SVG, side by side
-    data: Table | None                          # the same for formats without drawings
-    legend: Sequence[tuple[str, int]] = ()      # (label, place in the order of colours)
+    drawings: Sequence[str]                     # SVG, in one row
+    data: ReportTable | None                          # the data, for formats without drawings
+    legend: Sequence[tuple[str, int]] = ()      # (label, index of the colour)
     small: bool = False
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The neighbours of one word, strategy beside strategy."""
+    """The neighbours of one word, one column per strategy."""
 
     word: str
     columns: Sequence[tuple[str, list[tuple[str, float]], list[tuple[str, float]]]]   # (strategy, 1–5, 45–50)
 
-    def table(self) -> Table:
-        def said(found: list[tuple[str, float]]) -> str:
-            return ", ".join(f"{word} " + f"{cosine:.2f}".replace("-", "−") for word, cosine in found) or "none"
-        return Table([("strategy", ""), ("1–5", "text"), ("45–50", "text")],
-                     [[name, said(near), said(far)] for name, near, far in self.columns])
+    def table(self) -> ReportTable:
+        def format_words(neighbours: list[tuple[str, float]]) -> str:
+            return ", ".join(f"{word} " + f"{cosine:.2f}".replace("-", "−") for word, cosine in neighbours) or "none"
+        return ReportTable([("strategy", ""), ("1–5", "text"), ("45–50", "text")],
+                           [[name, format_words(near), format_words(far)] for name, near, far in self.columns])
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,26 @@ class Code:
 
 @dataclass(frozen=True)
 class Folded:
-    """What is told on demand where a format can: under its heading everywhere else."""
+    """Blocks shown on demand in HTML, and under their heading in other formats."""
 
     heading: str
-    blocks: Sequence[Words | Table]
+    blocks: Sequence[Words | ReportTable]
 
 
-Block = Words | Items | Table | Figure | Nearest | Code | Folded
+Block = Words | Items | ReportTable | Figure | Nearest | Code | Folded
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     key: str
     name: str
     blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
-class Document:
+class ReportDocument:
     heading: str
     name: str
     verdict: Sequence[str]
-    sections: Sequence[Section] = field(default_factory=list)
+    sections: Sequence[ReportSection] = field(default_factory=list)
     footer: str = ""

@@ -1,4 +1,4 @@
-"""Text from files as Markdown that stays text: words, code spans and code blocks."""
+"""Escape text from files for Markdown: words, code spans and code blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MARKS = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
 
 
 def words(text: str) -> str:
-    """Return `text` on one line, with Markdown's marks, addresses and what could begin a list escaped."""
+    """Return `text` on one line, with Markdown marks, addresses and list markers escaped."""
     text = MARKS.sub(r"\\\1", plain(text).strip()).replace("://", r"\://").replace("www.", r"www\.")
     return re.sub(r"^(?:(?=[-+=])|(?P<number>\d+)(?=[.)](?:\s|$)))", lambda m: (m["number"] or "") + "\\", text)
 

@@ -1,14 +1,14 @@
-"""A document as one HTML file: no script, no address outside itself, every word escaped as it is written."""
+"""A document as one HTML file: no scripts, no external addresses, all text escaped."""
 
 from __future__ import annotations
 
 from embtrain.report.charts.strategies import swatch
 from embtrain.report.comparison.decimals import true_minus
-from embtrain.report.render.document import Block, Document, Figure, Folded, Items, Nearest, Table, Words
+from embtrain.report.render.document import Block, Figure, Folded, Items, Nearest, ReportDocument, ReportTable, Words
 from embtrain.report.render.html_tags import absent, fold, minus, page, text
 
-# What the page of a single run has no need of.
-MORE = """
+# Styles that the page of a single run does not need.
+EXTRA_STYLE = """
 .verdict p{margin:.4rem 0}
 .verdict p:first-child{margin-top:0}
 ul.said{margin:.6rem 0 1rem;padding-left:1.1rem;max-width:46rem}
@@ -37,7 +37,7 @@ tbody th{min-width:4.6rem;max-width:6rem}
 """
 
 
-def render(document: Document) -> str:
+def render(document: ReportDocument) -> str:
     links = " ".join(f'<a href="#{s.key}">{text(s.name)}</a>' for s in document.sections)
     body = "".join(f'<section id="{s.key}"><h2>{text(s.name)}</h2>{_blocks(list(s.blocks))}</section>\n'
                    for s in document.sections)
@@ -48,20 +48,20 @@ def render(document: Document) -> str:
 <div class="verdict">{verdict}</div>
 <nav>{links}</nav></header>
 {body}<footer>{text(document.footer)}</footer>
-""", MORE)
+""", EXTRA_STYLE)
 
 
 def _blocks(blocks: list[Block]) -> str:
-    """Small figures that follow each other share a grid."""
+    """Render blocks; consecutive small figures share a grid."""
     out, i = [], 0
     while i < len(blocks):
         block = blocks[i]
         if isinstance(block, Figure) and block.small:
-            many = []
+            small_figures = []
             while i < len(blocks) and isinstance(small := blocks[i], Figure) and small.small:
-                many.append(_figure(small))
+                small_figures.append(_figure(small))
                 i += 1
-            out.append(f'<div class="many">{"".join(many)}</div>')
+            out.append(f'<div class="many">{"".join(small_figures)}</div>')
             continue
         out.append(_block(block))
         i += 1
@@ -74,7 +74,7 @@ def _block(block: Block) -> str:
         return f"<p{kind}>{text(block.text)}</p>"
     if isinstance(block, Items):
         return f'<ul class="said">{"".join(f"<li>{text(true_minus(t))}</li>" for t in block.texts)}</ul>'
-    if isinstance(block, Table):
+    if isinstance(block, ReportTable):
         return _table(block)
     if isinstance(block, Figure):
         return _figure(block)
@@ -87,7 +87,7 @@ def _block(block: Block) -> str:
     return f"<pre{kind}>{lines}</pre>"
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     head = "".join(f'<th scope="col"{_kind(kind)}>{text(name)}</th>' for name, kind in table.head)
     rows = []
     for row in table.rows:
@@ -123,6 +123,6 @@ def _nearest(block: Nearest) -> str:
     return f'<h3><bdi>{text(block.word)}</bdi></h3><div class="beside">{columns}</div>'
 
 
-def _list(found: list[tuple[str, float]]) -> str:
-    items = "".join(f"<li><bdi>{text(w)}</bdi><span>{minus(f'{c:.2f}')}</span></li>" for w, c in found)
+def _list(neighbours: list[tuple[str, float]]) -> str:
+    items = "".join(f"<li><bdi>{text(w)}</bdi><span>{minus(f'{c:.2f}')}</span></li>" for w, c in neighbours)
     return f"<ol>{items or '<li>none</li>'}</ol>"

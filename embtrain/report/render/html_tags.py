@@ -1,4 +1,4 @@
-"""The pieces of HTML that a page is made of. Text becomes HTML through `text` and nowhere else."""
+"""HTML elements of a page. Text becomes HTML through `text` and nowhere else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embtrain.report.render.css import STYLE
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """A whole page: no script, no address outside itself. `body` is HTML already."""
+    """A complete page without scripts or external addresses. `body` is HTML."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -34,7 +34,7 @@ def text(value: object) -> str:
 
 
 def minus(figures: str) -> str:
-    """A number as `tables` writes it, with a true minus sign; a dash where there is no value."""
+    """A formatted number with a true minus sign; a dash if there is no value."""
     return figures.replace("-", "−") if figures != "-" else "–"
 
 
@@ -47,17 +47,17 @@ def absent(content: str) -> str:
 
 
 def figure(name: str, caption: str, drawing: str) -> str:
-    """`caption` and `drawing` are HTML already."""
+    """`caption` and `drawing` are HTML."""
     return f"<figure><figcaption><b>{text(name)}</b>{caption}</figcaption>{drawing}</figure>"
 
 
 def fold(summary: str, content: str) -> str:
-    """What is told on demand; `content` is HTML already."""
+    """Content that is shown on demand; `content` is HTML."""
     return f"<details><summary>{text(summary)}</summary>{content}</details>"
 
 
 def grid(head: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
-    """A table in a box of its own that scrolls where the screen is narrow: head of (name, class), rows of HTML."""
+    """A table that scrolls on narrow screens. head: (name, class); rows: HTML."""
     cells = "".join(f'<th scope="col"{f" class={kind!r}" if kind else ""}>{text(name)}</th>' for name, kind in head)
     return (f'<div class="scroll" tabindex="0"><table><thead><tr>{cells}</tr></thead>'
             f'<tbody>{"".join(rows)}</tbody></table></div>')

@@ -1,6 +1,6 @@
-"""The same document as Markdown and as LaTeX with booktabs that compiles on its own; every score as CSV.
+"""A document as Markdown and as self-contained LaTeX with booktabs; every score as CSV.
 
-Every word is escaped as it is written. Where a document has drawings, these formats have the figures' tables.
+All text is escaped. These formats show the tables of figures in place of the drawings.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ from collections.abc import Callable, Sequence
 
 from embtrain.common.terminal import plain
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Code, Document, Figure, Folded, Items, Nearest, Table, Words
+from embtrain.report.render.document import (
+    Block,
+    Code,
+    Figure,
+    Folded,
+    Items,
+    Nearest,
+    ReportDocument,
+    ReportTable,
+    Words,
+)
 from embtrain.report.render.escape_markdown import block as fenced, words as _md
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
-def markdown(document: Document) -> str:
+def markdown(document: ReportDocument) -> str:
     out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict)]
     for section in document.sections:
         out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
@@ -28,7 +38,7 @@ def _md_block(block: Block) -> str:
         return _md(block.text) if block.kind != "drawn" else ""
     if isinstance(block, Items):
         return "\n".join(f"- {_md(t)}" for t in block.texts)
-    if isinstance(block, Table):
+    if isinstance(block, ReportTable):
         return _md_table(block)
     if isinstance(block, Figure):
         return "" if block.data is None else f"### {_md(block.name)}\n\n{_md(block.caption)}\n\n{_md_table(block.data)}"
@@ -39,7 +49,7 @@ def _md_block(block: Block) -> str:
     return fenced("\n".join(block.text.splitlines()))
 
 
-def _md_table(table: Table) -> str:
+def _md_table(table: ReportTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells) + " |"
     out = [line([_md(name) for name, _ in table.head]),
@@ -58,7 +68,7 @@ TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&"
        ",": ",{}", "−": r"\ensuremath{-}", "–": r"\textendash{}", "…": r"\ldots{}", "·": r"\textperiodcentered{}",
        "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}", "*": "{*}",
        "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
-# Letters that the T1 encoding has; pdfLaTeX would stop at others, and shows their numbers.
+# Letters of the T1 encoding; pdfLaTeX would fail on others, so their code points are shown.
 LETTERS = set("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
               "ĄąĆćČčĎďĘęĚěĞğŁłŃńŇňŐőŒœŔŕŘřŚśŞşŠšŤťŮůŰűŸŹźŻżŽž")
 PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
@@ -70,10 +80,10 @@ PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
 \newcolumntype{L}[1]{>{\raggedright\arraybackslash}p{#1}}
 \newcolumntype{R}[1]{>{\raggedleft\arraybackslash}p{#1}}
 """
-LINE = 250.0        # mm, without the gaps of a few columns
+LINE = 250.0        # mm, without the gaps between columns
 
 
-def latex(document: Document) -> str:
+def latex(document: ReportDocument) -> str:
     body = [rf"\section*{{{_tex(document.heading)}}}", _tex(document.name), *map(_tex, document.verdict)]
     for section in document.sections:
         body += [rf"\subsection*{{{_tex(section.name)}}}", *(_tex_block(block) for block in section.blocks)]
@@ -93,7 +103,7 @@ def _tex_block(block: Block) -> str:
         return _tex(block.text) if block.kind != "drawn" else ""
     if isinstance(block, Items):
         return "\n".join([r"\begin{itemize}", *(rf"\item {_tex(t)}" for t in block.texts), r"\end{itemize}"])
-    if isinstance(block, Table):
+    if isinstance(block, ReportTable):
         return _tex_table(block)
     if isinstance(block, Figure):
         return "" if block.data is None else "\n\n".join([rf"\textbf{{{_tex(block.name)}}}", _tex(block.caption),
@@ -113,8 +123,8 @@ def _tex_code(block: Code) -> str:
     return r"{\ttfamily\small\raggedright " + "\\\\\n".join(lines) + r"\par}"
 
 
-def _tex_table(table: Table) -> str:
-    """A longtable, for the rows may need several pages; its rules are booktabs'."""
+def _tex_table(table: ReportTable) -> str:
+    """A longtable, because rows may need several pages; its rules are booktabs'."""
     def line(cells: Sequence[str]) -> str:
         return " & ".join(cells) + r" \\"
     widths = _widths(table)
@@ -128,42 +138,44 @@ def _tex_table(table: Table) -> str:
                       r"\bottomrule\endlastfoot", *rows, r"\end{longtable}}"])
 
 
-def _widths(table: Table) -> list[float]:
-    """Millimetres of each column: what its longest word or its length asks for, within the line."""
+def _widths(table: ReportTable) -> list[float]:
+    """Width of each column in millimetres, from its longest word or its length, within the line."""
     rows = [row for row in table.rows if not isinstance(row, str)]
     def longest(i: int, parts: Callable[[str], list[str]]) -> int:
         return max((len(part) for row in rows for part in parts(row[i])), default=1)
-    asked = []
+    widths = []
     for i, (name, kind) in enumerate(table.head):
-        whole = longest(i, lambda text: [text])
+        length = longest(i, lambda text: [text])
         head = max((len(word) for word in name.split()), default=1)
-        asked.append(3.0 + 1.75 * max(min(whole, 70 if kind == "text" else 44), head, min(len(name), 14)))
-    room = LINE - 4.3 * len(asked)
-    return [width * min(1.0, room / sum(asked)) for width in asked]
+        widths.append(3.0 + 1.75 * max(min(length, 70 if kind == "text" else 44), head, min(len(name), 14)))
+    available = LINE - 4.3 * len(widths)
+    return [width * min(1.0, available / sum(widths)) for width in widths]
 
 
 # --- CSV -------------------------------------------------------------------------------------------------------------
 
-HEAD = ("cell", "strategy", "seed", "status", "cpu_seconds", "benchmark", "metric", "value", "low", "high", "n", "note")
+CSV_HEADER = ("cell", "strategy", "seed", "status", "cpu_seconds", "benchmark", "metric", "value", "low", "high", "n",
+              "note")
 
 
-def csv_of(found: Results) -> str:
-    """One line a score of each cell, every figure in full; a cell without scores has one line."""
+def to_csv(results: Results) -> str:
+    """One line per score of each cell, at full precision; a cell without scores has one line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEAD)
-    for cell in found.cells:
-        before = [_cell(cell.name), _cell(cell.strategy), cell.seed, _cell(cell.status), _figure(cell.cpu_seconds)]
+    writer.writerow(CSV_HEADER)
+    for cell in results.cells:
+        cell_columns = [_cell(cell.name), _cell(cell.strategy), cell.seed, _cell(cell.status),
+                        _figure(cell.cpu_seconds)]
         for row in cell.scores:
             figures = map(_figure, (row.value, row.low, row.high))
-            writer.writerow([*before, _cell(row.benchmark), _cell(row.metric), *figures, row.n, _cell(row.note)])
+            writer.writerow([*cell_columns, _cell(row.benchmark), _cell(row.metric), *figures, row.n, _cell(row.note)])
         if not cell.scores:
-            writer.writerow([*before, *[""] * 6, _cell(cell.error or "")])
+            writer.writerow([*cell_columns, *[""] * 6, _cell(cell.error or "")])
     return out.getvalue()
 
 
 def _cell(words: str) -> str:
-    """Text that a spreadsheet would take for a formula is marked as text."""
+    """Prefix text that a spreadsheet would interpret as a formula."""
     words = plain(words)
     return f"'{words}" if words[:1] in ("=", "+", "-", "@") else words
 

@@ -1,4 +1,4 @@
-"""The run in a few lines: what was trained, on what, how long, and what came out."""
+"""Summary of a run in a few lines: model, data, duration and main scores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from embtrain.common.types import Score
 from embtrain.report.charts.curves import MAIN, metric
 from embtrain.report.format import duration, interval, number
-from embtrain.report.load.run import Record
+from embtrain.report.load.run import RunRecord
 from embtrain.report.render.html_tags import minus, text
 
-MAIN_SCORES = 2  # benchmarks told of, beside the held-out measures
+MAIN_SCORES = 2  # benchmarks in the summary, in addition to the held-out measures
 
 
 def get(tree: object, *keys: str) -> Any:
@@ -20,69 +20,70 @@ def get(tree: object, *keys: str) -> Any:
     return tree
 
 
-def named(run: Record, section: str) -> str | None:
-    """A part's name: the key itself, or the name that its section states."""
+def named(run: RunRecord, section: str) -> str | None:
+    """The name of a component: the key itself, or the name that its section states."""
     value = get(run.config, section)
     for key in ("strategy", "name", "source"):
         value = value.get(key, value) if isinstance(value, dict) else value
     return str(value) if isinstance(value, str | int) else None
 
 
-def strategy(run: Record) -> str | None:
-    """The strategy by the name it was chosen by; the source's, where there is none."""
+def strategy(run: RunRecord) -> str | None:
+    """The name of the strategy; that of the source if there is none."""
     return named(run, "strategy") or named(run, "negatives")
 
 
-def verdict(run: Record) -> str:
+def verdict(run: RunRecord) -> str:
     model, source, corpus = named(run, "model"), strategy(run), named(run, "corpus")
     k, loss = get(run.config, "negatives", "k"), named(run, "loss")
-    what = f"<b>{text(model)}</b>" if model else "A model"
+    subject = f"<b>{text(model)}</b>" if model else "A model"
     if source:
-        about = ", ".join([f"k&nbsp;=&nbsp;{text(k)}"] * (k is not None) + [f"{text(loss)} loss"] * (loss is not None))
-        what += f" trained with <b>{text(source)}</b> negatives" + (f" ({about})" if about else "")
+        details = ", ".join([f"k&nbsp;=&nbsp;{text(k)}"] * (k is not None)
+                            + [f"{text(loss)} loss"] * (loss is not None))
+        subject += f" trained with <b>{text(source)}</b> negatives" + (f" ({details})" if details else "")
     else:
-        what += " trained"
-    what += f" on <b>{text(corpus)}</b>" if corpus else ""
-    return f"{what}: {_length(run)}. {_main_scores(run.scores)}"
+        subject += " trained"
+    subject += f" on <b>{text(corpus)}</b>" if corpus else ""
+    return f"{subject}: {_length(run)}. {_main_scores(run.scores)}"
 
 
-def _length(run: Record) -> str:
+def _length(run: RunRecord) -> str:
     if run.metrics is None:
         return "how long is not known, for <code>metrics.jsonl</code> is missing"
     reached, epochs = run.metrics.reached, get(run.config, "train", "epochs")
     if not reached:
         return "no step was logged"
-    said = [_epochs(reached["epoch"], epochs)] if "epoch" in reached and isinstance(epochs, int) else []
-    said += [f"{reached['step']:,.0f} steps"]
-    said += [f"{reached['examples']:,.0f} examples"] if "examples" in reached else []
+    lengths = [_epochs(reached["epoch"], epochs)] if "epoch" in reached and isinstance(epochs, int) else []
+    lengths += [f"{reached['step']:,.0f} steps"]
+    lengths += [f"{reached['examples']:,.0f} examples"] if "examples" in reached else []
     wall, cpu = reached.get("seconds"), reached.get("cpu_seconds")
     time = f" in {duration(wall)}" if wall is not None else ""
-    return ", ".join(said) + time + (f" ({duration(cpu)} of CPU)" if cpu is not None else "")
+    return ", ".join(lengths) + time + (f" ({duration(cpu)} of CPU)" if cpu is not None else "")
 
 
-def _epochs(done: float, asked: int) -> str:
-    """A line names how many whole epochs are done: fewer than asked where the run was cut off or stopped early."""
-    return f"{asked:,} epochs" if done >= asked else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {asked:,}"
+def _epochs(done: float, planned: int) -> str:
+    """Lines count complete epochs: fewer than planned if the run was interrupted or stopped early."""
+    return f"{planned:,} epochs" if done >= planned else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {planned:,}"
 
 
 def _main_scores(scores: list[Score] | None) -> str:
     if not scores:
         return "It was not judged: <code>scores.json</code> is " + ("missing." if scores is None else "empty.")
-    said = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
-            + (f' <span class="key">{minus(interval(r))}</span>' if interval(r) else "") for r in _main(scores)]
-    return "; ".join(said) + "." if said else "No score has a value."
+    sentences = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
+                 + (f' <span class="key">{minus(interval(r))}</span>' if interval(r) else "") for r in _main(scores)]
+    return "; ".join(sentences) + "." if sentences else "No score has a value."
 
 
 def _main(scores: list[Score]) -> list[Score]:
-    """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
+    """The first row of each benchmark, without parts of one already included, and the held-out measures."""
     taken: list[Score] = []
-    # Parts whose measures are told by name, and how long it took, which stands in another sentence.
+    # Parts whose measures are listed by name, and the duration, which has its own sentence.
     judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.benchmark not in judged and not part:
             taken.append(row)
-    # The test part where there is one: validation may have chosen the state that is judged.
+    # Prefer the test part: validation may have selected the evaluated state.
     ordered = [*reversed(scores), *(row for row in scores if row.benchmark == "test")]
     heldout = {r.metric: r for r in ordered if r.metric in MAIN and r.value is not None}
     return taken[:MAIN_SCORES] + [heldout[m] for m in MAIN if m in heldout]

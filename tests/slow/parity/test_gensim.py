@@ -31,7 +31,7 @@ def spearman(vectors: Vectors) -> float:
 
 
 def ours(seed: int, folder: Path) -> float:
-    return spearman(fit(resolve("sgns", sets=SETS, seed=seed, threads=1), folder / str(seed)).table_of_vectors)
+    return spearman(fit(resolve("sgns", sets=SETS, seed=seed, threads=1), folder / str(seed)).word_vectors)
 
 
 def gensims(seed: int) -> float:

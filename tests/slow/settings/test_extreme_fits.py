@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import tiny_runs
 
+from embtrain.common.config.tree import LARGEST, SMALLEST
 from embtrain.common.errors import EmbtrainError
-from embtrain.config.tree import LARGEST, SMALLEST
-from embtrain.experiment import run
+from embtrain.experiment.run import run
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def tried(place: Path, name: str, engine: str, out: Path, key: str, value: objec
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            run.trained(tiny_runs.config(place, name, engine, f"{key}={value}"), out)
+            run.train_in_memory(tiny_runs.config(place, name, engine, f"{key}={value}"), out)
         return "trains"
     except EmbtrainError as error:
         assert "\n" not in str(error), f"{key}={value}: {error}"
