@@ -22,8 +22,8 @@ import source_worlds
 import tiny_runs
 import torch
 
-from embtrain.kernels.core import best
 from embtrain.kernels.built import FOLDER, SOURCE
+from embtrain.kernels.core import best
 
 FILE = Path(__file__).with_suffix(".json")
 
