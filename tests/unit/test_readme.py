@@ -39,8 +39,8 @@ def lines() -> list[str]:
 def made_by(target: str) -> str:
     """The command with which `make TARGET` ends in the current folder, as make prints it without running it."""
     shutil.copy(ROOT / "Makefile", "Makefile")
-    done = subprocess.run(["make", "-n", "-o", ".venv/.ready", "-o", ".venv/.core", target], capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run(["make", "--no-print-directory", "-n", "-o", ".venv/.ready", "-o", ".venv/.core", target],
+                          capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1]
 
 

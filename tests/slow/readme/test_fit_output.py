@@ -21,8 +21,8 @@ def test_the_table_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
-    done = subprocess.run(["make", "-n", "-f", ROOT / "Makefile", "-o", ".venv/.ready", "-o", ".venv/.core", "fit"],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(["make", "--no-print-directory", "-n", "-f", ROOT / "Makefile", "-o", ".venv/.ready", "-o",
+                           ".venv/.core", "fit"], capture_output=True, text=True, check=True)
     line = done.stdout.splitlines()[-1].removeprefix(".venv/bin/")
     printed = play.play(play.Block("sh", line + " --quiet\n", "", 0, 0), {})
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
