@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from source_worlds import CASES, VECTORS, Table, TableBatch, source
+from helpers.source_worlds import CASES, VECTORS, Table, TableBatch, source
 
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.known_pairs import KnownPairs

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cores import NATIVE, using
+from helpers.cores import NATIVE, using
 
 from embtrain.kernels.core.build_info import SOURCE, sources
 from embtrain.kernels.core.library import core
@@ -59,7 +59,7 @@ def test_wrappers_are_found() -> None:
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: str) -> None:
     path, reference = KERNELS / WRAPPERS[wrapper], KERNELS / "reference" / WRAPPERS[wrapper]
-    tests = ROOT / "tests" / "unit" / f"test_kernel_{wrapper}.py"
+    tests = ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py"
     assert uses_the_core(path), f"{path}: every kernel has a core; without one it belongs to its caller"
     assert reference.exists() and not uses_the_core(reference)
     assert "kernels.reference" in path.read_text() and tests.exists(), "tests compare the core with the reference"
@@ -71,7 +71,7 @@ def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: 
 @pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name not in ("alias", "row_products", "bessel")])
 def test_a_wrapper_is_tried_with_ids_out_of_range(wrapper: str) -> None:
     assert wrapper in REFUSES, f"which test of {wrapper} passes ids out of range?"
-    tree = ast.parse((ROOT / "tests" / "unit" / f"test_kernel_{wrapper}.py").read_text())
+    tree = ast.parse((ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py").read_text())
     (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == REFUSES[wrapper])
     raised = [ast.unparse(call.args[0]) for call in ast.walk(test) if isinstance(call, ast.Call)
               and ast.unparse(call.func) == "pytest.raises"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from helpers.worlds import DOUBLE, make_loss
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
-from worlds import DOUBLE, make_loss
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
-from worlds import (
+from helpers.worlds import (
     DOUBLE,
     every_column,
     every_count,
@@ -23,6 +22,7 @@ from worlds import (
     two_components,
     with_probe,
 )
+from torch import Tensor
 
 from embtrain.common.types import LossInput
 

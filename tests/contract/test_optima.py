@@ -10,7 +10,7 @@ import math
 
 import pytest
 import torch
-from source_worlds import Table, TableBatch
+from helpers.source_worlds import Table, TableBatch
 
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses import base as losses

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.source_worlds import CASES, CONTEXTS, OF_PAIRS, VECTORS, TableView, V, paired, query, source, taught, world
 from scipy import stats
-from source_worlds import CASES, CONTEXTS, OF_PAIRS, VECTORS, TableView, V, paired, query, source, taught, world
 
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml

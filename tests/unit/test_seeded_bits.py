@@ -1,4 +1,4 @@
-"""Short seeded runs and draws are equal, bit for bit, to those recorded for this machine in tests/seeded_bits.json."""
+"""Short seeded runs and draws are equal, bit for bit, to those recorded for this machine in seeded_bits.json."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-import seeded_bits
-import source_worlds
-import tiny_runs
+from helpers import seeded_bits, source_worlds, tiny_runs
 
 
 @pytest.fixture(scope="module")

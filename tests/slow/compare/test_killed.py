@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 import pytest
-from comparisons import without_times
-from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
+from helpers.comparisons import without_times
+from helpers.processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.experiment.comparison import workers
 

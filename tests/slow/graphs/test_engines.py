@@ -1,6 +1,6 @@
 """The compiled engine and autograd on UMLS, under TransE with self-adversarial negatives.
 
-Both have the same gradients (tests/unit/test_fused_triples.py); they differ by how many examples one update is. Under
+Both have the same gradients (test_fused_triples.py); they differ by how many examples one update is. Under
 row-Adagrad an update moves a row by about lr / √t, however many examples it is made of, so that fewer updates train
 less. With small batches the engines agree within the noise of seeds; with batches of 4,096 autograd falls behind.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from graphs import PYKEEN, Toy, digest, toy
+from helpers.graphs import PYKEEN, Toy, digest, toy
 
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
@@ -77,7 +77,7 @@ def test_every_triple_of_a_small_graph(name: str, levels: int) -> None:
 @pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
 @pytest.mark.parametrize("geometry", ["l1", "l2"])
 def test_the_ranks_that_make_test_holds_ours_to_are_pykeens(name: str, geometry: str) -> None:
-    """tests/pykeen_ranks.json: of every triple, by part and by the way to count ties."""
+    """tests/helpers/pykeen_ranks.json: of every triple, by part and by the way to count ties."""
     found = load(name)
     model = toy(len(found.entities), len(found.relations), geometry, dim=20, levels=3)  # type: ignore[arg-type]
     made = {part: {ties: digest(x) for ties, x in theirs(model, found, found.part(part)).items()} for part in PARTS}

@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile_files import KINDS
-from promises import tell
+from helpers.hostile_files import KINDS
+from helpers.promises import tell
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-TESTS = sorted(path.name for path in (ROOT / "tests" / "unit").glob("test_kernel_*.py"))
+UNIT = ROOT / "tests" / "unit"
+TESTS = sorted(path.relative_to(UNIT).as_posix() for path in UNIT.rglob("test_kernel_*.py"))
 COPIED = ("embtrain", "tests", "configs", "corpora", "evals")
 
 
@@ -63,7 +64,7 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_kernel_tests() -> None:
-    assert "test_kernel_skipgram.py" in TESTS
+    assert "kernels/test_kernel_skipgram.py" in TESTS
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -80,8 +81,8 @@ CAMPAIGN = """
 import sys
 from pathlib import Path
 import torch
-from hostile import campaign
-from hostile_files import KINDS
+from helpers.hostile import campaign
+from helpers.hostile_files import KINDS
 torch.set_num_threads(1)
 kind = next(kind for kind in KINDS if kind.name == sys.argv[1])
 tally = campaign(kind, range(int(sys.argv[3])), Path(sys.argv[2]))
@@ -92,7 +93,7 @@ INPUTS = 25
 TEXTS = 3000
 READ_TEXTS = """
 import sys
-from reference_reader import agree, damaged
+from helpers.reference_reader import agree, damaged
 for data in damaged(int(sys.argv[1])):
     agree(data)
 """

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from docs_scripts import script
+from helpers.docs_scripts import script
 
 from embtrain.kernels.core.library import core
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import tiny_runs
+from helpers import tiny_runs
 
 from embtrain.common.config.tree import LARGEST, SMALLEST
 from embtrain.common.errors import EmbtrainError
@@ -23,7 +23,7 @@ from embtrain.experiment.run import run
 pytestmark = pytest.mark.slow
 
 SECONDS = 20       # a fit still running then is stopped: large counts (epochs, resamples) are allowed to train long
-UNBOUNDED = {"train.threads"}  # the number of threads is tested in tests/unit/test_machine.py
+UNBOUNDED = {"train.threads"}  # the number of threads is tested in tests/unit/common/test_machine.py
 
 
 class _Time(Exception):

@@ -1,7 +1,7 @@
 """The reader of text, given whatever leads to new branches of its twin: `python fuzz_reader.py SECONDS`.
 
 The core is not instrumented, its twin in Python is: bytes that take the twin somewhere new are given to both, and they
-must agree (tests/reference_reader.py).
+must agree (tests/helpers/reference_reader.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["embtrain.kernels.reference", "embtrain.data"]):
-    from reference_reader import agree
+    from helpers.reference_reader import agree
 
 from embtrain.kernels.core.library import core
 

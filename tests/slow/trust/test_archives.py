@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hostile_archives import taken_apart
-from hostile_files import KINDS
-from pickles import sung
-from promises import tell
+from helpers.hostile_archives import taken_apart
+from helpers.hostile_files import KINDS
+from helpers.pickles import sung
+from helpers.promises import tell
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from promises import tell
-from reference_reader import sound
+from helpers.promises import tell
+from helpers.reference_reader import sound
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from disks import DEATH, FAILS, failures, run
-from hostile_files import run as run_of
-from promises import aloud, tell
-from serving import FAR, Page, serving
-from writers import WRITERS, nothing, owes, prepared, translator, warmed
+from helpers.disks import DEATH, FAILS, failures, run
+from helpers.hostile_files import run as run_of
+from helpers.promises import aloud, tell
+from helpers.serving import FAR, Page, serving
+from helpers.writers import WRITERS, nothing, owes, prepared, translator, warmed
 
 from embtrain.common.files import sha256
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import ROOT, embtrain, nothing_is_left_running, write_text  # noqa: F401  the fixture
+from helpers.processes import ROOT, embtrain, nothing_is_left_running, write_text  # noqa: F401  the fixture
 
 pytestmark = pytest.mark.slow
 SMALL = ("--negatives", "sgns", "--corpus", "text", "--threads", "1", "--set", "text.min_count=1", "--set",

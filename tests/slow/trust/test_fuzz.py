@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile import Kind, Tally, asked_for, campaign
-from hostile_files import KINDS, two_runs
-from promises import PAGE, block, tell, with_row
+from helpers.hostile import Kind, Tally, asked_for, campaign
+from helpers.hostile_files import KINDS, two_runs
+from helpers.promises import PAGE, block, tell, with_row
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
+from helpers.processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.common.errors import DataError
 from embtrain.train.state import checkpoint

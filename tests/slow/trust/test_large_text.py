@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from promises import tell
+from helpers.promises import tell
 
 from embtrain import cli
 

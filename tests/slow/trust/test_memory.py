@@ -1,5 +1,5 @@
 """What `--dry-run` says of memory, held to what the run takes: the peak that the kernel counts for its process, from
-reading to the report, less what the process has when all is loaded (tests/measured.py). One dry run, as a user has it,
+reading to the report, less what the process has when all is loaded (helpers/measured.py). One dry run, as a user has it,
 and the median of three runs, for the allocator makes one and the same run differ by a tenth.
 
 Tables are of 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds: memory is all there by then.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured import write
-from promises import PAGE, block, tell, with_row
+from helpers.measured import write
+from helpers.promises import PAGE, block, tell, with_row
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def told(place: Path, mode: str, spec: dict[str, Any]) -> int:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "EMBTRAIN_CACHE": str(place / "cache")}
-    done = subprocess.run([sys.executable, ROOT / "tests" / "measured.py", mode, json.dumps(spec)], cwd=place, env=env,
-                          text=True, capture_output=True, check=False)
+    script = ROOT / "tests" / "helpers" / "measured.py"
+    done = subprocess.run([sys.executable, script, mode, json.dumps(spec)], cwd=place, env=env, text=True,
+                          capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.splitlines()[-1])
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 import torch
-from forked import Forked
-from hostile_files import two_runs
-from in_process import small_text
-from promises import tell
+from helpers.forked import Forked
+from helpers.hostile_files import two_runs
+from helpers.in_process import small_text
+from helpers.promises import tell
 
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read

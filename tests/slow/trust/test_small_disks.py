@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from disks import run
-from promises import tell
-from serving import FAR, Page, serving
-from writers import WRITERS, Writer, owes, prepared
+from helpers.disks import run
+from helpers.promises import tell
+from helpers.serving import FAR, Page, serving
+from helpers.writers import WRITERS, Writer, owes, prepared
 
 from embtrain.common.files import sha256
 

@@ -1,0 +1,1 @@
+"""Helpers of the tests: tiny worlds, fake files, processes and servers."""

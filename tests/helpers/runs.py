@@ -1,0 +1,144 @@
+"""Runs in the process of a test: trained for some blocks, stopped and gone on with, and asked for on a command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embtrain import cli, experiment
+from embtrain.common.errors import Stopped
+from embtrain.experiment import Run, Settings
+from embtrain.experiment.run import components
+from embtrain.experiment.tasks import base as tasks
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
+from helpers.bits import same
+from helpers.tiny_runs import learning
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imported by a module, it gives the tests of that module one cache."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def no_page(patch: pytest.MonkeyPatch) -> None:
+    """Reports are tested elsewhere, and would take most of the time."""
+    patch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
+
+
+def fit(config: Settings, folder: Path) -> Run:
+    with pytest.MonkeyPatch.context() as patch:
+        no_page(patch)
+        return experiment.fit(config, folder)
+
+
+def value(run: Run, metric: str, part: str = "test") -> float:
+    (row,) = (row for row in run.scores if (row.benchmark, row.metric) == (part, metric))
+    assert row.value is not None
+    return row.value
+
+
+# --- some blocks of training ----------------------------------------------------------------------------------------
+
+def trained(made: components.Components, blocks: int, folder: Path) -> None:
+    """Without logs and checkpoints."""
+    of = learning(made, folder)
+    for at in range(blocks):
+        n = made.task.examples.n_blocks(0, of.block_size)
+        if at % n == 0:
+            made.source.on_epoch_start(of.step.view)
+        of.step(next(iter(of.read_blocks(at // n, of.block_size, at % n, True))))
+
+
+def gain(config: Settings, blocks: int, folder: Path) -> float:
+    """By how much so many blocks raise the reciprocal rank: a margin, and NCE that has not found Z yet, say little of
+    how likely a word is, but they order."""
+    made = components.build(config, tasks.read(config))
+    before = mrr(made)
+    trained(made, blocks, folder)
+    return mrr(made) - before
+
+
+def mrr(made: components.Components) -> float:
+    (found,) = (row.value for row in made.task.validate(made) if row.metric == "mrr")
+    assert found is not None
+    return found
+
+
+# --- stopped, and gone on with --------------------------------------------------------------------------------------
+
+def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
+    """SIGTERM in the middle of that step."""
+    calls: list[None] = []
+
+    def stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Step | CompiledWindows, *args: Any, **keys: Any) -> Any:
+            calls.append(None)
+            if len(calls) == block:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return plain(self, *args, **keys)
+        return call
+
+    for engine in (Step, CompiledWindows):
+        patch.setattr(engine, "__call__", stopping(engine.__call__))
+
+
+def interrupted(config: Settings, folder: Path, *blocks: int) -> Run:
+    """The run stopped after so many blocks, and after so many of the resume, ...; and its end."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(blocks[0], patch)
+        experiment.fit(config, folder)
+    for block in blocks[1:]:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+            stop_at(block, patch)
+            experiment.resume(folder)
+    assert not (folder / "vectors.safetensors").exists()
+    return experiment.resume(folder)
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
+            for line in read(folder / "metrics.jsonl")]
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """The newest checkpoint without what a clock has a part in."""
+    found = checkpoint.load(folder / "checkpoints")
+    for key in ("seconds", "cpu_seconds", "log_offset"):
+        del found["position"][key]
+    found["position"]["reached"] = found["position"]["reached"].get("step")
+    return found
+
+
+def assert_same_run(one: Path, other: Path, names: Sequence[str] = ("vocabulary.txt", "neighbours.json")) -> None:
+    """names: files besides settings and vectors that both must hold, byte for byte."""
+    for name in ("config.yaml", "vectors.safetensors", *names):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert told(one) == told(other)
+    assert same(state(one), state(other))
+    scores = [[row for row in json.loads((folder / "scores.json").read_text()) if "seconds" not in row["metric"]]
+              for folder in (one, other)]
+    assert scores[0] == scores[1]
+
+
+# --- on a command line ----------------------------------------------------------------------------------------------
+
+def command(patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, sets: Sequence[str] = (),
+            given: bytes = b"", code: int = 0) -> str:
+    """What `embtrain words --set ...` says on its output, or where it is to end with a code, of its error."""
+    patch.setattr(sys, "argv", ["embtrain", *words, *(word for key in sets for word in ("--set", key))])
+    patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    ended, found = cli.run(), capsys.readouterr()
+    assert ended == code, found.err
+    return found.err if code else found.out

@@ -1,0 +1,306 @@
+"""The rules of the house: who may import whom, and what the source may not contain.
+
+Every checker here is also run on planted violations: a rule that cannot fail protects nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "embtrain"
+
+# Highest first. A module imports from lower floors and from its own package, never from a sibling or from above.
+# `__init__` is embtrain/__init__.py: the names that `import embtrain` offers.
+FLOORS = (
+    ("__main__",),
+    ("cli",),
+    ("bench", "estimators"),
+    ("__init__",),
+    ("experiment",),
+    ("report",),
+    ("train", "evaluate"),
+    ("models", "negatives", "losses", "data"),
+    ("kernels",),
+    ("common",),
+)
+FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}
+
+STARTUP = {"torch", "numpy", "scipy", "gensim", "sklearn", "networkx", "matplotlib", "pydantic", "yaml", "pooch"}
+
+# Readers that run code, and code made from text. Methods of these names are refused whatever the object.
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "random"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_METHODS = {"extractall", "unsafe_load", "full_load", "unsafe_load_all", "full_load_all", "manual_seed_all"}
+FORBIDDEN_DOTTED = {"torch.load", "torch.save", "torch.hub", "yaml.load", "yaml.load_all", "torch.manual_seed",
+                    "torch.rand_like", "torch.randn_like", "torch.randint_like", "os.system", "os.popen"}
+# PyTorch's draws must name their generator, or they would come from the global one.
+TORCH_DRAWS = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.multinomial",
+               "torch.bernoulli", "torch.normal"}
+IN_PLACE_DRAWS = {"uniform_", "normal_", "exponential_", "bernoulli_", "random_", "geometric_", "cauchy_",
+                  "log_normal_"}
+GENSIM_PICKLES = {"KeyedVectors", "Word2Vec", "FastText", "Doc2Vec", "Dictionary", "WikiCorpus"}
+
+# A namespace of XML is a name, not a place; drawings inside a report need it.
+HOST = re.compile(r"\b(?:https?|ftps?|s3|gs)://(?!www\.w3\.org/)[\w.-]+", re.IGNORECASE)
+UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|raise NotImplementedError\b(?! *\()", re.ASCII)
+MOST_LINES = 300
+
+
+# --- what is imported is declared -----------------------------------------------------------------------------------
+
+def undeclared(package: Path, project: dict[str, Any]) -> set[str]:
+    """Third-party modules that a file imports and no dependency or extra of the project brings."""
+    requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    declared = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in requirements}
+    brought = {module for module, names in packages_distributions().items()
+               if {re.sub(r"[-_.]+", "-", name).lower() for name in names} & declared}
+    found = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found.add(str(node.module).split(".")[0])
+    # Extras that are not installed here; mlflow-skinny brings mlflow.
+    absent = {module for name in declared for module in (name.replace("-", "_"), name.split("-")[0])}
+    return found - brought - absent - sys.stdlib_module_names - {package.name, "__future__"}
+
+
+def test_every_module_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert undeclared(PACKAGE, project) == set()
+    without = {**project, "dependencies": [text for text in project["dependencies"] if "requests" not in text]}
+    assert undeclared(PACKAGE, without) == {"requests"}
+
+
+@pytest.mark.parametrize(("name", "least"), [("tqdm", (4, 66, 3)), ("requests", (2, 32, 4)), ("torch", (2, 8))])
+def test_no_version_with_a_known_vulnerability_is_allowed(name: str, least: tuple[int, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (found,) = (re.match(r"[\w-]+>=([\d.]+)", text) for text in project["dependencies"] if text.startswith(name))
+    assert found is not None and tuple(map(int, found[1].split("."))) >= least
+
+
+# --- who imports whom ----------------------------------------------------------------------------------------------
+
+def unit_of(module: str) -> str:
+    """embtrain.negatives.adversarial.ace -> negatives; embtrain -> __init__."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def _is_fact(name: str) -> bool:
+    """embtrain.__version__ and embtrain.__file__ are facts about all of us, open to every floor."""
+    return name.startswith("embtrain.__") and name.count(".") == 1
+
+
+def imported(tree: ast.AST, module: str, is_package: bool, modules: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, module of embtrain) for every import at any depth of a file, and for import_module("embtrain...")."""
+    used = {dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    facts_only = all(_is_fact(name) for name in used if name.startswith("embtrain.") and name.count(".") == 1)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if not (alias.name == "embtrain" and alias.asname is None and facts_only):
+                    yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = module.split(".")
+            above = above[: len(above) - node.level + is_package] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                if not _is_fact(name):
+                    yield node.lineno, name if name in modules else base
+        elif isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "import_module" and node.args:
+            text = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield node.lineno, text.value.rstrip(".")
+
+
+def module_name(path: Path, package: Path) -> str:
+    parts = list(path.relative_to(package.parent).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def broken_floors(package: Path) -> list[str]:
+    """One line for every import that goes up or sideways, and for every module that has no floor."""
+    files = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
+    faults = []
+    for module, path in files.items():
+        here = unit_of(module)
+        if here not in FLOOR:
+            faults.append(f"{path.name}: {here} has no floor: give it one in FLOORS")
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        for line, name in imported(tree, module, path.name == "__init__.py", set(files)):
+            if name.split(".")[0] != package.name or unit_of(name) == here:
+                continue
+            there = unit_of(name)
+            if there not in FLOOR:
+                faults.append(f"{module}:{line}: imports {name}, which has no floor")
+            elif FLOOR[there] <= FLOOR[here]:
+                how = "is a sibling" if FLOOR[there] == FLOOR[here] else "is above"
+                faults.append(f"{module}:{line}: {here} imports {name}, which {how}")
+    return faults
+
+
+def plant(folder: Path, files: dict[str, str]) -> Path:
+    package = folder / "embtrain"
+    for name, text in {"__init__.py": "", **files}.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return package
+
+
+def test_imports_go_down_only() -> None:
+    assert broken_floors(PACKAGE) == []
+
+
+@pytest.mark.parametrize(("file", "text", "says"), [
+    ("common/types.py", "from embtrain.models.base import Model\n", "is above"),
+    ("common/types.py", "import embtrain.cli\n", "is above"),
+    ("common/types.py", "from embtrain import cli\n", "is above"),
+    ("common/types.py", "import embtrain\nembtrain.fit()\n", "is above"),
+    ("common/types.py", "import embtrain as e\n", "is above"),
+    ("common/types.py", "from embtrain import fit\n", "is above"),
+    ("negatives/adversarial/ace.py", "def draw():\n    from embtrain.models import base\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "from ...models.base import Model\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "from ... import train\n", "is above"),
+    ("negatives/__init__.py", "from ..losses import base\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "if TYPE_CHECKING:\n    from embtrain.train import step\n", "is above"),
+    ("train/engines/autograd.py", "import embtrain.evaluate.words.similarity as s\n", "is a sibling"),
+    ("models/base.py", "import importlib\nimportlib.import_module('embtrain.negatives.every')\n", "is a sibling"),
+    ("models/base.py", "from importlib import import_module\nimport_module(f'embtrain.report.{x}')\n", "is above"),
+    ("helpers.py", "", "has no floor"),
+])
+def test_a_planted_import_is_found(tmp_path: Path, file: str, text: str, says: str) -> None:
+    stones = {f"{unit}/base.py": "" for unit in ("models", "losses", "train", "evaluate")}
+    package = plant(tmp_path, {"cli.py": "", "train/__init__.py": "", **stones, file: text})
+    faults = broken_floors(package)
+    assert len(faults) == 1 and says in faults[0], faults
+
+
+def test_imports_that_are_allowed(tmp_path: Path) -> None:
+    package = plant(tmp_path, {
+        "cli.py": "import sys, typer\ndef fit():\n    from embtrain import experiment\n",
+        "experiment.py": "from embtrain.train.engines.autograd import Step\nfrom embtrain import evaluate, report\n",
+        "report.py": "import embtrain\nv = embtrain.__version__\n", "evaluate/__init__.py": "",
+        "train/engines/autograd.py": "from ..state import metrics_log\nfrom ...common.types import Batch\n",
+        "train/state/metrics_log.py": "import torch\nfrom embtrain.common.errors import UsageError\n",
+        "common/types.py": "from embtrain import __version__\nfrom embtrain.common import errors\n",
+        "common/errors.py": "",
+    })
+    assert broken_floors(package) == []
+
+
+def test_the_command_line_starts_without_heavy_imports() -> None:
+    code = f"import sys, embtrain.cli; print(*({STARTUP!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+# --- what the source may not contain -------------------------------------------------------------------------------
+
+def dotted(node: ast.AST) -> str:
+    """a.b.c of an attribute; '' for what is no chain of names (a call's result keeps its last attribute)."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _keywords(call: ast.Call) -> dict[str, ast.expr]:
+    return {word.arg: word.value for word in call.keywords if word.arg}
+
+
+def _call_faults(call: ast.Call) -> Iterator[str]:
+    name, words = dotted(call.func), _keywords(call)
+    last = name.rpartition(".")[2]
+    if name in FORBIDDEN_CALLS or last in FORBIDDEN_METHODS:
+        yield f"{last}("
+    if name in TORCH_DRAWS | {f"torch.{x}" for x in IN_PLACE_DRAWS} and "generator" not in words:
+        yield f"{name} without generator="
+    elif "." in name and last in IN_PLACE_DRAWS and "generator" not in words:
+        yield f".{last} without generator="
+    if last == "load" and name.split(".")[-2:-1] and name.split(".")[-2] in GENSIM_PICKLES:
+        yield f"{name} reads a pickle"
+    for word in ("allow_pickle", "shell"):
+        if word in words and not (isinstance(words[word], ast.Constant) and words[word].value is False):
+            yield f"{word}="
+
+
+def forbidden(text: str, name: str = "<planted>") -> list[str]:
+    """line: what the rules forbid in one Python file."""
+    faults: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(text, filename=name)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            base = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            roots = {base.split(".")[0]} if base else {name.split(".")[0] for name in names}
+            faults += [(node.lineno, f"import {root}") for root in roots & FORBIDDEN_IMPORTS]
+            faults += [(node.lineno, f"{base}.{name}") for name in names if f"{base}.{name}" in FORBIDDEN_DOTTED]
+        elif isinstance(node, ast.Attribute) and dotted(node) in FORBIDDEN_DOTTED:
+            faults.append((node.lineno, dotted(node)))
+        elif isinstance(node, ast.Call):
+            faults += [(node.lineno, fault) for fault in _call_faults(node)]
+    for number, line in enumerate(text.splitlines(), 1):
+        faults += [(number, match) for rule in (HOST, UNFINISHED) for match in rule.findall(line)]
+    return [f"{number}: {fault}" for number, fault in sorted(faults)]
+
+
+@pytest.mark.parametrize("line", [
+    "import pickle", "from pickle import loads", "import joblib as j", "import random", "from random import choice",
+    "x = yaml.load(file)", "from yaml import load", "x = yaml.unsafe_load(file)", "archive.extractall(folder)",
+    "open_it(path).extractall()", "eval(text)", "exec(text)", "x = torch.load(path, weights_only=True)",
+    "from torch import load", "np.load(path, allow_pickle=True)", "np.load(path, allow_pickle=flag)",
+    "subprocess.run(line, shell=True)", "os.system(line)", "KeyedVectors.load(path)", "gensim.models.Word2Vec.load(p)",
+    "torch.manual_seed(1)", "torch.rand(3)", "torch.randint(3, (2,))", "torch.rand_like(x)", "x.uniform_(0, 1)",
+    "self.table.weight.data.normal_()", "URL = 'https://example.org/a'", "# see http://example.org", "# TODO later",
+    "raise NotImplementedError",
+])
+def test_a_planted_line_is_found(line: str) -> None:
+    assert len(forbidden(f"'''Doc.'''\n{line}\n")) == 1
+
+
+@pytest.mark.parametrize("line", [
+    "model.eval()", "re.compile('a')", "yaml.safe_load(text)", "np.load(path, allow_pickle=False)",
+    "torch.rand(3, generator=g)", "x.uniform_(0, 1, generator=g)", "rng.random(3)", "from numpy.random import PCG64",
+    "KeyedVectors.load_word2vec_format(path)", "url.startswith('https://')", "SVG = 'http://www.w3.org/2000/svg'",
+    "'''No pickle, no yaml.load( and no eval( here.'''", "safetensors.torch.load_file(path)",
+])
+def test_a_line_that_is_allowed(line: str) -> None:
+    assert forbidden(line) == []
+
+
+def test_the_source_contains_nothing_forbidden() -> None:
+    faults = [f"{path.relative_to(ROOT)}:{fault}" for path in sorted(PACKAGE.rglob("*.py"))
+              for fault in forbidden(path.read_text(encoding="utf-8"), str(path))]
+    assert faults == []
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+             for path in PACKAGE.rglob("*.py")}
+    assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
+    assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
+
+
+def test_a_folder_that_a_run_has_made_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
+    """`make fit` makes runs/, and the tests have a module of that name."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (tmp_path / "some.py").write_text("import numpy\nfrom runs import fit\n\nimport embtrain\n\n"
+                                      "print(numpy, fit, embtrain)\n")
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "I", "."], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,478 @@
+"""The benches: rounds, ratios and the line they end with; what is refused; each bench once on a tiny text."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.cores import needs_core
+from helpers.graphs import a_folder
+
+from embtrain import bench, cli
+from embtrain.bench import base, bounds, kernels, quality, samplers, transe, words
+from embtrain.bench.base import Group, Timed, choose, last_line, run
+from embtrain.common import progress
+from embtrain.common.errors import UsageError
+from embtrain.data.text.corpus import Corpus, TextConfig
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.negatives.sampling.alias import AliasTable
+
+ROOT = Path(__file__).resolve().parents[3]
+FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
+
+
+# --- rounds and ratios ---------------------------------------------------------------------------------------------
+
+class Played:
+    """Works that answer from lists, and the order in which they were asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, name: str, seconds: Sequence[float], quality: Sequence[dict[str, float]] = ()
+                 ) -> Callable[[], Timed]:
+        rest = iter(seconds)
+        worth = iter(quality)
+
+        def work() -> Timed:
+            self.asked.append(name)
+            wall = next(rest)
+            return Timed(wall, wall * 3, next(worth, {}))
+
+        return work
+
+
+def three_rounds(told: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
+    play = Played()
+    groups = [
+        Group(1, {"one": play("one", [1, 10, 2], [{"rho": 0.1, "early": 1.0}, {"rho": 0.2}, {"rho": 0.6}]),
+                  "two": play("two", [4, 4, 4])},
+              {"theirs": play("theirs", [3, 100, 5], [{"rho": 0.5}] * 3), "other": play("other", [8, 8, 8])}),
+        Group(2, {"alone": play("alone", [7, 7, 7])}),
+    ]
+    return run("played", "s", groups, 3, {"corpus": "none"}, (told if told is not None else []).append), play.asked
+
+
+def test_rivals_and_ours_take_turns_in_every_round() -> None:
+    assert three_rounds()[1] == ["theirs", "other", "one", "two", "alone"] * 3
+
+
+def test_ratios_are_of_medians_and_every_round_is_kept() -> None:
+    summary, _ = three_rounds()
+    assert summary["ours"] == {"one": [1, 10, 2], "two": [4, 4, 4], "alone": [7, 7, 7]}
+    assert summary["rivals"] == {"theirs": {"one": [3, 100, 5], "two": [3, 100, 5]},
+                                 "other": {"one": [8, 8, 8], "two": [8, 8, 8]}}
+    assert summary["ours_cpu"]["one"] == [3, 30, 6] and summary["rivals_cpu"]["theirs"]["two"] == [9, 300, 15]
+    assert summary["ratio"] == summary["ratio_cpu"] == {"one": 2.5, "two": 1.25}
+    assert summary["ratio_others"] == {"other": {"one": 4.0, "two": 2.0}}
+
+
+def test_quality_is_the_mean_of_what_every_round_has() -> None:
+    summary, _ = three_rounds()
+    assert summary["quality"]["one"] == {"ours": {"rho": 0.3}, "theirs": {"rho": 0.5}, "other": {}}
+
+
+def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
+    summary, _ = three_rounds()
+    assert summary["threads"] == {"one": 1, "two": 1, "alone": 2} and "alone" not in summary["ratio"]
+    assert summary["quality"]["alone"] == {"ours": {}}
+    own = run("alone", "s", [Group(1, {"alone": Played()("alone", [1])})], 1, {}, [].append)
+    assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
+
+
+def test_each_run_is_told_with_its_round_and_what_it_won() -> None:
+    told: list[str] = []
+    three_rounds(told)
+    assert len(told) == 3 * 5
+    assert told[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
+    assert told[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
+
+
+def test_a_small_ratio_keeps_four_digits() -> None:
+    play = Played()
+    assert run("x", "s", [Group(1, {"slow": play("slow", [81])}, {"fast": play("fast", [1])})], 1, {}, [].append)[
+        "ratio"] == {"slow": 0.01235}
+
+
+def test_the_last_line_is_one_line_of_json() -> None:
+    summary, _ = three_rounds()
+    line = last_line(summary)
+    assert "\n" not in line and json.loads(line) == summary
+    with pytest.raises(ValueError):
+        last_line({"ratio": float("nan")})
+
+
+def test_the_keys_are_those_that_are_documented() -> None:
+    section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
+    told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
+    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
+                    "pairs_per_second", "growth", "build", "megabytes", "outside", "bound"}
+    assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
+
+
+# --- names and cases -----------------------------------------------------------------------------------------------
+
+def test_every_bench_is_found_by_its_name() -> None:
+    assert bench.names() == NAMES
+    assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
+
+
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"),
+                                            ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
+                                            ("../x", "no '../x'")])
+def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        bench.find(name)
+
+
+CASES = ["PAIR-d100-t1", "PAIR-nce-d100-t1", "PAIR-d300-t1", "PAIR-d100-t2"]
+
+
+@pytest.mark.parametrize(("only", "chosen"), [
+    (None, CASES), (["PAIR"], CASES), (["PAIR-d100"], [CASES[0], CASES[3]]), (["PAIR-nce-d100-t1"], [CASES[1]]),
+    (["PAIR-d300", "PAIR-d100-t2"], CASES[2:]),
+])
+def test_cases_are_chosen_by_name_or_beginning(only: list[str] | None, chosen: list[str]) -> None:
+    assert choose(CASES, only) == chosen
+
+
+@pytest.mark.parametrize("only", [["PAI"], ["PAIR", "CENTRE"], ["pair"], ["PAIR-d10"], ["t1"]])
+def test_a_case_that_is_none_is_refused_with_the_list(only: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"--only: no case '{only[-1]}'; there are: {', '.join(CASES)}"):
+        choose(CASES, only)
+
+
+# --- the text of a bench -------------------------------------------------------------------------------------------
+
+def test_a_prefix_ends_with_the_line_that_holds_its_last_word() -> None:
+    corpus = Corpus(np.array([0, 1, 1, 2, 0, 2], np.int32), np.array([0, 2, 3, 6]), np.array([0, 6]),
+                    Vocabulary(["a", "b", "ä"], np.array([2, 2, 2]), 6), {}, TextConfig())
+    whole = ["a b\n", "b\n", "ä a ä\n"]
+    for tokens, lines in ((0, 3), (99, 3), (6, 3), (4, 3), (3, 2), (2, 1), (1, 1)):
+        assert [line.decode() for line in words._lines(corpus, tokens)] == whole[:lines], tokens
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+Bench = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture
+def embtrain_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """`embtrain bench` in this process: exit code, lines of stdout, stderr."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.chdir(tmp_path)  # a report of a crash is left there
+
+    def call(*args: str) -> tuple[int, list[str], str]:
+        monkeypatch.setattr(sys, "argv", ["embtrain", "bench", *args])
+        code = cli.run()
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 words, each of them 8 times: as many as an adversary of 500 modes asks for."""
+    drawn = np.random.default_rng(0).permutation(np.repeat(np.arange(600), 8)).reshape(-1, 12)
+    path = tmp_path_factory.mktemp("text") / "tiny.txt"
+    words = ["".join(letters) for letters in product("bdfghklmnp", "aeiou", "bdfghklmnprt")]
+    path.write_text("".join(" ".join(words[i] for i in line) + "\n" for line in drawn), encoding="utf-8")
+    return path
+
+
+def timed(embtrain_bench: Bench, name: str, text: Path, *args: str) -> dict[str, Any]:
+    """The summary of one round; every round of it was told before."""
+    code, lines, err = embtrain_bench(name, "--corpus", str(text), "--rounds", "1", "--threads", "1", *args)
+    assert code == 0, err
+    summary: dict[str, Any] = json.loads(lines[-1])
+    assert (summary["bench"], summary["rounds"]) == (name, 1) and set(summary["ours"]) == set(summary["ratio"])
+    assert all(line.startswith("round 1 · ") for line in lines[:-1]) and len(lines) > len(summary["ours"]) + 1
+    assert all(len(times) == 1 and times[0] > 0 for times in summary["ours"].values())
+    return summary
+
+
+@needs_core
+def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "skipgram", text, "--only", "CENTRE-d100,CENTRE-once")
+    ours = {case: times[0] for case, times in summary["ours"].items()}
+    assert list(ours) == ["CENTRE-d100-t1", "CENTRE-once-d100-t1"] and list(summary["rivals"]) == ["gensim"]
+    outside = ours["CENTRE-once-d100-t1"] / ours["CENTRE-d100-t1"]
+    assert summary["outside"] == {"CENTRE-d100-t1": pytest.approx(outside, rel=0.01)}
+    (of,) = summary["bound"].values()
+    assert list(summary["bound"]) == ["CENTRE-d100-t1"] and of.keys() == {"rows", "arithmetic", "draws"}
+    assert min(of.values()) > 0
+    assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
+    """With a second for each row, multiply-add and draw."""
+    windows = words.read(text, 1).windows
+    pairs, centres = 0, 0
+    for block in windows.windows(0, 100, shuffle=False):
+        pairs, centres = pairs + len(block.target), centres + len(block.centre)
+    monkeypatch.setattr(bounds, "_each", lambda work, n: 1.0)
+    found = bounds.of_epoch(windows, 7, {"a": bounds.Layout("row", 5, 1), "b": bounds.Layout("window", 5, 1),
+                                         "c": bounds.Layout("block", 16, 8)})
+    assert found == {"a": {"rows": 6 * pairs, "arithmetic": 21 * 6 * pairs, "draws": 5 * pairs},
+                     "b": {"rows": pairs + 5 * centres, "arithmetic": 21 * (pairs + 5 * centres),
+                           "draws": 5 * centres},
+                     "c": {"rows": pairs + 2 * centres, "arithmetic": 21 * (pairs + 16 * centres),
+                           "draws": 2 * centres}}
+
+
+def test_columns_that_are_drawn_once() -> None:
+    table = AliasTable(torch.tensor([0.5, 0.5], dtype=torch.float64), torch.device("cpu"))
+    random = torch.Generator().manual_seed(1)
+    once = words.Once(table)
+    first = once.draw((4, 3), random)
+    assert first.shape == (4, 3) and torch.equal(once.draw((2, 3), random), first[:2])
+    assert once.draw((50, 3), random).shape == (50, 3)
+
+
+def test_reading_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "reading", text)
+    assert list(summary["ours"]) == list(summary["megabytes_per_second"]) == ["read-t1", "second-start-t1"]
+    found = {"words": 600, "tokens": 4800}
+    assert summary["quality"] == {case: {"ours": found, "gensim": found} for case in summary["ours"]}
+
+
+@needs_core
+def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "ace", text)
+    assert list(summary["ours"]) == ["ace-own-t1", "ace-full-own-t1"] and list(summary["rivals"]) == ["sgns"]
+    for case, times in summary["times_sgns"].items():
+        assert times == pytest.approx(1 / summary["ratio"][case], rel=0.02)
+    assert summary["about"]["texts"]["own"] == {"corpus": str(text), "tokens": 4800, "words": 600, "epochs": 3}
+
+
+@needs_core
+def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences are those of the seeds' own means, which the line holds."""
+    worth = iter([0.0, 0.5, 0.2, 0.4, 0.3])  # what is asked beforehand; gensim, ours; gensim, ours
+    monkeypatch.setattr(words, "quality", lambda vectors, of: {name: x for x in [next(worth)] for name in of})
+    seeds: list[int] = []
+    ours = words.ours
+    monkeypatch.setattr(words, "ours", lambda *a, seed, **more: (seeds.append(seed), ours(*a, seed=seed, **more))[1])
+    code, lines, err = embtrain_bench("quality", "--corpus", str(text), "--rounds", "2", "--threads", "1",
+                                      "--only", "PAIR-t1")
+    summary = json.loads(lines[-1])
+    assert (code, seeds) == (0, [1, 2]), err
+    assert summary["spearman"]["PAIR-t1/mean"] == [0.2, 0.3] and summary["spearman"]["gensim-t1/men"] == [0.5, 0.4]
+    d = summary["difference"]["PAIR-t1"]
+    assert d["mean"] == pytest.approx(-0.2) and d["low"] == pytest.approx(-0.2 - 12.706 * 0.1, rel=1e-3)
+    assert d["high"] == pytest.approx(-0.2 + 12.706 * 0.1, rel=1e-3)
+
+
+@needs_core
+def test_a_text_that_no_benchmark_is_in_is_refused_before_anybody_trains(
+        embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "gensim", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(quality, "BENCHMARKS", ("wordsim353",))      # which ships with gensim
+    (tmp_path / "t.txt").write_text("blorp snark wug dax\n" * 200)
+    code, out, err = embtrain_bench("quality", "--corpus", str(tmp_path / "t.txt"), "--rounds", "1", "--threads", "1",
+                                    "--only", "PAIR")
+    assert (code, out) == (3, []) and "t.txt: its words make no two pairs of wordsim353" in err
+
+
+@needs_core
+def test_ranking_beside_torch(embtrain_bench: Bench, tmp_path: Path) -> None:
+    summary = timed(embtrain_bench, "ranking", a_folder(tmp_path / "kg"))
+    assert list(summary["ours"]) == ["l1-d50-t1", "l2-d50-t1"] and "torch" in summary["rivals"]
+    assert summary["about"]["triples"] == 10 and summary["about"]["pykeen"]
+    for told in summary["quality"].values():
+        assert all(theirs == pytest.approx(told["ours"], abs=1e-3) for theirs in told.values())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_transe_beside_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool,
+                              ) -> None:
+    """The rival is told apart from its absence; what it took itself is played, for it is no requirement."""
+    draw = np.random.default_rng(0)
+    lines = ["\t".join((f"e{h}", f"r{r}", f"e{t}")) for h, r, t in zip(
+        draw.integers(0, 60, 900), draw.integers(0, 5, 900), draw.integers(0, 60, 900), strict=True)]
+    (tmp_path / "tiny.tsv").write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there else None)
+    monkeypatch.setattr(transe, "pykeen", lambda task, case, threads: Timed(100.0, 99.0, {}))
+    code, told, err = embtrain_bench("transe", "--corpus", "tiny.tsv", "--rounds", "1", "--threads", "1", "--only",
+                                     "k64")
+    assert code == 0, err
+    summary = json.loads(told[-1])
+    assert list(summary["ours"]) == ["k64-l1-t1", "k64-l2-shared-t1"] and summary["about"]["entities"] == 60
+    assert set(summary["ratio"]) == (set(summary["ours"]) if there else set())
+    speed = summary["quality"]["k64-l1-t1"]["ours"]["positives_per_cpu_second"]
+    assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
+
+
+def test_the_triples_of_an_epoch_are_told_as_head_relation_and_tail() -> None:
+    class Played:
+        """Two triples: of (1, 0, 2) the tail is open, of (3, 1, 4) the head."""
+
+        class Examples:
+            def n_blocks(self, epoch: int, block: int) -> int:
+                return 2
+
+            def blocks(self, epoch: int, block: int) -> Any:
+                fields = {"entity": [1, 4], "relation": [0, 1], "slot": [0, 1], "target": [2, 3]}
+                yield SimpleNamespace(**{name: torch.tensor(x) for name, x in fields.items()})
+
+        examples = Examples()
+
+    assert [x.tolist() for x in transe.questions(Played())] == [[1, 3], [0, 1], [2, 4]]  # type: ignore[arg-type]
+
+
+def test_growth_is_of_medians() -> None:
+    """Two rounds: the median is the mean of both."""
+    small, *_, large = samplers.SIZES
+    summary = {"ours": {f"x-{small}-t1": [1.0, 3.0], f"x-{large}-t1": [2.0, 10.0]},
+               "rivals": {"exp": {f"x-{small}-t1": [1.0, 1.0], f"x-{large}-t1": [5.0, 7.0]}}}
+    chosen = {f"x-{size}-t1": ("x", size, 1) for size in (small, large)}
+    assert samplers.growth(summary, chosen) == {"x-t1": 3.0, "exp-t1": 6.0}
+
+
+def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 100, "b": 300})
+    monkeypatch.setattr(samplers, "BATCHES", 3)
+    code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == [f"{case}-{size}-t1" for size in "ab" for case in samplers.CASES]
+    assert set(summary["ratio"]) == set(summary["ours"]) == set(summary["build"]) == set(summary["megabytes"]) - {
+        "rff-D1000-500k"}
+    assert set(summary["growth"]) == {f"{name}-t1" for name in ("exp", *samplers.CASES)}
+    assert 25 < summary["megabytes"]["rff-D1000-500k"] < 150
+    worth = {case.removesuffix("-b-t1"): of["ours"]["KL"] for case, of in summary["quality"].items() if "-b-" in case}
+    assert worth["cluster"] < worth["rff"] < worth["unigram"] and worth["cluster"] < 0.2
+    assert lines[0].startswith("round 1 · exp · ") and len(lines) == 2 * (1 + len(samplers.CASES)) + 1
+
+
+def test_trees_of_other_widths_run_where_they_are_named(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 100})
+    monkeypatch.setattr(samplers, "BATCHES", 2)
+    code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1",
+                                      "--only", "quadratic,rff-tree,tree")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    held = summary["megabytes"]
+    trees = [f"{tree}-a-t1" for tree in ("tree-D50", "rff-tree", "tree-D500", "tree-D1000")]
+    assert set(summary["ours"]) == {"quadratic-a-t1", "rff-tree-float32-a-t1", *trees}
+    widths = [held[tree] for tree in trees]
+    assert widths == sorted(set(widths)), "a wider map takes more"
+    assert held["rff-tree-float32-a-t1"] > 1.5 * held["rff-tree-a-t1"]
+
+
+def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
+    model = samplers.Planted(200)
+    of, h = samplers.Exp(model, 1), samplers.TAU * model.batches[0].vector
+    log_p = (h @ model.c.T).log_softmax(1)
+    seen = torch.zeros(samplers.QUERIES, 200)
+    for _ in range(500):
+        ids, log_q = of.draw(h)
+        torch.testing.assert_close(log_q.float(), log_p.gather(1, ids), atol=1e-4, rtol=0)
+        seen.scatter_add_(1, ids, torch.ones(ids.shape))
+    assert float((seen / 5000 - log_p.exp()).abs().sum(1).max()) < 0.25
+
+
+def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(1)
+    h, c = (torch.nn.functional.normalize(torch.randn(300, 16, generator=draw), dim=1) for _ in range(2))
+    monkeypatch.setattr(kernels, "pairs", lambda: (h, c))
+    monkeypatch.setattr(kernels, "TAUS", (0.5, 1.0))
+    code, lines, err = embtrain_bench("kernels", "--rounds", "1", "--threads", "1", "--only",
+                                      "quadratic,rff-100,rff-1000,orthogonal-1000,positive-1000,maclaurin-1000")
+    assert code == 0, err
+    worth = {case: of["ours"] for case, of in json.loads(lines[-1])["quality"].items()}
+    for of in worth.values():
+        assert of["exp τ=1"] == pytest.approx(of["gauss τ=1"] * math.exp(2), rel=1e-3)
+    error = {case: of["gauss τ=0.5"] for case, of in worth.items()}
+    # Of D frequencies: (1 + K(2δ) - 2 K(δ)²) / 2D, δ = h - c (Sutherland and Schneider 2015).
+    k = (0.5 * ((h * c).sum(1) - 1)).exp()
+    assert error["rff-100-t1"] == pytest.approx(float((1 + k ** 4 - 2 * k ** 2).mean()) / 200 * 1e6, rel=0.15)
+    assert error["orthogonal-1000-t1"] < 0.5 * error["rff-1000-t1"] < 0.1 * error["rff-100-t1"]
+    assert 0 < error["positive-1000-t1"] < error["rff-100-t1"] and error["maclaurin-1000-t1"] > 0
+    square = (h * c).sum(1).double().square()
+    left = np.polyfit(square, k.double(), 1, full=True)[1][0] / len(k)
+    assert error["quadratic-t1"] == pytest.approx(1e6 * left, rel=1e-3)
+
+
+def test_the_kernels_are_of_digits(embtrain_bench: Bench) -> None:
+    code, out, err = embtrain_bench("kernels", "--corpus", "x.txt")
+    assert (code, out) == (2, []) and "--corpus: the bench kernels is of usps" in err
+
+
+def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:
+    code, out, err = embtrain_bench("samplers", "--corpus", "x.txt")
+    assert (code, out) == (2, []) and "--corpus: the bench samplers makes vectors of its own" in err
+
+
+def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
+    for case, rival, measure in (("cosine-v6000-t1", "cross-entropy", "pairs_per_second"),
+                                 ("decode-v6000-t1", "beam-5", "sentences_per_second"),
+                                 ("decode-bfloat16-v6000-t1", "beam-5", "sentences_per_second")):
+        summary = timed(embtrain_bench, "nmt", Path("grammar"), "--only", case)
+        assert list(summary["ours"]) == [case] and set(summary["quality"][case]) == {"ours", rival}
+        assert all(speed[measure] > 0 for speed in summary["quality"][case].values())
+
+
+@pytest.mark.parametrize(("case", "says"), [("cosine-v6000", "has 1 of the 7 blocks of training pairs that are run"),
+                                            ("decode-v6000", "has 1 of the 200 test sentences that are translated")])
+def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str, says: str
+                                                    ) -> None:
+    lines = [f"satz {i} mit {i % 7} worten\tsentence {i} of {i % 7} words\n" for i in range(60)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    code, out, err = embtrain_bench("nmt", "--corpus", str(tmp_path / "pairs.tsv"), "--rounds", "1", "--threads", "1",
+                                    "--only", case)
+    assert (code, out) == (3, []) and f"pairs.tsv: {says}" in err
+
+
+def test_vmf_beside_scipy(embtrain_bench: Bench) -> None:
+    """Both measure the same: loss and gradient are equal to four digits."""
+    code, lines, _ = embtrain_bench("vmf", "--rounds", "1", "--threads", "1")
+    summary = json.loads(lines[-1])
+    assert code == 0 and list(summary["ratio"]) == ["loss-d300-t1", "normaliser-d300-t1"] == list(summary["ours"])
+    for told in summary["quality"].values():
+        assert told["ours"] == pytest.approx(told["scipy"], rel=1e-5)
+        assert told["ours"]["gradient"] > 1
+
+
+def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
+    assert list(timed(embtrain_bench, "reading", text, "--only", "read")["ours"]) == ["read-t1"]
+
+
+@pytest.mark.parametrize("args", [
+    ("skipgram", "--threads", "0"), ("reading", "--threads", "1,0"), ("ace", "--threads", "two"),
+    ("skipgram", "--threads", "1025"), ("skipgram", "--threads", "1,"), ("nothing",),
+    *((name, "--only", "NOTHING") for name in NAMES), ("skipgram", "--only", "PAIR,PAIR-d200"),
+    ("skipgram", "--only", "PAIR-nce-d300"), ("ace", "--corpus", "x.txt", "--only", "ace-small"),
+    ("vmf", "--corpus", "x.txt"),
+])
+def test_what_cannot_be_timed_ends_with_one_line(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
+    code, out, err = embtrain_bench(*args)
+    assert (code, out, len(err.splitlines())) == (2, [], 1), err
+    assert err.startswith("embtrain: error: ")
+
+
+def test_a_number_of_threads_that_is_named_twice_is_one(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "find", lambda name: lambda *args: asked.append(args) or {})
+    assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == (0, ["{}"])
+    assert asked == [(5, [2, 1], None, None)]
+
+
+def test_the_machine_is_told() -> None:
+    assert {"embtrain", "python", "machine", "processor", "cores", "load"} == set(base.machine())

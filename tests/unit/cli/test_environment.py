@@ -1,0 +1,337 @@
+"""The command in a poor environment: streams, folders, limits and signals. tests/slow/trust has more moments."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from embtrain import cli, experiment
+from embtrain.cli import interrupt, limits
+from embtrain.common.errors import DataError, ResourceError, Stopped
+from embtrain.data.storage import cache, folders
+from embtrain.data.storage.cache import Encoded
+from embtrain.experiment.tasks import base as tasks
+
+ROOT = Path(__file__).resolve().parents[3]
+NO_DATA = "embtrain: error: no data named 'nonsense'"
+NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"
+
+
+def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None, **env: str
+          ) -> subprocess.CompletedProcess[str]:
+    """A shell command in which `embtrain` is the command in a process of its own.
+
+    Paths that torch has put into the environment of this process are left out: a fresh process has none.
+    """
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("TORCHINDUCTOR_", "TRITON_"))}
+    command = f'embtrain() {{ "{sys.executable}" -m embtrain "$@"; }}; {command}'
+    return subprocess.run(["sh", "-c", command], cwd=cwd, capture_output=True, text=True, check=False,
+                          preexec_fn=before, env={**inherited, "PYTHONPATH": str(ROOT), **env})
+
+
+def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["embtrain", *args])
+    return cli.run(), *capsys.readouterr()
+
+
+# --- standard streams -----------------------------------------------------------------------------------------------
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
+@pytest.mark.parametrize(("command", "unbuffered"), [("data list > /dev/full", ""), ("data list > /dev/full", "1"),
+                                                     ("--help > /dev/full", "")])
+def test_an_answer_that_a_full_disk_loses_is_one_line_and_code_4(command: str, unbuffered: str) -> None:
+    done = shell(f"embtrain {command}", PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (
+        4, "embtrain: error: standard output: No space left on device: the answer is lost, and files that were written "
+           "stay; redirect it elsewhere\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
+def test_a_refusal_that_standard_error_loses_goes_to_standard_output() -> None:
+    refused = "embtrain data verify nonsense"
+    for stderr in ("2> /dev/full", "2>&-"):
+        done = shell(f"{refused} {stderr}")
+        assert (done.returncode, done.stderr) == (2, "") and done.stdout.startswith(NO_DATA), stderr
+        assert done.stdout.count("\n") == 1
+    assert shell(f"{refused} > /dev/full 2> /dev/full").returncode == 2
+    assert shell(f"{refused} >&- 2>&-").returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
+def test_warnings_and_progress_that_are_lost_end_no_command() -> None:
+    work = ("import sys, logging; sys.argv = ['embtrain', 'data', 'list']\n"
+            "from embtrain.data.catalogue import fetch\nlisted = fetch.list_data\n"
+            "def loud():\n    print('a' * 100_000, file=sys.stderr, flush=True)\n"
+            "    logging.getLogger('embtrain').warning('b')\n    return listed()\n"
+            "fetch.list_data = loud\nfrom embtrain.cli import main; main()")
+    done = shell(f'"{sys.executable}" -c "$WORK" 2> /dev/full', WORK=work)
+    assert done.returncode == 0 and "wordsim353" in done.stdout
+
+
+def test_an_output_that_cannot_be_written_and_a_file_that_may_not_grow_are_resources(tmp_path: Path) -> None:
+    done = shell("embtrain --version 1< /dev/null")
+    assert done.returncode == 4 and done.stderr.startswith("embtrain: error: standard output: Bad file descriptor: ")
+    done = shell(f"ulimit -f 1; embtrain data list > {tmp_path / 'list'}", PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 4 and done.stderr.startswith("embtrain: error: standard output: File too large: ")
+
+
+# --- home, cache and temporary folders ------------------------------------------------------------------------------
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without a name and a home folder; the temporary folder."""
+    def unknown(_: int) -> NoReturn:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid)
+    for name in ("HOME", "EMBTRAIN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders._temporary.cache_clear()
+    return tmp_path / f"embtrain-{tmp_path.stat().st_uid}"
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("data", "list")])
+def test_without_a_home_the_cache_is_in_the_temporary_folder(
+        stranger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        caplog: pytest.LogCaptureFixture, command: tuple[str, ...]) -> None:
+    code, out, _ = says(monkeypatch, capsys, *command)
+    assert code == 0 and (command != ("doctor",) or f"cache         {stranger} (writable" in out)
+    assert [str(stranger) in line for line in caplog.messages] == [True]             # once
+    assert stranger.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_cache_that_another_user_could_write_is_refused(stranger: Path, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger.mkdir()
+    stranger.chmod(0o777)
+    with pytest.raises(ResourceError, match="only this user can write; set EMBTRAIN_CACHE"):
+        folders.cache_folder()
+    stranger.rmdir()
+    stranger.symlink_to(tmp_path)
+    with pytest.raises(ResourceError, match="set EMBTRAIN_CACHE"):
+        folders.cache_folder()
+    stranger.unlink()
+    stranger.mkdir(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 1 + tmp_path.stat().st_uid)
+    with pytest.raises(ResourceError, match="only this user can write"):
+        folders._temporary(stranger)
+
+
+@pytest.mark.parametrize("key", ["EMBTRAIN_CACHE", "EMBTRAIN_DATA_MIRROR"])
+@pytest.mark.parametrize("command", [("doctor",), ("data", "list")])
+def test_a_user_who_does_not_exist_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch,
+                                                      capsys: pytest.CaptureFixture[str], key: str,
+                                                      command: tuple[str, ...]) -> None:
+    monkeypatch.setenv(key, "~nosuchuser/x")
+    code, _, err = says(monkeypatch, capsys, *command)
+    if (key, command) != ("EMBTRAIN_DATA_MIRROR", ("doctor",)):                      # which prints it as it is
+        assert (code, err) == (2, f"embtrain: error: {key}: ~nosuchuser/x: no home folder is known for it; give the "
+                                  "whole path\n")
+
+
+def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
+    """Root writes everywhere, so the process itself refuses to make files in any temporary folder."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os, tempfile\nopened = os.open\ndef refuse(path, *args, **more):\n"
+        "    if str(path).startswith(tuple(tempfile._candidate_tempdir_list())) and args[0] & os.O_CREAT:\n"
+        "        raise OSError(errno.EROFS, 'Read-only file system', path)\n"
+        "    return opened(path, *args, **more)\nos.open = tempfile._os.open = refuse\n")
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TMPDIR": "/nonexistent", "TMP": "", "TEMP": ""}
+    done = shell("embtrain list", **env)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", NO_TEMPORARY)
+    fault = shell(f'"{sys.executable}" -c "$WORK"', **env, WORK=(
+        "import sys; sys.argv = ['embtrain', 'data', 'list']\nfrom embtrain.data.catalogue import fetch\n"
+        "fetch.list_data = {}.popitem\nfrom embtrain.cli import entry_point\n"
+        "entry_point.Path.cwd = lambda: entry_point.Path('/proc/none')\n"
+        "entry_point.main()"))                               # a fault of ours, and nowhere to save its report
+    assert fault.returncode == 70 and fault.stderr.count("\n") == 1
+    assert "please report this: KeyError: 'popitem(): dictionary is empty'" in fault.stderr
+
+
+def test_a_current_folder_that_is_gone_is_one_line_and_code_4(tmp_path: Path) -> None:
+    done = shell("mkdir gone; cd gone; rmdir ../gone; embtrain list; code=$?; embtrain --help > /dev/null; exit $code",
+                 tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        4, "embtrain: error: the current folder does not exist any more; change to another (cd)")
+
+
+def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "cache" / "text" / "novel"
+    offsets, counts = np.array([0, 3]), np.ones(3, np.int64)
+    text = Encoded(np.arange(3, dtype=np.int32), offsets, offsets, counts, list("abc"), {})
+
+    def builds(deletions: int, at: str) -> Encoded:
+        left = [True] * deletions
+
+        def lose(moment: str) -> None:
+            if moment == at and left and left.pop():
+                shutil.rmtree(tmp_path / "cache")
+
+        def build(out: cache.AppendableArray) -> Encoded:
+            out.append(text.ids)
+            lose("build")
+            return text
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, work in (("_write_manifest", cache._write_manifest), ("_digest", cache._digest),
+                               ("_open", cache._open)):
+                patch.setattr(cache, name, lambda *args, work=work, name=name, **more:
+                              (lose(name), work(*args, **more))[1])
+            return cache.load_or_build(folder, "key", build)
+
+    for at in ("build", "_write_manifest", "_digest", "_open"):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        caplog.clear()
+        assert builds(2, at).ids.tolist() == [0, 1, 2], at
+        assert caplog.messages == [f"{folder}: was deleted while it was in use; it is built again"] * 2, at
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(ResourceError, match=r"No such file|: was deleted 3 times while it was in use; leave the"):
+            builds(3, at)
+
+
+def test_a_corpus_that_the_cache_loses_is_read_again_and_other_files_are_not(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    settings = experiment.resolve("sgns", corpus=str(tmp_path))
+    reads: list[str] = []
+
+    def read(_: Any) -> str:
+        reads.append("")
+        if len(reads) < 3:
+            raise DataError("cannot be read") from FileNotFoundError(2, "No such file", str(tmp_path / missing))
+        return "read"
+
+    monkeypatch.setattr(tasks, "find", lambda _: SimpleNamespace(read=read))
+    missing = "cache/members/a/text.txt"
+    assert tasks.read(settings) == "read"
+    reads.clear()
+    missing = "corpus.txt"
+    with pytest.raises(DataError):
+        tasks.read(settings)
+    assert len(reads) == 1
+    lost = FileNotFoundError(2, "No such file", str(tmp_path / "cache" / "files" / "gold.txt"))
+    assert str(limits.reason(lost)).startswith(f"{lost.filename}: was deleted from the cache while it was in use; run")
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+def test_too_little_address_space_is_found_before_a_library_ends_the_process() -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))
+
+    done = shell("embtrain list", before=limited)
+    assert (done.returncode, done.stderr) == (
+        4, "embtrain: error: the address space is limited to 200 MiB, and the numerical libraries need more than "
+           "1,024; raise the limit (ulimit -v)\n")
+
+
+def test_too_few_threads_are_found_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_threads", lambda: 4)
+    limits.check()
+    started: list[Any] = []
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(threading.Thread, "join", lambda thread: None)
+    with pytest.raises(ResourceError, match=r"^3 of 4 threads can be started; raise the limit .*, or set OMP_NUM"):
+        limits.check()
+    monkeypatch.setattr(limits, "_threads", lambda: 3)
+    started.clear()
+    limits.check()
+
+
+@pytest.mark.parametrize(("env", "threads"), [
+    ({}, 10), ({"OMP_NUM_THREADS": "2"}, 8), ({"OMP_NUM_THREADS": "900"}, 10), ({"OMP_NUM_THREADS": "1"}, 6),
+    ({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "2"}, 8), ({"OMP_NUM_THREADS": "2,1"}, 10)])
+def test_the_threads_of_a_run_are_counted(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], threads: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, env.get(name, ""))
+    assert limits._threads() == threads
+
+
+def chained(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    (MemoryError(), "not enough memory"),
+    (ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+     "not enough memory: libtorch_cpu.so: failed to map segment from shared object"),
+    (RuntimeError("std::bad_alloc"), "not enough memory: std::bad_alloc"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory: [Errno 12] Cannot allocate memory"),
+    (RuntimeError("can't start new thread"), limits.THREADS),
+    (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), limits.THREADS),
+    (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), limits.TEMPORARY),
+    (chained(ImportError("torch"), FileNotFoundError(2, "No usable temporary directory found in []")),
+     limits.TEMPORARY),
+    (OSError(errno.EFBIG, "File too large", "runs/x"), "runs/x: File too large"),
+    (OSError(errno.EROFS, "Read-only file system", "runs"), "runs: Read-only file system"),
+    (KeyError("inner"), None), (FileNotFoundError(2, "No such file or directory", "x"), None),
+])
+def test_what_the_machine_causes_is_explained(error: BaseException, line: str | None) -> None:
+    assert limits.reason(error) == line
+
+
+# --- signals before and after the work ------------------------------------------------------------------------------
+
+def in_fresh(code: str, number: int) -> subprocess.CompletedProcess[str]:
+    """A process that sends itself a signal."""
+    code = f"import os, sys\ndef ctrl_c(*_): os.kill(os.getpid(), {number})\n{code}"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, name, *_: ctrl_c() if name == NAME " \
+        "else None})())\n"
+
+
+@pytest.mark.parametrize(("during", "said"), [
+    ("NAME = 'typer'\n" + SENDS, ""),                                                # the command line is imported
+    ("NAME = 'torch'\n" + SENDS, "embtrain: stopped by signal {}\n"),                # a command imports what it runs
+    ("import atexit; atexit.register(ctrl_c)\n", ""),                                # the answer is printed
+    ("import embtrain.cli.entry_point as end; run = end.run; end.run = lambda: (run(), ctrl_c())[0]\n",
+     "embtrain: stopped by signal {}\n"),
+    ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data.catalogue import fetch\n"
+     "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_moment_is_one_line_or_silence_and_its_code(during: str, said: str, number: int) -> None:
+    command = ["list"] if "torch" in during else ["data", "list"]
+    done = in_fresh(f"{during}sys.argv = ['embtrain', *{command}]\nfrom embtrain.cli import main; main()", number)
+    assert (done.returncode, done.stderr) == (128 + number, said.format(int(number)))
+
+
+def test_a_second_signal_ends_the_process_and_the_echo_of_the_first_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    handler = interrupt._Raise()
+    with pytest.raises(Stopped):
+        handler(15, None)
+    handler(15, None)                                        # `timeout` sends one to the process and one to its group
+    assert left == []
+    assert handler.at is not None
+    handler.at -= 1
+    handler(2, None)
+    assert left == [130]

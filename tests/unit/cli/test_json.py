@@ -1,0 +1,149 @@
+"""`--json`: each command that answers with data prints one JSON value on stdout and nothing else, with the keys that
+docs/formats.md names. Which commands those are is written down here, and no other has the option."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from helpers.in_process import small_text
+
+import embtrain
+from embtrain import bench, cli
+from embtrain.cli import options
+from embtrain.cli.commands import app
+from embtrain.common import progress
+from embtrain.experiment.comparison import compare
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.paper import reproduce
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats.md"
+KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
+        "train.epochs": 1, "train.block": 512, "evaluate.heldout_pairs": 100, "evaluate.on": [],
+        "evaluate.resamples": 0, "evaluate.neighbours": []}
+SETS = " ".join(f"--set {key}={str(value).replace(' ', '')}" for key, value in KEYS.items())
+# Command -> ways to ask it, each with the beginning of its row of the page.
+DATA = {
+    "fit": [(f"--corpus text {SETS} --out fitted", "fit"), (f"--corpus text {SETS} --dry-run", "fit --dry-run")],
+    "resume": [("run", "resume")],
+    "compare": [("--negatives sgns,nce", "compare")],
+    "reproduce": [("", "reproduce"), ("nce_note_k", "reproduce NAME")],
+    "diagnose": [("run --negatives sgns --m 3 --queries 4 --draws 5", "diagnose"),
+                 ("run --negatives sgns --m 3 --dump-negatives drawn.tsv", "diagnose --dump-negatives")],
+    "bench": [("reading", "bench")],
+    "evaluate": [("run --on wordsim353", "evaluate")],
+    "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
+    "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
+    "list": [("", "list")],
+    "doctor": [("", "doctor")],
+    "data list": [("", "data list")],
+    "data fetch": [("wordsim353", "data fetch")],
+    "data verify": [("wordsim353", "data verify")],
+}
+# What the others print: lines as they come, or the path that was written.
+OTHERS = {"translate", "export", "report", "data sentences"}
+
+
+def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{name} ")
+        else:
+            yield before + name, command
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = small_text(tmp_path_factory.mktemp("json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+        patch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
+        embtrain.fit("sgns", corpus=place / "text", sets=KEYS, seed=1, threads=1, out=place / "run")
+        (place / "graph.tsv").write_text("".join(f"{a}\tnext\t{b}\n" for a, b in itertools.pairwise("abcdefga")))
+        (place / "queries.tsv").write_text("a\tnext\t_\nz\tnext\t_\na\tnext\tb\n")
+        embtrain.fit(model="transe", corpus=place / "graph.tsv", threads=1, out=place / "graph",
+                     sets={"model.dim": 4, "train.epochs": 1, "evaluate.resamples": 0})
+    return place
+
+
+@pytest.fixture
+def answer(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    for module, name in ((compare, "compare"), (reproduce, "reproduce")):
+        monkeypatch.setattr(module, name, lambda *options: Comparison(place / "done"))
+    monkeypatch.setattr(bench, "find", lambda name: lambda *options: (print("round 1"), {"bench": name})[1])
+    (place / "done").mkdir(exist_ok=True)
+    (place / "done" / "results.json").write_text('{"plan": {}}')
+
+    def ask(line: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
+        assert cli.run() == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return ask
+
+
+def told_keys() -> dict[str, list[str]]:
+    """The page's table: a command, and the keys of what it answers."""
+    section = PAGE.read_text(encoding="utf-8").split("## What --json prints")[1].split("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    return {name: re.findall(r"`([^`]+)`", told) for row, told in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_command_is_one_or_the_other() -> None:
+    flags = {name: any("--json" in parameter.opts for parameter in command.params)
+             for name, command in commands(typer.main.get_command(app))}
+    assert {name for name, has in flags.items() if has} == set(DATA)
+    assert {name for name, has in flags.items() if not has} == OTHERS
+
+
+def test_the_page_has_each_of_them() -> None:
+    assert set(told_keys()) == {row for ways in DATA.values() for _, row in ways}
+
+
+@pytest.mark.parametrize(("line", "row"), [(f"{name} {args}", row) for name, ways in DATA.items()
+                                           for args, row in ways])
+def test_stdout_is_one_value_with_the_keys_that_the_page_names(answer: Any, line: str, row: str) -> None:
+    value = json.loads(answer(f"{line} --json"))
+    told = told_keys()[row]
+    first = value[0] if isinstance(value, list) else value
+    assert first and set(first) >= set(told) and (told or row in ("doctor", "bench"))
+    if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose"):  # whose keys stand elsewhere
+        assert set(first) == set(told)
+
+
+PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
+
+
+@pytest.mark.parametrize(("encoding", "raw"), [("ascii", PLAIN), ("latin-1", PLAIN), ("utf-8", LETTERS),
+                                                ("UTF8", LETTERS)])
+def test_it_is_json_whatever_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
+    there = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding=encoding, errors="backslashreplace"))
+    options.answer("\u017c\U0001f600", True, str)
+    sys.stdout.flush()
+    assert there.getvalue() == raw + b"\n" and json.loads(there.getvalue()) == "\u017c\U0001f600"
+
+
+def test_what_it_says_is_what_the_text_says(answer: Any) -> None:
+    (found,) = json.loads(answer("neighbours run bal --count 2 --json"))
+    assert answer("neighbours run bal --count 2") == "bal: " + ", ".join(
+        f"{of['word']} {of['cosine']:.3f}" for of in found["neighbours"]) + "\n"
+    [found] = json.loads(answer("predict graph a next _ --json"))["predictions"]
+    assert found["query"] in (text := answer("predict graph a next _"))
+    assert [of["name"] for of in found["answers"]] == [line.split()[1] for line in text.splitlines()[1:]]
+    assert [of["known"] for of in found["answers"]] == ["in training" in line for line in text.splitlines()[1:]]
+    assert answer("bench reading") == 'round 1\n{"bench": "reading"}\n'
+    python = json.loads(answer("doctor --json"))["python"]
+    assert answer("doctor").splitlines()[1].split() == ["python", *python.split()]

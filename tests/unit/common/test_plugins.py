@@ -1,0 +1,127 @@
+"""Sources of other packages: what is wrong with one is one line that names its file and line, and stops no other."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from embtrain.common import registry
+from embtrain.common.errors import UsageError
+from embtrain.experiment.catalogue import listing
+from embtrain.negatives import base as negatives
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from helpers.source_worlds import TableView, V, query, world
+
+SOURCE = """import math
+
+import torch
+
+from embtrain.negatives.base import NegativeSource
+from embtrain.common.types import Negatives
+
+
+class Mine(NegativeSource):
+    name = "mine"
+
+    def draw(self, query, k, view):
+        n, group = self.draw_layout(query)
+        v = self.world.n_candidates
+        ids = torch.randint(v, (n, k), generator=self.random)
+        log_q = torch.full((1, 1), -math.log(v))
+        return Negatives(ids, group=group, log_q=log_q, mass=torch.full((1, 1), float(k)))
+
+    def log_prob(self, query, ids):
+        return torch.full(ids.shape, -math.log(self.world.n_candidates)).expand(len(query), -1)
+"""
+Make = Callable[[str], Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Installs a package with the source `mine`; returns its file."""
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[embtrain.negatives]\nmine = mine_noise:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(text: str) -> Path:
+        path = tmp_path / "mine_noise.py"
+        path.write_text(text)
+        importlib.invalidate_caches()
+        registry.classes.cache_clear()
+        return path
+    yield write
+    monkeypatch.undo()
+    sys.modules.pop("mine_noise", None)
+    registry.classes.cache_clear()
+
+
+def _draw(k: int = 4) -> None:
+    found = negatives.find("mine")
+    found(found.Config(source="mine", k=k), world()).draw(query(), k, TableView())
+
+
+def test_a_right_source_is_left_alone(make: Make) -> None:
+    make(SOURCE)
+    _draw()
+    assert negatives.find("mine").__name__ == "Mine" and negatives.find("unigram").__module__.endswith("unigram")
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("(n, k), generator", "(n, k + 1), generator", "gave 5 columns where k is 4"),
+    ("generator=self.random)", "generator=self.random).int()", r"gave ids of torch\.int32"),
+    ("generator=self.random)", "generator=self.random).double()", r"gave ids of torch\.float64"),
+    ("torch.randint(v, (n", "v + torch.randint(v, (n", f"ids are 0 to {V - 1}"),
+    ("torch.randint(v, (n", "-1 - torch.randint(v, (n", f"ids are 0 to {V - 1}"),
+    ("(n, k), generator", "(n + 1, k), generator", "lines of ids for .* rows and no group"),
+    ("(1, 1), -math.log(v)", "(1, 1), math.nan", "gave log_q that is not finite"),
+    ("(1, 1), -math.log(v)", "(1, 1), -math.inf", "gave log_q that is not finite"),
+    ("(1, 1), -math.log(v)", "(3, 7), -math.log(v)", r"gave log_q of shape \(3, 7\)"),
+    ("ids.shape, -math.log(self.world.n_candidates)", "ids.shape, -1.0", "sums to .* over all candidates"),
+    ("return Negatives(ids", "return (ids", "SyntaxError|returned tuple"),
+])
+def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: str, says: str) -> None:
+    assert old in SOURCE
+    if new == "return (ids":
+        new, old = "return ids, ids\n        return Negatives(ids", "return Negatives(ids"
+    path = make(SOURCE.replace(old, new))
+    with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: draw .*({says})") as wrong:
+        _draw()
+    assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(("old", "new", "line", "says"), [
+    ("v = self.world.n_candidates", "v = 1 // 0", 14, "draw: ZeroDivisionError"),
+    ("v = self.world.n_candidates", "v = torch.zeros(2) @ torch.zeros(3)", 14, "draw: RuntimeError"),
+    ("return torch.full(ids.shape", "raise OSError(2, 'gone')\n        return torch.full(ids.shape", 20,
+     "log_prob: FileNotFoundError"),
+    ("def draw(self, query, k, view)", "def draw(self, query)", 12, "draw: TypeError"),
+    ("    def draw(", "    def __init__(self, config, world):\n        config.nothing\n\n    def draw(", 13,
+     "__init__: AttributeError"),
+])
+def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, line: int, says: str) -> None:
+    path = make(SOURCE.replace(old, new))
+    with pytest.raises(UsageError, match=rf"^{path}:{line}: negatives\.source: mine: {says}: .*; correct it there$"):
+        _draw()
+
+
+@pytest.mark.parametrize(("text", "place", "says"), [
+    ("x = (\n", ":1", "SyntaxError"), ("import no_package_of_this_name\n", ":1", "ModuleNotFoundError"),
+    ("x = 1\n1 / 0\n", ":2", "ZeroDivisionError"), ("Other = 1\n", "", "AttributeError"),
+    ("class Mine: pass\n", "", "is no sub-class of NegativeSource"),
+])
+def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.LogCaptureFixture, text: str,
+                                                    place: str, says: str) -> None:
+    path = make(text)
+    assert "unigram" in negatives.names() and "mine" not in negatives.names()
+    assert len(caplog.messages) == 1 and says in caplog.messages[0]
+    assert listing.listing()["sources"]
+    where = "mine_noise:Mine" if "sub-class" in says else f"{path}{place}"
+    with pytest.raises(UsageError, match=rf"^negatives\.source: 'mine' cannot be loaded: {where}.*{says}"):
+        negatives.find("mine")

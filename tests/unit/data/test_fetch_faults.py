@@ -1,0 +1,119 @@
+"""`embtrain data fetch` from servers that lie, break off or are gone: one line, its code, nothing half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from helpers.serving import FAR, FAR_SHA256, Page, nobody, serving
+
+from embtrain import cli
+from embtrain.data.catalogue import download, fetch
+from embtrain.data.catalogue.recipes import CorpusFile, CorpusRecipe
+
+LOGIN = b"<!doctype html><title>Please log in</title>"
+Fetch = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
+    monkeypatch.delenv("EMBTRAIN_OFFLINE", raising=False)
+    monkeypatch.setattr(download, "MAX_RETRIES", 0)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fetched(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fetch:
+    """Fetch one file from that address: the exit code and what was said on stderr."""
+    def fetching(url: str | None, mirror: str | None = None, digest: str = FAR_SHA256) -> tuple[int, str]:
+        file = CorpusFile(url=url, mirror=mirror, sha256=digest)
+        monkeypatch.setattr(fetch, "find_recipe", lambda name: CorpusRecipe(
+            name="far", description="x", licence="x", reader="text", tokenizer="words", files=(file,)))
+        monkeypatch.setattr(sys, "argv", ["embtrain", "data", "fetch", "far", "--quiet"])
+        code = cli.run()
+        return code, capsys.readouterr().err
+    return fetching
+
+
+def files(cache: Path) -> list[str]:
+    return [path.name for path in cache.rglob("*") if path.is_file()] if cache.exists() else []
+
+
+def is_one_line(said: str, *parts: str) -> bool:
+    return said.startswith("embtrain: error: far: ") and said.count("\n") == 1 and all(part in said for part in parts)
+
+
+PAGES = {
+    "/good": Page(FAR), "/other": Page(FAR[::-1]), "/login": Page(LOGIN),
+    "/cut": Page(FAR[:4000], said=len(FAR)), "/nothing": Page(b"", said=len(FAR)), "/long": Page(FAR * 2),
+    "/moved": Page(to="/login", code=302), "/round": Page(to="/round", code=302), "/away": Page(to="file:///etc/passwd",
+                                                                                             code=302),
+    "/here": Page(to="/good", code=302), "/broken": Page(LOGIN, code=500), "/busy": Page(LOGIN, code=503),
+    "/forbidden": Page(LOGIN, code=403),
+}
+
+
+@pytest.mark.parametrize(("path", "code", "says"), [
+    ("/other", 3, [FAR_SHA256, hashlib.sha256(FAR[::-1]).hexdigest()]),
+    ("/login", 3, [hashlib.sha256(LOGIN).hexdigest()]),
+    ("/moved", 3, [hashlib.sha256(LOGIN).hexdigest()]),
+    ("/cut", 4, ["/cut", "cannot be downloaded"]), ("/nothing", 4, ["/nothing", "cannot be downloaded"]),
+    ("/long", 3, ["sha256"]),
+    ("/round", 4, ["cannot be downloaded", "redirects"]), ("/away", 4, ["cannot be downloaded"]),
+    ("/broken", 4, ["500"]), ("/busy", 4, ["503"]), ("/forbidden", 4, ["403"]), ("/absent", 4, ["404"]),
+])
+def test_a_server_that_does_not_serve(fetched: Fetch, cache: Path, path: str, code: int, says: list[str]) -> None:
+    with serving(PAGES) as address:
+        assert (found := fetched(address + path))[0] == code and is_one_line(found[1], *says), found
+    assert files(cache) == []
+
+
+def test_a_net_that_is_not_there(fetched: Fetch, cache: Path) -> None:
+    code, said = fetched(nobody() + "/far.txt")
+    assert code == 4 and is_one_line(said, "refused")
+    code, said = fetched("http://no-such-host.invalid/far.txt")
+    assert code == 4 and is_one_line(said, "no-such-host.invalid")
+    assert files(cache) == []
+
+
+def test_a_mirror_that_is_down_or_lies(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
+                                       caplog: pytest.LogCaptureFixture) -> None:
+    with serving({**PAGES, "/m/far.txt": Page(LOGIN)}) as address:
+        for mirror in (nobody(), address + "/m"):
+            monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
+            assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
+            shutil.rmtree(cache)
+        assert f"{address}/m/far.txt: has sha256 {hashlib.sha256(LOGIN).hexdigest()}" in caplog.text
+        code, said = fetched(address + "/other", "far.txt")
+        assert code == 3 and is_one_line(said, f"{address}/other: has sha256") and files(cache) == []
+        code, said = fetched(None, "far.txt")
+        assert code == 3 and is_one_line(said, f"{address}/m/far.txt: has sha256") and files(cache) == []
+
+
+def test_a_page_that_sends_one_on_to_the_file_is_followed(fetched: Fetch, cache: Path) -> None:
+    with serving(PAGES) as address:
+        assert fetched(address + "/here") == (0, "") and files(cache) == ["here"]
+
+
+def test_what_was_fetched_stays_when_the_net_goes(fetched: Fetch, cache: Path) -> None:
+    with serving(PAGES) as address:
+        url = address + "/good"
+        assert fetched(url) == (0, "")
+    assert fetched(url) == (0, "") and len(files(cache)) == 1
+    (path,) = (path for path in cache.rglob("*") if path.is_file())
+    path.write_bytes(FAR[:100])
+    code, said = fetched(url)
+    assert code == 4 and "refused" in said and files(cache) == []
+
+
+@pytest.mark.parametrize(("said", "length"), [("512", 512), ("9" * 5000, None), ("-1", None), ("", None)])
+def test_a_length_that_a_server_invents_is_none(said: str, length: int | None) -> None:
+    assert download._length(SimpleNamespace(headers={"Content-Length": said})) == length

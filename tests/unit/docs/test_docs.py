@@ -1,0 +1,275 @@
+"""What the pages say is so: paths, tests, config keys and make targets exist, commands parse, the Python example runs.
+
+Every check is also tried on planted faults.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from embtrain import experiment
+from embtrain.cli.commands import app
+from embtrain.common import shipped
+from embtrain.common.config import Section, read_yaml
+from embtrain.common.errors import EmbtrainError
+from embtrain.data.catalogue.recipes import find_recipe
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.losses import base as losses
+from embtrain.models import base as models
+from embtrain.negatives import base as negatives
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+         for folder in (".", "docs", "docs/tutorials", "docs/walks") for path in (ROOT / folder).glob("*.md")}
+FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
+ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
+
+
+def test_the_pages_are_there() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "DECISIONS.md", "CHANGELOG.md", "docs/science.md",
+            "docs/formats.md"} <= set(PAGES)
+
+
+def spans(text: str) -> Iterator[str]:
+    """What stands between backticks, code blocks left out."""
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+# --- paths and tests -----------------------------------------------------------------------------------------------
+
+def missing_paths(text: str) -> list[str]:
+    """Paths of the repository, and tests in them (path::test), that do not exist. NAME and * stand for any name."""
+    faults = []
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    for span in [*spans(text), *linked]:
+        path, _, test = span.partition("::")
+        if not re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", path):
+            continue
+        if path.split("/")[0] not in ROOTS and not re.fullmatch(r"[A-Z]+\.md|Makefile|pyproject\.toml", path):
+            continue
+        if path == "docs" or ("/" not in path and path in ROOTS and path != ".ci"):
+            continue
+        found = sorted(ROOT.glob(path.rstrip("/").replace("NAME", "*")))
+        if not found or (path.endswith("/") and not found[0].is_dir()):
+            faults.append(path)
+        elif test and test not in functions(found[0]):
+            faults.append(span)
+    return faults
+
+
+def functions(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_and_tests_exist(page: str) -> None:
+    assert missing_paths(PAGES[page]) == []
+
+
+@pytest.mark.parametrize("text", ["`embtrain/no.py`", "`configs/nothing/NAME.yaml`", "`NOWHERE.md`", "[x](docs/no.md)",
+                                  "`tests/helpers/worlds.py::test_that_is_not_there`", "`tests/helpers/worlds.py/`"])
+def test_a_planted_path_is_found(text: str) -> None:
+    assert len(missing_paths(text)) == 1
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+def commands(text: str) -> list[str]:
+    """Lines of shell blocks and spans in backticks that begin with our command, comments cut off."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    blocks += re.findall(r"^ {4}(embtrain .*)$", text, re.MULTILINE)
+    lines = [line.strip() for block in blocks for line in block.splitlines()] + list(spans(text))
+    return [line for line in lines if re.match(r"(\w+=\S+ )*embtrain( |$)", line)]
+
+
+def parsed(line: str) -> tuple[str, dict[str, Any]]:
+    """The command of a line and what its options say; ValueError where the command line would refuse it."""
+    line = line.partition(" < ")[0]  # what is read is the shell's
+    words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)][1:]
+    command: Any = typer.main.get_command(app)
+    known = {option for parameter in command.params for option in parameter.opts}
+    if words and words[0] in known:
+        return "", {}
+    path = []
+    while words and words[0] in getattr(command, "commands", {}):
+        path.append(words[0])
+        command = command.commands[words.pop(0)]
+    if not path or hasattr(command, "commands"):
+        raise ValueError(f"{line}: no such command")
+    if not words:
+        return " ".join(path), {}  # named in a sentence
+    try:
+        return " ".join(path), command.make_context(" ".join(path), words).params
+    except Exception as error:  # typer brings click's errors under a name of its own
+        if type(error).__name__ not in ("NoSuchOption", "BadParameter", "MissingParameter", "UsageError",
+                                        "BadOptionUsage", "BadArgumentUsage"):
+            raise
+        raise ValueError(f"{line}: {error}") from error
+
+
+def refused(line: str) -> str:
+    """Why a line cannot run, as far as can be said without running it; '' where nothing speaks against it."""
+    try:
+        name, options = parsed(line)
+        if name == "fit" and options and not placeholders(line):
+            experiment.resolve(options["negatives"], options["model"], options["corpus"], options["loss"],
+                               options["config"], list(options["sets"] or []), options["seed"], options["threads"],
+                               options["device"])
+        if name in ("data fetch", "data verify") and options:
+            for data in options["names"]:
+                find_recipe(data)
+        for benchmarks in (options.get("on") or []) if name == "evaluate" else []:
+            for benchmark in benchmarks.split(","):
+                if not Path(benchmark).suffix:               # a file of the reader's has one
+                    shipped.path("evals", benchmark)
+    except (ValueError, EmbtrainError) as error:
+        return str(error)
+    return ""
+
+
+def placeholders(line: str) -> bool:
+    return bool(re.search(r"\b[A-Z]{3,}\b", line))
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
+    "index", "formats", "choose", "strategies", "models", "data", "runs", "tutorials/words", "tutorials/language",
+    "tutorials/walks", "tutorials/labels", "tutorials/graphs", "tutorials/hierarchies"))])
+def test_commands_would_run(page: str) -> None:
+    lines = commands(PAGES[page])
+    assert lines and [reason for line in lines if (reason := refused(line))] == []
+
+
+def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None:
+    """Forty lines: a command for each kind of data, and a page that goes on from there."""
+    first = "\n".join(PAGES["README.md"].splitlines()[:40])
+    begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
+    assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
+    assert "make fit" in first and "pip install" in first and "report" in first
+    walks = {path.stem for path in (ROOT / "docs/walks").glob("*.md")} - {"index"}
+    assert set(re.findall(r"\(docs/walks/(\w+)\.md\)", first)) == walks
+    assert len(PAGES["README.md"].splitlines()) <= 120
+
+
+def test_commands_of_the_contributor_parse() -> None:
+    lines = commands(PAGES["CONTRIBUTING.md"])
+    assert {parsed(line)[0] for line in lines} >= {"fit"}
+
+
+@pytest.mark.parametrize("line", [
+    "embtrain fits", "embtrain fit --negative nce", "embtrain fit --negatives nice", "embtrain data fetch nothing",
+    "embtrain fit --set text.windows=3", "embtrain evaluate x.txt --on wordsim", "embtrain data", "embtrain",
+    "embtrain fit --seed x", "embtrain export runs/x --format word2vec", "embtrain fit --corpus x extra",
+])
+def test_a_planted_command_is_refused(line: str) -> None:
+    assert refused(line)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_make_targets_exist(page: str) -> None:
+    rules = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    lines = [*spans(PAGES[page]), *re.findall(r"^make .*$", PAGES[page], re.MULTILINE)]
+    named = {line.split()[1] for line in lines if line.startswith("make ")}
+    assert "test" in named and named <= rules
+
+
+def test_the_python_examples_run(tmp_path: Path) -> None:
+    example = "\n".join(re.findall(r"```python\n(.*?)```", PAGES["README.md"] + PAGES["docs/runs.md"], re.DOTALL))
+    assert "embtrain.fit(" in example and "GridSearchCV(" in example
+    text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
+    (tmp_path / "my.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "EMBTRAIN_CACHE": str(tmp_path / "cache"), "EMBTRAIN_OFFLINE": "1",
+                               "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert "wordsim353" in done.stdout and Path(tmp_path, done.stdout.split()[-1]).is_file(), done.stdout
+
+
+# --- keys ----------------------------------------------------------------------------------------------------------
+
+def keys_of(section: type[Section], prefix: str) -> set[str]:
+    return {f"{prefix}.{name}" for name in section.model_fields}
+
+
+def all_keys() -> set[str]:
+    """Every key of the tree, with those that one model, source, loss or task alone has."""
+    found = set(Settings.model_fields)
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            found |= keys_of(field.annotation, name)
+    for kind, prefix in ((models, "model"), (negatives, "negatives"), (losses, "loss")):
+        for name in kind.names():
+            found |= keys_of(kind.find(name).Config, prefix)
+    for task in tasks.names():
+        of = tasks.find_by_name(task)
+        found |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
+    return found
+
+
+def unknown_keys(text: str, known: set[str]) -> list[str]:
+    sections = "|".join(sorted({key.split(".")[0] for key in known if "." in key}))
+    named = [match[1] for span in spans(text) if (match := re.match(rf"((?:{sections})\.[a-z_]+)(?:[:= ]|$)", span))]
+    return [key for key in named if key not in known and not key.endswith(FILES) and not (ROOT / key).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_config_keys_exist(page: str) -> None:
+    assert unknown_keys(PAGES[page], all_keys()) == []
+
+
+def test_a_planted_key_is_found() -> None:
+    known = all_keys()
+    assert unknown_keys("`text.windows` and `loss.names: x`", known) == ["text.windows", "loss.names"]
+    assert unknown_keys("`text.window` `negatives.generator_lr` `loss.partition` `model.tau`", known) == []
+
+
+# --- tables --------------------------------------------------------------------------------------------------------
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of the rows of all tables; a bar inside a cell is written with a backslash."""
+    lines = (line for line in text.splitlines() if line.startswith("|"))
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
+    section = PAGES["docs/strategies.md"].split("\n## ")[0]
+    told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
+    shipped_ones = {}
+    for name in shipped.names("configs", "negatives"):
+        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+        reads = "tied" in tree.get("model", {})
+        config = experiment.resolve(name, model="transe" if "triples" in tree else "lm" if reads else None)
+        shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.mask)
+    assert told == shipped_ones
+
+
+def test_every_stage_names_its_keys() -> None:
+    section = PAGES["docs/index.md"].split("## The stages")[1].split("\n## ")[0]
+    stages = [cells for cells in rows(section) if cells[0] != "stage" and not cells[0].startswith("---")]
+    assert len(stages) == 11 and all(len(cells) == 3 and "`" in cells[2] for cells in stages)
+    known = all_keys()
+    assert all(span in known for cells in stages[:-1] for span in spans(cells[2]))
+
+
+def test_science_has_a_row_for_each_item_once() -> None:
+    first = [cells[0] for cells in rows(PAGES["docs/science.md"]) if re.fullmatch(r"[NA]\d+", cells[0])]
+    wanted = [*range(1, 17), *range(18, 21)], [*range(1, 17), *range(18, 27)]
+    assert first == [f"N{n}" for n in wanted[0]] + [f"A{n}" for n in wanted[1]]
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    section = PAGES["docs/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
+    told = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
+    assert told == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}

@@ -1,0 +1,226 @@
+"""The site: it builds without a warning and asks nothing of the net; its tables and pictures are those of the raw rows;
+other tools' words stand beside keys that exist. And what a release needs beside the package.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from gensim.models import Word2Vec
+from unit.docs.test_docs import all_keys, rows, spans
+from unit.docs.test_tutorials import DOCS, script
+
+import embtrain
+from embtrain import experiment
+from embtrain.common import shipped
+
+ROOT = DOCS.parent
+OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
+           r"""url\(["']?(?:https?:)?//""")
+make = script("make")  # first: it puts the folder of the others on the path
+raw, choosing = script("raw"), script("choosing")
+
+
+# --- the build -----------------------------------------------------------------------------------------------------
+
+def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> None:
+    if find_spec("sphinx") is None or find_spec("furo") is None or find_spec("myst_parser") is None:
+        pytest.skip("docs: sphinx, furo and myst-parser are not installed; pip install -e '.[docs]' brings them")
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d",
+                           str(tmp_path / "trees"), str(DOCS), str(tmp_path / "site")],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    site = {path.relative_to(tmp_path / "site").as_posix(): path.read_text(encoding="utf-8")
+            for path in (tmp_path / "site").rglob("*") if path.suffix in (".html", ".css", ".js")}
+    assert {"index.html", "choose.html", "results.html", "tutorials/graphs.html", "adding.html"} <= set(site)
+    assert [name for name, text in site.items() if name.endswith((".html", ".css")) and re.search(OUTSIDE, text)] == []
+    assert 'class="way"' in site["index.html"]
+    assert site["results.html"].count('class="chart"') == len(make.comparisons()) + 1
+    assert "class=\"problematic\"" not in "".join(site.values())
+    for name in ("embtrain.fit", "embtrain.common.types.Negatives", "embtrain.negatives.base.NegativeSource",
+                 "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.estimators.SkipGramEmbedder"):
+        assert f'id="{name}"' in site["api.html"], name
+    assert "costly" in site["adding.html"] and 'href="results.html#english-18m"' in site["choose.html"]
+
+
+@pytest.mark.parametrize("text", ['<script defer src="https://x.org/a.js">', '<link rel="s" href="//x.org/a.css">',
+                                  "a{background:url(https://x.org/a.png)}", '@import "x.css"'])
+def test_what_would_be_fetched_is_found(text: str) -> None:
+    assert re.search(OUTSIDE, text)
+
+
+def test_the_picture_shows_the_whole_way_and_needs_nothing() -> None:
+    text = (DOCS / "way.svg").read_text(encoding="utf-8")
+    shown = [part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
+    assert [name for name in shown if name in WAY] == [*WAY[-1:], *WAY[:-1]]
+    assert "prefers-color-scheme:dark" in text and "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "forgive", "LossInput", "loss",
+       "Cost", "update", "source.learn"]
+
+
+# --- tables and pictures -------------------------------------------------------------------------------------------
+
+def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
+    now, there = make.made(), {path.name: path.read_text(encoding="utf-8") for path in make.MADE.iterdir()}
+    assert sorted(now) == sorted(there)
+    stale = [name for name in now if now[name] != there[name]]
+    assert stale == [], "python docs/make.py writes them anew"
+
+
+def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() -> None:
+    folders = {path.parent.name for path in raw.RESULTS.glob("*/scores.csv")}
+    benches = {path.stem for path in raw.RESULTS.glob("bench-*.json")}
+    assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
+    now = make.made()
+    assert all(f"({name})=" in now["comparisons.md"] for name in folders)
+    assert all(f"`{name}`" in now["bench.md"] for name in benches)
+    for name in shipped.names("configs", "paper"):
+        assert (f"`embtrain reproduce {name}`" in now["absent.md"]) is (name not in folders), name
+    for text in [text for name, text in now.items() if name.endswith(".svg")]:
+        ElementTree.fromstring(text)
+
+
+def test_every_result_names_the_licences_of_its_data() -> None:
+    lines = {cells[0].strip("`"): cells for cells in rows(make.made()["licences.md"])[2:]}
+    assert list(lines) == [*shipped.names("corpora"), *shipped.names("evals")]
+    assert all(len(cells) == 4 and cells[1].strip() for cells in lines.values())
+    for found in make.comparisons():
+        assert all(found.name in lines[source][3].split(", ") for source in raw.sources(found)), found.name
+
+
+def known(**of: list[float]) -> raw.Comparison:
+    values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
+    return raw.Comparison("x", {"metric": "test/mrr"}, list(of), values, {}, None)
+
+
+def test_the_choice_is_that_of_rows_whose_answer_is_known() -> None:
+    found = known(nce=[.50, .51, .49, .50, .50], ace=[.51, .52, .50, .512, .511], sgns=[.52, .50, .51, .53, .49],
+                  uniform=[.30, .31, .29, .30, .30])
+    choice = choosing.choose(found, "test/mrr")
+    assert choice.best == "ace" and choice.good == ["ace", "sgns"]
+    assert [name for name, _ in choice.worse] == ["nce", "uniform"]
+    assert dict(choice.worse)["uniform"].startswith("−0.21060 [−0.2117")
+
+
+def test_the_highest_is_judged_among_all_pairs() -> None:
+    """Which one is highest was seen in the same rows: what is a difference among two pairs is none among all three."""
+    found = known(a=[.50, .50, .50, .50, .50], b=[.51, .52, .508, .53, .512], c=[.515, .50, .515, .53, .50])
+    alone = choosing.paired_t(found.values["test/mrr"]["a"], found.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
+    assert alone.p is not None and .05 / 3 < alone.p < .05 / 2
+    assert choosing.choose(found, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
+
+
+def test_sources_and_losses_are_crossed() -> None:
+    found = known(**{"a+x": [.1, .2], "a+y": [.3, .5], "y-z": [.7, .9]})
+    found.grid["runs"] = {"a+x": {"loss": "x"}, "a+y": {"loss": "y_z"}, "y-z": {"loss": None}}
+    head, _, first, last = make.by_loss(found, "test/mrr").splitlines()
+    assert head == "| test mean reciprocal rank | `x` | `y_z` |"
+    assert first.startswith("| a | 0.150 [") and "| 0.400 [" in first and last.startswith("| y-z |  | 0.800 [")
+
+
+def test_a_picture_has_each_mean_at_its_place() -> None:
+    points = [make.Point("a", 0.0, None, None, "0"), make.Point("b", 1.0, .5, 2.0, "1")]
+    text = make.dots("t", [make.Panel("h <", points)])
+    marks = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', text)]
+    ends = [float(x) for pair in re.findall(r'<line x1="([\d.]+)" x2="([\d.]+)"', text) for x in pair]
+    assert len(marks) == 2 and "h &lt;" in text and ends[1] - marks[0] == pytest.approx(2 * (marks[1] - marks[0]))
+    assert ends[0] == pytest.approx((marks[0] + marks[1]) / 2)
+
+
+# --- other tools ---------------------------------------------------------------------------------------------------
+
+def tables() -> dict[str, list[list[str]]]:
+    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    return {part.partition("\n")[0]: [cells for cells in rows(part) if len(cells) == 3][2:]
+            for part in page.split("\n## ")[1:]}
+
+
+def test_their_words_stand_beside_keys_that_exist() -> None:
+    found = tables()
+    assert list(found) == ["gensim", "fastText", "PyKEEN", "seq2seq-con"]
+    assert all(len(part) > 10 for part in found.values())
+    plain = {"run.vectors", "mrr", "mr", "hits@k", "amri"}
+    keys = all_keys()
+    for tool, part in found.items():
+        for theirs, ours, _ in part:
+            for span in spans(ours):
+                assert span.partition(":")[0] in keys | plain, f"{tool}: {theirs}: {span}"
+
+
+@pytest.mark.parametrize("tool", ["gensim", "fastText", "PyKEEN", "seq2seq-con"])
+def test_values_that_are_named_are_taken(tool: str) -> None:
+    model = {"PyKEEN": "transe", "seq2seq-con": "lm"}.get(tool, "skipgram")
+    tried = 0
+    for cells in tables()[tool]:
+        for span in [span for cell in cells[1:] for span in spans(cell)]:
+            key, colon, value = span.partition(": ")
+            if not colon or key not in all_keys():
+                continue
+            base = value if key == "strategy" else "uniform" if key == "negatives.source" else None
+            loss = value if key == "loss.name" else None
+            sets = [] if key in ("strategy", "loss.name") else [f"{key}={value}"]
+            experiment.resolve(base, model, loss=loss, sets=sets)
+            tried += 1
+    assert tried >= 2 or tool == "gensim"
+
+
+def test_the_words_of_gensim_are_gensims() -> None:
+    known = set(inspect.signature(Word2Vec.__init__).parameters)
+    named = {span.partition("=")[0] for theirs, _, _ in tables()["gensim"] for span in spans(theirs)}
+    assert named - known == {"wv"}
+
+
+def test_defaults_that_differ_from_gensims_are_named() -> None:
+    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    listed = page.partition("These differ unless you set them otherwise:")[2].partition("\n## ")[0]
+    theirs = {name: value.default for name, value in inspect.signature(Word2Vec.__init__).parameters.items()}
+    ours = experiment.resolve("sgns", "skipgram").model_dump()
+    for names, keys, _ in tables()["gensim"]:
+        for name, key in zip(spans(names), spans(keys), strict=False):
+            section, _, last = key.partition(".")
+            mine = ours.get(section)
+            if isinstance(mine, dict) and last in mine and name not in ("seed", "workers", "batch_words"):
+                assert ours[section][last] == theirs[name] or f"`{key}`" in listed, (name, key)
+    assert theirs["sg"] == 0 and "CBOW (`sg=0`)" in listed
+    assert (ours["train"]["epochs"], theirs["epochs"], ours["train"]["threads"], theirs["workers"]) == (10, 5, 0, 3)
+    assert ours["text"]["valid"] == ours["text"]["test"] == .02 and ours["train"]["shuffle"] and ours["text"]["lower"]
+
+
+# --- release -------------------------------------------------------------------------------------------------------
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, sdist = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/CITATION.cff", "/docs"} <= set(sdist)
+    assert cited["version"] == embtrain.__version__ and cited["license"] == project["license"]
+    assert {"cff-version", "message", "title", "authors"} <= set(cited) and cited["title"] == project["name"]
+
+
+def test_wheels_are_built_once_for_each_platform_and_with_a_core() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    platforms = [name.partition("-")[2] for name in config["build"]]  # each once, for a wheel serves every Python
+    assert sorted(platforms) == ["macosx_arm64", "manylinux_aarch64", "manylinux_x86_64"]
+    for of in (config, config["macos"]):
+        assert of["environment"]["EMBTRAIN_CORE"] == "require"
+    assert {"x86_64", "aarch64", "arm64"} <= {arch for os in ("linux", "macos") for arch in config[os]["archs"]}
+
+
+def test_make_installs_what_the_tests_need() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    done = subprocess.run(["make", "-n", "-B", "test-slow", "docs"], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    asked = re.findall(r"-e '\.\[([\w,]+)\]'", done.stdout)
+    assert {*"test docs peers".split()} == {name for text in asked for name in text.split(",")} <= set(extras)
+    assert "sphinx -W" in done.stdout

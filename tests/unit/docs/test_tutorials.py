@@ -1,0 +1,146 @@
+"""The tutorials and the walks are true: their blocks are run in order, and print what the pages say.
+
+Numbers agree with the page within 5 %, within .02, or within half the width of their printed interval (`differing` in
+docs/play.py); seconds are not compared. The numbers of the pages are those of the compiled core: without a core the
+text is compared and the numbers are not. A command fails where the page says so, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from helpers.docs_scripts import DOCS, script
+from helpers.in_process import Here
+
+from embtrain.common import registry
+from embtrain.experiment.comparison import workers
+from embtrain.experiment.tasks import base as tasks
+from embtrain.kernels.core.library import core
+
+PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
+WALKS = [page for page in sorted((DOCS / "walks").glob("*.md")) if page.stem != "index"]
+
+
+play = script("play")
+
+
+def test_there_is_one_for_each_task() -> None:
+    """And the page that names them names no other."""
+    assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies", "translation"}
+    index = (DOCS / "tutorials/index.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
+    assert named == {page.stem for page in PAGES}
+    models = re.findall(r"(?<!\})`(\w+)`", "".join(line for line in index.splitlines() if line.startswith("|")))
+    assert {tasks.find_for_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs",
+                                                            "translation"}
+
+
+def test_there_is_a_walk_for_each_of_five_people() -> None:
+    assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
+    index = (DOCS / "walks/index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
+    walked = "".join(page.read_text(encoding="utf-8") for page in WALKS)
+    for met in ("ends in 2", "ends in 3", "Ctrl-C: ends in 130", "windows-1252", "utf-16", "pip install -e ."):
+        assert met in walked
+
+
+@pytest.fixture
+def as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page installs is gone after it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    modules = set(sys.modules)
+    yield
+    registry.classes.cache_clear()
+    for name in set(sys.modules) - modules:
+        if "site-packages" not in str(getattr(sys.modules[name], "__file__", "site-packages")) and "." not in name:
+            sys.modules.pop(name)
+
+
+@pytest.mark.tutorial
+@pytest.mark.parametrize("page", [f"{page.parent.stem}/{page.stem}" for page in [*PAGES, *WALKS]])
+def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                     ) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
+    # The cells of a comparison, in this process; others keep the module as it is.
+    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    monkeypatch.setattr(Here, "log", [])
+    blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    assert sum(block.kind == "sh" and bool(block.told) for block in blocks) >= 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        printed = play.play(block, names)
+        assert play.shape(printed) == play.shape(block.told), block.code
+        assert core() is None or play.differing(block.told, printed) == [], block.code
+
+
+@pytest.mark.parametrize(("told", "printed", "alike"), [
+    ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid mrr  .5  [-0.1, 1.2]  20\n", False),
+    ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid   mrr  0.5  [-0.1, 1.2]  20", True),
+    ("valid  mrr  0.12\nrun: runs/a\n", "valid  mrr  0.12\nrun: runs/b\n", False),
+    ("king: queen 0.9, throne 0.8\n", "king: prince 0.7, crown 0.6\n", True),
+    ("king: queen 0.9, throne 0.8\n", "queen: prince 0.7, crown 0.6\n", False),
+    ("king: queen 0.9, throne 0.8\n", "king: prince 0.7\n", False),
+    ("sgns 1.5\n\nA run of sgns takes 1 CPU seconds.\n", "sgns 2.5\n\nA run of sgns takes 2 CPU seconds each.\n", True),
+    ("sgns 1.5\n\nuniform beats sgns.\n", "sgns 1.5\n\nuniform is worse than sgns.\n", False),
+    ("a  training/cpu_seconds  0.1  [0.1, 0.2]  2\n", "a  training/cpu_seconds  0.2  2\n", True),
+    ("a  test/accuracy  0.1  [0.1, 0.2]  2\n", "a  test/accuracy  0.2  2\n", False),
+    ("gradient  bias  ms\nexp  0.1  0.2\n", "gradient  bias  ms\nexp  0.1  1e-05\n", True),
+    ("gradient  bias  ms\nexp  0.1  0.2\n", "gradient  bias  ms\nexp  –  0.2\n", False),
+    ("bounds\nexp  −1.71e−09\n", "bounds\nexp  0.3\n", True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n  2  cat  0.1\n", "dog is a ?\n  1  cat  1.5\n  2  a b   2.5\n",
+     True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "cat is a ?\n  1  pet     -0.5  in training\n", False),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "dog is a ?\n", False),
+])
+def test_the_text_of_an_output_is_compared_without_its_numbers(told: str, printed: str, alike: bool) -> None:
+    assert (play.shape(told) == play.shape(printed)) is alike
+
+
+@pytest.mark.parametrize(("told", "printed", "faults"), [
+    ("valid  mr  10.00  5,000\n", "valid  mr  10.40  5,000\n", []),
+    ("valid  mr  10.00  5,000\n", "valid  mr  10.70  5,000\n", ["10 on the page, 10.7 printed"]),
+    ("valid  mr  10.00  5,000\n", "valid  mr  10.00  6,000\n", ["5000 on the page, 6000 printed"]),
+    ("valid  mr  10.00  [8.00, 12.00]  9\n", "valid  mr  11.90  [9.00, 13.80]  9\n", []),
+    ("valid  mr  10.00  [8.00, 12.00]  9\n", "valid  mr  12.10  [8.00, 12.00]  9\n", ["10 on the page, 12.1 printed"]),
+    ("king: queen 0.91, throne 0.8\n", "king: crown 0.92, queen 0.8\n", []),
+    ("king: queen 0.91, throne 0.8\n", "king: crown 0.92, queen 0.2\n", ["0.8 on the page, 0.2 printed"]),
+    ("training  seconds  0.9  1,967  1 CPU-s, 9 blocks\n", "training  seconds  9.9  1,967  7 CPU-s, 9 blocks\n", []),
+    ("training  seconds  0.9  20\n    1 CPU-s, 100 blocks\n", "training  seconds  9.9  20\n    7 CPU-s, 120 blocks\n",
+     ["100 on the page, 120 printed"]),
+    ("a  training/cpu_seconds  0.1  [-0.1, 0.2]  2\n", "a  training/cpu_seconds  3.2  2\n", []),
+    ("On m, over 2 seeds, uniform (+0.1) beats sgns.\n", "On m, over 2 seeds, uniform (-0.1) beats sgns.\n",
+     ["0.1 on the page, -0.1 printed"]),
+    ("t\n\ngradient  bias  chance  ms\nrecent m=20  0  0.05  0.2\n",
+     "t\n\ngradient  bias  chance  ms\nrecent m=20  0.176  0.05  9\n",
+     ["0 on the page, 0.176 printed"]),
+    ("x\n\nmilliseconds of n   31  125\nrecent   0.2   0.9\n", "x\n\nmilliseconds of n   31  125\nrecent   7   8\n",
+     []),
+    ("exp  7.77e−15  1\n", "exp  2e−14  1\n", []),
+    ("table of 500 rows\n", "table of 600 rows\n", ["500 on the page, 600 printed"]),
+])
+def test_a_number_that_the_page_does_not_have_is_found(told: str, printed: str, faults: list[str]) -> None:
+    assert play.shape(told) == play.shape(printed) and play.differing(told, printed) == faults
+
+
+def test_a_command_that_fails_is_seen_and_one_that_should_fail_and_does_not() -> None:
+    def run(line: str) -> str:
+        return play.play(play.Block("sh", f"{line}\n", "", 0, 0), {})
+    with pytest.raises(RuntimeError, match="exit code 2"):
+        run("embtrain fit --negatives nothing")
+    told = run("embtrain fit --negatives nothing   # ends in 2")
+    assert told.startswith("embtrain: error: --negatives: strategy: no negatives")
+    with pytest.raises(RuntimeError, match="exit code 0"):
+        run("embtrain --version   # ends in 2")
+    with pytest.raises(AssertionError):
+        run("rm -r /")

@@ -1,0 +1,952 @@
+"""A comparison: its grid, its paired design, cells that fail, stop and go on, and what is said in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.comparisons import without_times
+from helpers.in_process import Here, in_process, small_text
+
+from embtrain import cli, experiment
+from embtrain.common import progress
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.types import Score
+from embtrain.evaluate.heldout import heldout, higher_better
+from embtrain.experiment.comparison import compare, join, outcome as found, results, tuning, workers
+from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.run import components, scoring
+from embtrain.experiment.tasks import base as tasks
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
+
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
+        "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=40",
+        "evaluate.neighbours=[bal]", "evaluate.on=[]"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `text`: twenty small documents whose words come in pairs."""
+    return small_text(tmp_path_factory.mktemp("compare"))
+
+
+@pytest.fixture(autouse=True)
+def _quiet(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+
+
+@pytest.fixture
+def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    """Cells run in this process, and drawings, which are tested elsewhere, are left out."""
+    in_process(monkeypatch, place)
+    _no_drawing(monkeypatch)
+    return Here
+
+
+def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write",
+                  lambda at: (at / "report.html").write_text("all"))
+
+
+def grid(place: Path, *sets: str, **options: Any) -> Grid:
+    return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 2, "corpus": str(place / "text"),
+                              "sets": [*KEYS, *sets], **options})
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Comparison:
+    """Two strategies and two seeds, let alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        in_process(patch, place)
+        _no_drawing(patch)
+        return compare.compare(grid(place), place / "done", parallel=1, threads=1)
+
+
+# -- the whole of it ------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_leaves_runs_results_and_a_report(done: Comparison) -> None:
+    names = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
+    tree = done.results
+    assert [cell["cell"] for cell in tree["cells"]] == names
+    assert sorted(path.name for path in (done.folder / "cells").iterdir()) == sorted(names)
+    assert tree["plan"]["labels"] == ["sgns", "nce"] and tree["plan"]["baseline"] == "sgns"
+    for cell in tree["cells"]:
+        run = experiment.Run(done.folder / cell["folder"])
+        assert cell["status"] == "finished" and cell["cpu_seconds"] > 0
+        assert cell["scores"] == [row._asdict() for row in run.scores]
+        assert run.settings.train.seed == cell["seed"] and run.settings.strategy == cell["strategy"]
+        assert run.settings.train.threads == 1
+    score = {cell["cell"]: next(row["value"] for row in cell["scores"]
+                                if (row["benchmark"], row["metric"]) == ("test", "log_likelihood"))
+             for cell in tree["cells"]}
+    (summary,) = [x for x in tree["summary"] if x["strategy"] == "nce" and x["metric"] == "test/log_likelihood"]
+    assert summary["mean"] == pytest.approx((score["nce-seed1"] + score["nce-seed2"]) / 2) and summary["n"] == 2
+    first = tree["differences"][0]
+    assert (first["a"], first["b"], first["metric"], first["kind"]) == ("nce", "sgns", "test/log_likelihood", "seeds")
+    assert first["mean"] == pytest.approx(np.mean([score[f"nce-seed{k}"] - score[f"sgns-seed{k}"] for k in (1, 2)]))
+    items = {d["metric"]: d for d in tree["differences"] if d["kind"] == "items"}
+    assert set(items) == {"test/log_likelihood", "test/mrr"} and items["test/mrr"]["n"] == 1200
+    assert items["test/log_likelihood"]["mean"] == pytest.approx(first["mean"])  # means of means
+    assert (done.folder / "report.html").read_text() == "all"
+    assert len(done.verdict) == 3 and all(text in done.table() for text in done.verdict)
+
+
+def test_the_design_is_paired(done: Comparison) -> None:
+    """Of one seed: the same first tables, the same pairs in the same order, the same held-out pairs."""
+    runs = {cell["cell"]: done.folder / cell["folder"] for cell in done.results["cells"]}
+    tables = {name: checkpoint.load(_first(run))["model"] for name, run in runs.items()}
+    blocks = {}
+    for name, run in runs.items():
+        config = experiment.Run(run).settings
+        text = tasks.read(config)
+        blocks[name] = [torch.stack([block.centre, block.target]) for block in text.windows.blocks(0, 512)]
+        assert len(blocks[name]) > 3
+    for seed in (1, 2):
+        a, b = f"sgns-seed{seed}", f"nce-seed{seed}"
+        assert all(torch.equal(tables[a][key], tables[b][key]) for key in tables[a])
+        assert all(torch.equal(x, y) for x, y in zip(blocks[a], blocks[b], strict=True))
+        examples = [[line["examples"] for line in read(runs[name] / "metrics.jsonl")] for name in (a, b)]
+        assert examples[0] == examples[1]
+    assert not torch.equal(tables["sgns-seed1"]["u"], tables["sgns-seed2"]["u"])
+    assert not all(x.shape == y.shape and torch.equal(x, y)
+                   for x, y in zip(blocks["sgns-seed1"], blocks["sgns-seed2"], strict=False))
+    items = [scoring.read_items(run / "items.safetensors") for run in runs.values()]
+    assert all(np.array_equal(other["test/cluster"], items[0]["test/cluster"]) for other in items)
+
+
+def _first(run: Path) -> Path:
+    """A folder that holds the first checkpoint of a run alone."""
+    folder = run.parent.parent / "first" / run.name
+    shutil.copytree(run / "checkpoints", folder, dirs_exist_ok=True, ignore=lambda _, names: [
+        name for name in names if not name.startswith("step-0000000000")])
+    return folder
+
+
+def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type[Here]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done.folder / "cells").rglob("*") if path.is_file()}
+    tree = (done.folder / "results.json").read_bytes()
+    compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)  # with no options: the grid is there
+    assert here.log == [] and (done.folder / "results.json").read_bytes() == tree
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+@pytest.mark.parametrize(("strategies", "sets", "compiled", "wanted"), [
+    (["sgns", "nce"], [], True, "fused"), (["sgns", "nce"], [], False, "step"),
+    (["sgns", "softmax"], [], True, "step"),         # one that cannot be fused decides for all
+    (["sgns", "softmax"], ["train.engine=step"], True, "step"), (["sgns", "nce"], ["train.engine=step"], True, "step"),
+    (["sgns", "nce"], ["train.engine=fused"], False, "fused"),  # found out when the cell is built, by its own error
+])
+def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
+                                   sets: list[str], compiled: bool, wanted: str) -> None:
+    monkeypatch.setattr(compare, "core", lambda: object() if compiled else None)
+    of, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
+    assert {cell.settings.train.engine for cell in planned} == {wanted}
+    assert all(f"train.engine={wanted}" in cell.options for cell in planned) and f"train.engine={wanted}" in of.sets
+    assert compare.plan(of, tmp_path)[0] == of
+    line = compare._engine_line(planned)
+    assert line.startswith(f"engine: {wanted} for all cells") and ("softmax: loss.name" in line) == ("softmax" in line)
+
+
+@pytest.mark.parametrize(("strategies", "sets", "more"), [
+    (["sgns", "cluster"], [], ["train.engine=fused", "train.block=4096"]),
+    (["sgns", "nce"], [], ["train.engine=fused"]),
+    (["sgns", "cluster"], ["train.engine=fused"], ["train.block=4096"]),
+    (["sgns", "cluster"], ["train.block=512"], ["train.engine=fused"]),
+    (["sgns", "cluster"], ["train.engine=step"], []),
+])
+def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
+                                  sets: list[str], more: list[str]) -> None:
+    """Centres are shuffled within blocks: another block would be another order."""
+    monkeypatch.setattr(compare, "core", object)
+    asked = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
+    of = compare.read_grid(asked, None, tmp_path)
+    planned = compare.plan(of, tmp_path)[0]
+    assert planned.sets == [*sets, *more] and compare.plan(planned, tmp_path)[0] == planned
+
+
+GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
+
+
+@pytest.mark.parametrize(("strategies", "more"), [
+    (GRAPH, ["train.engine=fused", "train.block=2048"]),              # one strategy has a block of its own
+    (["ace-kg", *GRAPH[:1]], ["train.engine=fused", "train.block=2048"]),
+    (["ace-kg", "igan"], ["train.engine=fused"]),                     # both have the same block
+    (["ace-kg", "small.yaml"], ["train.engine=fused", "train.block=512"]),
+])
+def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            strategies: list[str], more: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "core", object)
+    Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
+    Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
+    asked = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
+                              tmp_path)
+    of, planned = compare.plan(asked, tmp_path)
+    assert of.sets == more and compare.plan(of, tmp_path)[0] == of
+    block = {"train.block=512": 512}.get(more[-1], 2048)
+    assert {cell.settings.train.block for cell in planned} == {block}
+    line = compare._engine_line(planned, compare._plan(asked, tmp_path)[1])
+    assert (f"train.block={block} for all cells, whose strategies have" in line) == (len(more) == 2)
+    if strategies is GRAPH:
+        assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")
+
+
+def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.block: is .* and 64 in b: these would not be pairs"):
+        compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
+            "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.block=64"]}}}, None, tmp_path),
+                     tmp_path)
+
+
+def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
+        compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)
+    own = tmp_path / "own.yaml"
+    own.write_text("negatives: {source: unigram}\ntrain: {engine: step}\n")
+    _, planned = compare.plan(grid(place, strategies=["sgns", str(own)]), tmp_path)   # named for one, so for all
+    assert {cell.settings.train.engine for cell in planned} == {"step"}
+
+
+# -- what stops, fails, or has changed --------------------------------------------------------------------------------
+
+
+def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tmp_path: Path, here: type[Here],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped before the second cell, inside it, after its scores and before its report; then let go."""
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped):
+        compare.compare(grid(place), tmp_path, 1, 1)
+    assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
+    cut = tmp_path / "cells" / "nce-seed1"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("embtrain.experiment.run.run.scoring.benchmarks", _stopped)
+        (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
+        threads = cell.settings.train.model_copy(update={"threads": 1})
+        experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
+    (tmp_path / "cells" / "sgns-seed1" / "report.html").unlink()
+    monkeypatch.setattr(here, "stop_at", None)
+    compare.compare(grid(place), tmp_path, 1, 1)
+    assert here.log[1:] == ["resume sgns-seed1", "resume nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    assert without_times(tmp_path) == without_times(done.folder)
+
+
+def test_who_stops_a_comparison_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: type[Here],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has named its folder but the comparison itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped) as stopped:
+        compare.compare(grid(place), None, 1, 2)
+    (folder,) = (tmp_path / "runs").iterdir()
+    again = f"embtrain compare --out runs/{folder.name} --parallel 1 --threads 2"
+    assert str(stopped.value) == f"stopped by signal 15; to go on: {again}" and stopped.value.code == 143
+    monkeypatch.setattr(sys, "argv", again.split())
+    assert cli.run() == 143 and len(here.log) == 1
+    monkeypatch.setattr(here, "stop_at", None)
+    assert cli.run() == 0 and here.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    asked = grid(place, metric="test/foo")
+    with pytest.raises(UsageError, match=f"to go on with one of them: {again} --metric"):
+        compare.compare(asked, Path("runs") / folder.name, 1, 2)
+
+
+def test_a_folder_whose_name_begins_with_a_dash_is_no_option(place: Path, tmp_path: Path, here: type[Here],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped, match=r"embtrain compare --out \./-cmp --parallel 1$"):
+        compare.compare(grid(place), Path("-cmp"), 1)
+    (tmp_path / "-cmp" / "cells" / "sgns-seed1" / "report.html").unlink()            # the cell is resumed
+    monkeypatch.setattr(here, "stop_at", None)
+    found = compare.compare(grid(place), Path("-cmp"), 1).results
+    assert here.log[1] == "resume sgns-seed1" and {cell["status"] for cell in found["cells"]} == {"finished"}
+
+
+def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_path: Path, here: type[Here],
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process has made its folder after this one has chosen the name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "embtrain.experiment.comparison.compare.dated_folder", lambda name: Path("runs") / f"1-{name}"
+    )
+    (tmp_path / "runs" / "1-compare").mkdir(parents=True)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped, match="--out runs/1-compare-2 "):
+        compare.compare(grid(place), None, 1)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1-compare", "1-compare-2"]
+    assert not list((tmp_path / "runs" / "1-compare").iterdir())
+    assert [path.name for path in (tmp_path / "runs" / "1-compare-2" / "cells").iterdir()] == ["sgns-seed1"]
+
+
+@pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is no folder"),
+                                              ("text.txt/below", UsageError, "text.txt is no folder"),
+                                              ("/proc/none", ResourceError, "cannot be written")])
+def test_a_place_where_no_folder_can_be_is_refused_at_once(place: Path, tmp_path: Path, here: type[Here], out: str,
+                                                           kind: type[EmbtrainError], says: str) -> None:
+    (tmp_path / "text.txt").write_text("a b")
+    with pytest.raises(kind, match=says):
+        compare.compare(grid(place), tmp_path / out, 1, 1)
+    with pytest.raises(kind, match=says if kind is UsageError else "cannot be written|No such file"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), tmp_path / out)
+    assert here.log == [] and (tmp_path / "text.txt").read_text() == "a b"
+
+
+def test_a_run_takes_no_folder_of_a_comparison_nor_its_own_corpus(done: Comparison, place: Path,
+                                                                  tmp_path: Path) -> None:
+    report = (done.folder / "report.html").read_bytes()
+    with pytest.raises(UsageError, match=r"holds comparison\.yaml, which is of no run"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), done.folder)
+    assert (done.folder / "report.html").read_bytes() == report
+    (tmp_path / "a.txt").write_text("a b c d\n" * 50)
+    with pytest.raises(UsageError, match="is the corpus, and what a run writes would be read as text"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(tmp_path), sets=KEYS), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
+    monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
+    with pytest.raises(ResourceError, match="is not on this machine"):  # so it was read
+        experiment.fit(experiment.resolve("sgns", corpus="text8"), Path("text8"))
+
+
+@pytest.mark.parametrize("metric", ["mrr", "test/", "/mrr"])
+def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
+    with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, such as test/mrr"):
+        compare.read_grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
+
+
+@pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z", "test/similarity_wrong"])
+def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
+    with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):
+        compare.compare(grid(place, metric=metric), tmp_path, 1, 1)
+
+
+@pytest.mark.parametrize("metric, better", [("test/mr", False), ("test/mr/head", False), ("test/perplexity", False),
+                                            ("valid/perplexity/scores", False), ("test/mrr/tail", True)])
+def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better: bool) -> None:
+    assert higher_better(metric) is better
+    assert tuning.objective(metric, tasks.find_for_model("transe"))[1] is better
+
+
+def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,
+                                                                        here: type[Here]) -> None:
+    says = r"^--metric: valid/log_likelyhood: sgns-seed1 has no such score; there are: valid/log_likelihood, "
+    for fitted in (["fit sgns-seed1"], []):  # asked for once more, what is there is looked at first
+        here.log.clear()
+        with pytest.raises(UsageError, match=says):
+            compare.compare(grid(place, metric="valid/log_likelyhood"), tmp_path, 1, 1)
+        assert here.log == fitted
+    compare.compare(grid(place, metric="valid/log_likelihood"), tmp_path, 1, 1)
+    assert here.log == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+
+
+def _stopped(*_: Any) -> None:
+    raise Stopped(15)
+
+
+def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: Path, here: type[Here],
+                                                        monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """log-uniform without replacement has no density that NCE can use, which is found when the run is built."""
+    monkeypatch.setattr(here, "fail", "sgns-seed2")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("negatives: {source: unigram, k: 5, mask: none, replacement: false}\nloss: {name: nce}\n")
+    done = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
+    status = {cell["cell"]: cell["status"] for cell in done.results["cells"]}
+    assert status == {"sgns-seed1": "finished", "nce-seed1": "finished", "bad-seed1": "failed", "bad-seed2": "failed",
+                      "nce-seed2": "finished", "sgns-seed2": "failed"}
+    error = json.loads((tmp_path / "out" / "cells" / "bad-seed1.error.json").read_text())
+    assert error["cell"] == "bad-seed1" and error["code"] == 2 and "\n" not in error["error"]
+    assert error["error"] and not error["error"].startswith("embtrain")
+    killed = json.loads((tmp_path / "out" / "cells" / "sgns-seed2.error.json").read_text())
+    assert killed["code"] == 137 and "killed by signal 9" in killed["error"]
+    first = done.results["differences"][0]
+    assert first["n"] == 1 and first["p"] is None  # seed 2 has no partner
+    assert "bad" in done.verdict[2] and "failed" in done.verdict[2]
+    assert f"bad-seed1: {error['error']}" in done.results["notes"]
+    assert "bad-seed1: failed: " in capsys.readouterr().err  # though it was asked to be quiet
+    monkeypatch.setattr(here, "fail", "")
+    here.log.clear()
+    fewer = compare.read_grid({"strategies": ["sgns", "nce"]}, None, tmp_path / "out")
+    again = compare.compare(fewer, tmp_path / "out", 1, 1)
+    assert here.log == ["fit sgns-seed2"] and again.results["differences"][0]["n"] == 2
+    assert not (tmp_path / "out" / "cells" / "sgns-seed2.error.json").exists()
+
+
+def test_where_every_cell_fails_there_is_no_report(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    of = grid(place, "train.device=cuda:99")
+    with pytest.raises(ResourceError, match=r"no cell has scores; sgns-seed1: train\.device"):
+        compare.compare(of, tmp_path / "out", 1, 1)
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (3, DataError), (None, DataError)])
+def test_cells_that_a_full_disk_has_ended_are_no_matter_of_the_data(tmp_path: Path, code: int | None,
+                                                                    kind: type[EmbtrainError]) -> None:
+    failure = tmp_path / "sgns-seed1.error.json"
+    failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
+    cell = found.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
+    with pytest.raises(kind, match="no cell has scores; sgns-seed1: x: cannot be written"):
+        results.write(tmp_path, {}, [cell])
+
+
+def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
+        done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
+    out = shutil.copytree(done.folder, tmp_path / "out")
+    more = compare.compare(compare.read_grid({"seeds": 3}, None, out), out, 1, 1)
+    assert here.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
+    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, and 0\.2 is asked for now"):
+        compare.compare(compare.read_grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
+    assert here.log[2:] == []
+
+
+def test_a_corpus_that_has_changed_is_told_before_anything_is_trained(place: Path, tmp_path: Path, here: type[Here]
+                                                                      ) -> None:
+    shutil.copytree(place / "text", tmp_path / "text")
+    asked = {"corpus": str(tmp_path / "text"), "seeds": 1}
+    compare.compare(grid(place, **asked), tmp_path / "out", 1, 1)
+    with (tmp_path / "text" / "00.txt").open("a") as file:
+        file.write("bal bam\n")
+    with pytest.raises(DataError, match=r"cells/sgns-seed1: the corpus .* is not the one that this run was trained on"):
+        compare.compare(grid(place, **asked | {"seeds": 2}), tmp_path / "out", 1, 1)
+    assert here.log == ["fit sgns-seed1", "fit nce-seed1"]
+
+
+def test_a_file_where_cells_should_be_is_told(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("")
+    with pytest.raises(ResourceError, match=r"/cells: cannot be written: File exists"):
+        compare.compare(grid(place), tmp_path, 1, 1)
+
+
+def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
+    ours = os.open(done.folder, os.O_RDONLY)
+    fcntl.flock(ours, fcntl.LOCK_EX)
+    with pytest.raises(UsageError, match="another comparison is at work there"):
+        compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)
+    os.close(ours)
+    with workers.working_in(done.folder) as lock:
+        assert lock > 2
+
+
+def test_cells_of_a_comparison_that_is_gone_are_waited_for(done: Comparison) -> None:
+    """One that still holds the lock it has inherited."""
+    held = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], 0), 2); print(flush=True); time.sleep(0.5)"
+    with subprocess.Popen([sys.executable, "-c", held, str(done.folder / "cells")], stdout=subprocess.PIPE) as orphan:
+        assert orphan.stdout is not None and orphan.stdout.readline()
+        begun = time.monotonic()
+        with workers.working_in(done.folder):
+            assert time.monotonic() - begun > 0.3
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_real_process_that_a_signal_stops_and_that_goes_on(
+        done: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell is left to a process of its own; SIGTERM as it trains; then to the end."""
+    monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write", lambda at: None)
+    cell = tmp_path / "cells" / "nce-seed2"
+    shutil.copytree(done.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
+    def stop() -> None:
+        until((cell / "metrics.jsonl").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(Stopped):
+        compare.compare(grid(place), tmp_path, 2, 2)
+    thread.join()
+    assert (cell / "config.yaml").exists() and not (cell / "scores.json").exists()
+    with workers.working_in(tmp_path):  # nobody is left at work
+        assert not cell.with_name("nce-seed2.error.json").exists()
+    compare.compare(grid(place), tmp_path, 2, 2)
+    assert without_times(tmp_path) == without_times(done.folder)
+    assert scoring.read_items(cell / "items.safetensors").keys() == {f"{part}/{name}" for part in ("valid", "test")
+                                                                   for name in ("log_p", "rank", "cluster")}
+
+
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "never came to be"
+        time.sleep(0.005)
+
+
+def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(workers, "run", lambda planned, parallel, threads, **_: seen.append((parallel, threads)))
+    for parallel, threads in ((None, 3), (2, 8), (8, 2), (None, 9)):
+        with pytest.raises(DataError, match="not run yet"):
+            compare.compare(grid(place), tmp_path / "out", parallel, threads)
+    assert seen == [(3, 1), (2, 4), (4, 1), (4, 1)]  # there are four cells
+
+
+def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = compare.plan(grid(place), tmp_path)[1]
+    at = {"sgns-seed1": '{"step": 100, "seconds": 10.0}\n{"st', "nce-seed1": '{"step": 50, "seconds": 50.0}\n'}
+    for cell in planned[:2]:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "metrics.jsonl").write_text(at[cell.name])
+    for name in workers.FINISHED:
+        (planned[0].folder / name).touch()
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
+    # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
+    assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
+                                       "about 1 min 20 s left\n")
+    (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
+    for cell in planned[2:]:
+        for name in workers.FINISHED:
+            cell.folder.mkdir(parents=True, exist_ok=True)
+            (cell.folder / name).touch()
+    workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
+    assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
+
+
+@pytest.mark.parametrize("cpu, told", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
+                                       (100, "is judged)")])
+def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+        cpu: int, told: str) -> None:
+    cell = compare.plan(grid(place).model_copy(update={"cpu_seconds": 100.0}), tmp_path)[1][0]
+    cell.folder.mkdir(parents=True)
+    # Half of a core: a second of the clock for half a CPU second. By its blocks it is a tenth of the way.
+    (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
+    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
+
+
+def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = compare.plan(grid(place), tmp_path)[1][0]
+    assert cell.downstream_limits == {}
+    cell = replace(cell, downstream_limits={cell.folder / "x": 300.0, cell.folder / "y": None})
+    for folder, step, seconds, cpu in ((cell.folder, 100, 50, 50), (cell.folder / "x", 7, 120, 60)):
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    workers._ProgressPrinter([cell], 1, 100).print_status([cell])
+    assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
+                                       "about 8 min 0 s left\n")
+    assert workers.spent([cell]) == 110
+
+
+# -- the grid -------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(f"strategies: [sgns, nce]\nseeds: 4\ncorpus: {place / 'text'}\n"
+                                        "sets: [model.dim=3]\nmetric: test/mrr\n")
+    of = compare.read_grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]}, tmp_path / "grid.yaml")
+    filled, planned = compare.plan(of, tmp_path)
+    assert [cell.name for cell in planned] == [f"{name}-seed{seed}" for seed in (7, 9) for name in (
+        "sgns", "sgns+softmax", "nce", "nce+softmax")]
+    assert (filled.baseline, filled.metric, filled.benchmarks) == ("sgns", "test/mrr", ["wordsim353", "simlex999"])
+    assert {cell.settings.model.dim for cell in planned} == {3}
+    assert [cell.settings.loss.name for cell in planned[:4]] == ["logistic", "softmax", "nce", "softmax"]
+    assert compare.read_grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
+    told = compare.plan(of.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}), tmp_path)[1][0]
+    assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.on == ["simlex999"]
+    assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
+
+
+def _options(cell: workers.Cell) -> tuple[Any, ...]:
+    words = list(zip(cell.options[::2], cell.options[1::2], strict=True))
+    one = dict(words)
+    return (one["--negatives"], one["--model"], one["--corpus"], one.get("--loss"), None,
+            [value for flag, value in words if flag == "--set"], int(one["--seed"]))
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"strategies": []}, "--negatives: names what is compared"),
+    ({"strategies": ["sgns"]}, "sgns alone: there is nothing to compare it with"),
+    ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
+    ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would be called sgns-seed1"),
+    ({"baseline": "ace"}, "--baseline: 'ace' is none of sgns, nce"),
+    ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.on"),
+    ({"metric": "spearman"}, "--metric: metric: "),
+    ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
+    ({"sets": ["train.seed=3"]}, "--set train.seed: each cell has its own"),
+    ({"sets": ["strategy=ace"]}, "--set strategy: each cell has its own"),
+    ({"sets": ["text.windw=3"]}, "did you mean 'window'"),
+    ({"seeds": 0}, "--seeds: seeds"),
+    ({"seeds": []}, "--seeds: seeds"),
+    ({"cpu_seconds": -1.0}, "--cpu-seconds: cpu_seconds"),
+    ({"corpus": "nowhere"}, "corpus: 'nowhere' is neither a file"),
+    ({"benchmarks": ["wordsim"], "metric": "test/mrr"}, "wordsim353"),
+    ({"strategies": ["sgns", "OWN"]}, "text.window: is 5 in sgns and 3 in own"),
+])
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
+    (tmp_path / "own.yaml").write_text("negatives: {source: uniform, k: 5, mask: none}\nloss: {name: nce}\n"
+                                       "text: {window: 3}\n")
+    names = options.get("strategies", ["sgns", "nce"])
+    names = [str(tmp_path / "own.yaml") if name == "OWN" else name for name in names]
+    with pytest.raises(EmbtrainError) as error:
+        compare.compare(compare.read_grid({"corpus": str(place / "text"), "seeds": 2, **options, "strategies": names}),
+                        tmp_path / "out", 1, 1)
+    assert says in str(error.value) and here.log == []
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no models named 'foo'"),
+    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no negatives named 'foo'"),
+    ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
+    ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
+     "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
+    ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
+    ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no evals named 'mem'"),
+    ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is none of sgns, nce"),
+    ("strategies: [sgns, nce]\nmetric: men/spearman\n", "g.yaml:3:1: metric: men/spearman: 'men' is neither valid"),
+    ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
+     "g.yaml:2:54: runs.b.model: skipgram learns from windows and transe does not"),
+])
+def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_path: Path, text: str, says: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.yaml").write_text(f"corpus: {place / 'text'}\n{text}")
+    with pytest.raises(UsageError) as error:
+        compare.plan(compare.read_grid({}, tmp_path / "g.yaml"), tmp_path / "out")
+    assert str(error.value).startswith(says), error.value
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
+    ("--negatives sgns,foo", "--negatives: strategy: no negatives named 'foo'"),
+    ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
+    ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
+    ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not: "),
+    ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
+    ("--negatives sgns,nce --set evaluate.every=[mem]", "evaluate.every: no evals named 'mem'"),
+    ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
+    ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
+])
+def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
+        place: Path, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str], line: str, says: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", *line.split(), "--corpus", str(place / "text"), "--out",
+                                      str(tmp_path / "out")])
+    assert cli.run() == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"embtrain: error: {says}") and err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_benchmark_that_is_named_twice_counts_once() -> None:
+    assert compare.read_grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
+    twice = ["evaluate.on=[men, wordsim353, men]", "evaluate.every=[men, men]"]
+    config = experiment.resolve("sgns", sets=twice).evaluate
+    assert (config.on, config.every) == (["men", "wordsim353"], ["men"])
+
+
+def test_grids_that_say_the_same_are_equal_wherever_they_say_it() -> None:
+    assert compare.read_grid({"strategies": ["sgns"]}) == Grid(strategies=["sgns"]) != Grid(strategies=["nce"])
+
+
+# -- runs that are joined ---------------------------------------------------------------------------------------------
+
+
+def test_runs_are_joined_by_what_they_are(done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
+    inside = done.folder / "cells"
+    joined = join.join([inside / "nce-seed1", inside / "sgns-seed1", inside / "nce-seed2", inside / "sgns-seed2"],
+                       tmp_path / "a", "sgns")
+    whole = join.join([done.folder], tmp_path / "b", "sgns", "test/mrr")
+    for one, of in ((joined, "test/log_likelihood"), (whole, "test/mrr")):
+        key = next(d for d in one.results["differences"] if d["metric"] == of)
+        wanted = next(d for d in done.results["differences"] if d["metric"] == of)
+        assert key["mean"] == pytest.approx(wanted["mean"]) and key["p"] == pytest.approx(wanted["p"])
+        assert (one.folder / one.results["cells"][0]["folder"] / "scores.json").is_file()
+    assert joined.results["plan"]["metric"] == "test/log_likelihood" and whole.results["plan"]["metric"] == "test/mrr"
+
+
+def test_what_else_tells_runs_apart_is_in_their_labels(done: Comparison, place: Path, tmp_path: Path) -> None:
+    config = experiment.Run(done.folder / "cells" / "sgns-seed1").settings
+    other = tmp_path / "other"
+    shutil.copytree(done.folder / "cells" / "sgns-seed1", other)
+    changed = (other / "config.yaml").read_text().replace("dim: 6", "dim: 7")
+    (other / "config.yaml").write_text(changed)
+    left = {other: experiment.Run(other).settings, done.folder / "cells" / "sgns-seed1": config,
+            done.folder / "cells" / "nce-seed1": experiment.Run(done.folder / "cells" / "nce-seed1").settings}
+    assert list(join._labels(left).values()) == ["sgns (model.dim=7)", "sgns (model.dim=6)", "nce"]
+
+
+def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path) -> None:
+    inside, other, copy = done.folder / "cells", tmp_path / "other", tmp_path / "copy"
+    with pytest.raises(UsageError, match="all are sgns"):
+        join.join([inside / "sgns-seed1", inside / "sgns-seed2"], tmp_path / "out")
+    shutil.copytree(inside / "nce-seed1", copy)
+    with pytest.raises(DataError, match="are both nce with seed 1"):
+        join.join([inside / "sgns-seed1", inside / "nce-seed1", copy], tmp_path / "out")
+    shutil.copytree(inside / "nce-seed1", other)
+    identity = (other / "identity.json").read_text()
+    (other / "identity.json").write_text(identity.replace('"sha256": "', '"sha256": "0'))
+    with pytest.raises(DataError, match="was trained on another text"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("window: 5", "window: 4"))
+    with pytest.raises(DataError, match=r"text\.window is 4 there and 5 here"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    (other / "scores.json").unlink()
+    with pytest.raises(DataError, match="is not finished"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    with pytest.raises(UsageError, match="--baseline: 'ace' is none of sgns, nce"):
+        join.join([inside / "sgns-seed1", copy], tmp_path / "out", "ace")
+
+
+@pytest.mark.parametrize(("metric", "says"), [
+    ("foo", "--metric: metric: should be BENCHMARK/METRIC, such as test/mrr, got 'foo'"),
+    ("test/foo", "--metric: test/foo: nce-seed1 has no such score; there are: valid/log_likelihood, "),
+])
+def test_a_metric_that_no_joined_run_has_is_a_matter_of_the_command(done: Comparison, tmp_path: Path, metric: str,
+                                                                    says: str) -> None:
+    inside = done.folder / "cells"
+    with pytest.raises(UsageError) as error:
+        join.join([inside / "nce-seed1", inside / "sgns-seed1"], tmp_path / "out", metric=metric)
+    assert str(error.value).startswith(says) and not (tmp_path / "out").exists()
+
+
+def test_runs_are_not_joined_where_a_file_lies(done: Comparison, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").write_text("mine")
+    monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
+    with pytest.raises(UsageError, match=r"^--out: .*out is no folder; name another$"):
+        join.join([done.folder], tmp_path / "out")
+
+
+def test_the_command_report_tells_one_run_from_several(
+        done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write", lambda run: asked.append(run) or run)
+    run = done.folder / "cells" / "sgns-seed1"
+    assert join.write([run]) == run and asked == [run]
+    assert join.write([done.folder]) == done.folder / "report.html"
+    assert join.write([run, run.parent / "nce-seed1"], tmp_path / "out") == tmp_path / "out" / "report.html"
+    with pytest.raises(UsageError, match="--metric: is for several runs"):
+        join.write([run], metric="test/mrr")
+    assert asked == [run]
+
+
+# -- items, budgets, words ------------------------------------------------------------------------------------------
+
+
+def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
+    run = experiment.Run(done.folder / "cells" / "sgns-seed1")
+    items = scoring.read_items(run.folder / "items.safetensors")
+    rows = {(row.benchmark, row.metric): row.value for row in run.scores}
+    for part in ("valid", "test"):
+        assert items[f"{part}/log_p"].mean() == pytest.approx(rows[part, "log_likelihood"], abs=1e-12)
+        assert (1 / items[f"{part}/rank"]).mean() == pytest.approx(rows[part, "mrr"], abs=1e-12)
+        assert items[f"{part}/cluster"].dtype == np.int64 and np.all(np.diff(items[f"{part}/cluster"]) >= 0)
+
+
+def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
+    config = experiment.Run(done.folder / "cells" / "nce-seed1").settings
+    made = components.build(config, tasks.read(config))
+    with torch.no_grad():
+        made.model.v.copy_(made.model.u.flip(0) * 30)
+    batch, items = made.task.heldout("test"), {}
+    assert scoring.likelihood(made, batch, "test", config.evaluate, items) == scoring.likelihood(
+        made, batch, "test", config.evaluate)
+    query = made.model.encode(batch).detach()
+    plain = heldout(scoring.logits(made, corrected=True), query, config.evaluate)
+    assert [row._replace(benchmark="test") for row in plain] == scoring.likelihood(
+        made, batch, "test", config.evaluate)[:len(plain)]
+    assert len(items["test/rank"]) == len(batch) and items["test/rank"].min() >= 1
+
+
+def test_items_of_a_benchmark(done: Comparison) -> None:
+    run, items = experiment.Run(done.folder / "cells" / "sgns-seed1"), {}
+    some = run.word_vectors
+    some = type(some)(["king", "queen", *some.words[2:]], some.table)
+    config = run.settings.evaluate
+    rows = scoring.benchmarks(some, ["wordsim353"], config, items)
+    assert rows == scoring.benchmarks(some, ["wordsim353"], config)
+    score, gold = items["wordsim353/score"], items["wordsim353/gold"]
+    assert len(score) == len(gold) == 353 and np.isfinite(score).sum() == rows[0].n == 1 and np.isfinite(gold).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"no header", b"\xff" * 20])
+def test_items_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "items.safetensors"
+    assert scoring.read_items(path) == {}
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="no items of a run"):
+        scoring.read_items(path)
+    scoring.write_items(path, {"x/score": np.zeros((2, 2))})
+    with pytest.raises(DataError, match="x/score: float64 of shape"):
+        scoring.read_items(path)
+
+
+def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    """A clock that gains a second with each block: five blocks, a rate that comes down, one last evaluation."""
+    of = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
+    config = compare.plan(of, tmp_path)[1][0].settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("embtrain.train.loop.time", Clock())
+        run = experiment.fit(config, tmp_path / "a")
+        lines = read(run.folder / "metrics.jsonl")
+        assert [line["lr"] for line in lines if "lr" in line] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
+        assert [line["step"] for line in lines if "valid/mrr" in line] == [5] and lines[-1]["cpu_seconds"] == 5
+        run.resume()
+        assert read(run.folder / "metrics.jsonl") == lines
+        assert experiment.Run(run.folder).settings.train.cpu_seconds == 5
+
+
+class Clock:
+    """Stands for the module time in the loop of training."""
+
+    cpu = 0.0
+
+    def process_time(self) -> float:
+        self.cpu += 1
+        return self.cpu
+
+    monotonic = staticmethod(time.monotonic)
+
+
+def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: Path, tmp_path: Path,
+                                                      here: type[Here]) -> None:
+    config = compare.plan(grid(place, "train.cpu_seconds=1e6"), tmp_path)[1][0].settings
+    run = experiment.fit(config.model_copy(update={"train": config.train.model_copy(update={"threads": 1})}), tmp_path)
+    whole = done.folder / "cells" / "sgns-seed1"
+    assert (run.folder / "vectors.safetensors").read_bytes() == (whole / "vectors.safetensors").read_bytes()
+
+
+def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.CellOutcome:
+    return found.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
+                             [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
+                             {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
+                             {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
+                             "text", "code")
+
+
+def told(tmp_path: Path, cells_of: list[found.CellOutcome]) -> dict[str, Any]:
+    plan = Grid(strategies=["base"], metric="test/mrr", baseline="base").model_dump(mode="json")
+    results.write(tmp_path, plan, cells_of)
+    return json.loads((tmp_path / "results.json").read_text())
+
+
+def planted() -> list[found.CellOutcome]:
+    """`up` is better by .2, `same` by noise alone; `slow` is better in the end, at four times the cost."""
+    noise, out = [0.001, -0.002, 0.003, 0.0, -0.001], []
+    for seed, e in enumerate(noise, 1):
+        other = noise[-seed]
+        out += [cell("base", seed, 0.3 + e, 10 + e, [(5, 5, 0.2 + e), (10, 10 + e, 0.3 + e)]),
+                cell("up", seed, 0.5 + other, 10.5, [(5, 5, 0.4), (10, 10.001, 0.5 + other)]),
+                cell("same", seed, 0.3 + other, 12, [(5, 5, 0.2), (10, 12, 0.3 + other)]),
+                cell("slow", seed, 0.4 + other, 40, [(5, 20, 0.3), (10, 40, 0.4 + other)])]
+    return out
+
+
+def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path) -> None:
+    tree = told(tmp_path, planted())
+    first, second, third = tree["verdict"]
+    assert first == ("On test/mrr, over 5 seeds, up (+0.2) and slow (+0.1) beat base, same (+0) is not separable from "
+                     "base.")
+    assert second.startswith("A run of base takes 10 CPU seconds, one of up as much, one of same 1.2 times as much and "
+                             "one of slow 4 times as much; at 10 CPU seconds for each, on valid/mrr, up (+0.2) beats")
+    assert "same (-0.1) is worse than base" in second and "slow could not be tested against base" in second
+    assert "whether same differs from base by less than" in third and "there are 5" in third
+    worse = told(tmp_path, [one for one in planted() if one.label in ("base", "slow") and one.seed == 1])["verdict"]
+    assert worse[0] == "On test/mrr, over 1 seed, slow could not be tested against base."
+    assert "3 seeds or more" in worse[2]
+    two = told(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
+    assert two[0] == "On test/mrr, over 2 seeds, two seeds are too few to separate up (+0.2) from base."
+    assert "beats" not in " ".join(two) and two[2].startswith(
+        "It cannot be told whether up and base differ, which takes 3 seeds or more; how this turns out on other data")
+
+
+def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
+    tree = told(tmp_path, planted())["at_equal"]
+    assert tree["cpu_seconds"]["budget"] == pytest.approx(10.003)  # the cheapest, so that each of its runs is whole
+    rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["cpu_seconds"]["rows"]}
+    assert rows["base", 3] == pytest.approx(0.303) and rows["same", 3] == 0.2 and rows["slow", 3] is None
+    rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["epochs"]["rows"]}
+    assert tree["epochs"]["steps"] == 10 and rows["slow", 1] == pytest.approx(0.399)
+
+
+@pytest.mark.parametrize(("blocks", "examples"), [(8, 100), (2, 101)])
+def test_equal_epochs_are_equal_whatever_a_block_or_an_epoch_holds(tmp_path: Path, blocks: int, examples: int) -> None:
+    """Of engines with blocks of other sizes; of seeds whose subsampling leaves more of an epoch."""
+    first, other = cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])
+    for one, of, size in ((first, 2, 100), (other, blocks, examples)):
+        one.reached.update({"step": 6 * of, "epoch": 6, "examples": 6 * size})
+        one.curves["valid/mrr"] = [found.Point(of * e, size * e, e, e, e / 10) for e in range(1, 7)]
+    tree = told(tmp_path, [first, other])["at_equal"]["epochs"]
+    assert tree["epochs"] == 6 and [row["value"] for row in tree["rows"]] == [0.6, 0.6]
+
+
+def test_runs_that_were_cut_in_their_first_epoch_are_read_at_equal_examples(tmp_path: Path) -> None:
+    cells_of = [cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])]
+    for one, last in zip(cells_of, (4, 2), strict=True):
+        one.reached.update({"step": last, "epoch": 0, "examples": 10 * last})
+        one.curves["valid/mrr"] = [found.Point(x, 10 * x, math.nan, x, x / 10) for x in range(1, last + 1)]
+    tree = told(tmp_path, cells_of)["at_equal"]["epochs"]
+    assert tree["epochs"] is None and [row["value"] for row in tree["rows"]] == [0.2, 0.2]
+
+
+def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: Path) -> None:
+    cells_of = [one for one in planted() if one.label in ("base", "up")]
+    for one in cells_of:
+        if one.label == "up":
+            one.scores[0] = Score("test", "mrr", None)
+    assert "takes 3 seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
+
+
+def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
+    """Other metrics may be many: they cost it nothing, and pay for one another."""
+    many = [replace(one, scores=[*one.scores, *(Score("other", f"m{i}", row.value) for i in range(9)
+                                                for row in one.scores[:1])]) for one in planted()]
+    family = told(tmp_path, many)["differences"]
+    first = [d for d in family if d["metric"] == "test/mrr"]
+    others = [d for d in family if d["metric"].startswith("other/")]
+    up = next(d for d in first if d["a"] == "same")
+    assert len(first) == 3 and len(others) == 27 and not [d for d in family if d["metric"].startswith("training")]
+    assert up["p_holm"] == pytest.approx(up["p"])  # the largest of three
+    smallest = min(others, key=lambda d: d["p"])
+    assert smallest["p_holm"] == pytest.approx(27 * smallest["p"])
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                               done: Comparison) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(compare, "compare", lambda *what: asked.append(what) or done)
+    line = ("compare --negatives sgns,nce --losses own,softmax --model skipgram --corpus c --seeds 3 --baseline nce "
+            "--metric test/mrr --benchmarks men,simlex999 --cpu-seconds 9 --set a.b=1 --set c=2 --parallel 2 "
+            "--threads 4 --out o")
+    monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
+    assert cli.run() == 0
+    assert asked == [(Grid(strategies=["sgns", "nce"], losses=[None, "softmax"], models=["skipgram"], corpus="c",
+                           seeds=[1, 2, 3], baseline="nce", metric="test/mrr", benchmarks=["men", "simlex999"],
+                           cpu_seconds=9, sets=["a.b=1", "c=2"]), Path("o"), 2, 4)]
+    out = capsys.readouterr().out
+    assert done.verdict[0] in out and out.endswith(f"comparison: {done.folder}\n")
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,nce", "--json"])
+    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == {
+        "folder": str(done.folder), **done.results}
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
+    assert cli.run() == 2 and "names with commas" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""`embtrain diagnose --dump-negatives`: what is drawn, line by line, is what the source and the model say."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.in_process import small_text
+
+import embtrain
+from embtrain import cli
+from embtrain.common.errors import UsageError
+from embtrain.experiment.diagnosis import dump
+from embtrain.experiment.diagnosis.diagnose import opened, questions
+from embtrain.train.engines.autograd import ReadOnly
+
+SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
+        "train.epochs": 1, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 100, "evaluate.on": [],
+        "evaluate.resamples": 40, "evaluate.neighbours": []}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = small_text(tmp_path_factory.mktemp("dump"))
+    return embtrain.fit("sgns", corpus=place / "text", sets=SETS, seed=1, threads=1, out=place / "run").folder
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
+    out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
+    ace.write_text("negatives: {source: ace, k: 5, mask: none, share: row, modes: 10}\nloss: {name: nce}\n")
+    assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, most=7, threads=1) == len(read(out))
+    lines = read(out)
+    _, made = opened(run, ["sgns"], [5])
+    view, (query, *_) = ReadOnly(made.model), questions(made, 7)
+    words = list(made.task.candidate_names())
+    every = view.score(query, torch.arange(len(words)).unsqueeze(0))
+    log_q = made.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)
+    known = made.task.known_positives(1 << 30)
+    rows = [(words[c], words[t]) for c, t in zip(query.context.tolist(), query.target.tolist(), strict=True)]
+    assert len({line["known"] for line in lines}) == 3
+    for line in lines:
+        i, j = rows.index((line["asked"], line["target"])), words.index(line["drawn"])
+        assert float(line["score"]) == pytest.approx(float(every[i, j]), rel=1e-4, abs=1e-6)
+        seen = bool(known.contains(query.context[i:i + 1], torch.tensor([[j]])))
+        assert line["known"] == ("target" if line["drawn"] == line["target"] else "yes" if seen else "no")
+        if line["strategy"] == "sgns":
+            assert float(line["log_q"]) == pytest.approx(float(log_q[i, j]), rel=1e-4)
+            assert (line["drawn_by"], line["weight"]) == ("noise", "1")
+    assert {line["drawn_by"] for line in lines if line["strategy"] == str(ace)} == {"noise", "generator", "probe"}
+    assert all((line["weight"] == "0") == (line["drawn_by"] == "probe") for line in lines)
+    assert all(line["log_q"] == "" for line in lines if line["strategy"] == "semi-hard")
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                     monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "drawn.tsv"
+    monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "uniform", "--m", "2",
+                                     "--queries", "3", "--dump-negatives", str(out), "--threads", "1"])
+    assert cli.run() == 0
+    assert capsys.readouterr().out == f"6 columns: {out}\n" and len(read(out)) == 6
+    assert not (run / "diagnosis").exists()
+
+
+def test_without_a_name_the_runs_own_strategy_is_asked(run: Path, tmp_path: Path) -> None:
+    n = dump.dump(run, [], tmp_path / "drawn.tsv", k=2, most=3, threads=1)
+    assert n == 6 and {line["strategy"] for line in read(tmp_path / "drawn.tsv")} == {"sgns"}
+
+
+def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cross-entropy draws nothing"):
+        dump.dump(run, ["uniform", "cross-entropy"], tmp_path / "drawn.tsv", k=5, most=3, threads=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("asked", "used"), [(None, 1), (2, 2)])
+def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, asked: int | None, used: int) -> None:
+    torch.set_num_threads(3)
+    try:
+        opened(run, ["sgns"], [5], asked)
+        assert torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_folder_is_no_file_to_write_into(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; name a file$"):
+        dump.dump(run, [], tmp_path, k=2)

@@ -1,0 +1,109 @@
+"""Every number of a setting at the limits of float32: it works, or one line names the key and the command ends in 2."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import tiny_runs
+from pydantic import BaseModel, ValidationError
+
+from embtrain.common.config import Section
+from embtrain.common.config.tree import LARGEST, SMALLEST, _parts
+from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.experiment.run import run, settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.losses import base as losses
+from embtrain.models import base as models
+from embtrain.negatives import base as negatives
+
+# float32 holds none of these, or not their squares.
+BEYOND = [5e-324, 1e-300, 1e-46, 1e-38, 1e-19, 1e19, 1e38, 3.5e38, 1e39, 1e300, 1e308, math.inf, math.nan]
+WHOLE = [0, 2**31 - 1, 2**31, 2**53, 2**63 - 1]
+
+
+def sections() -> list[type[Section]]:
+    """The sections of every model, source, loss and task."""
+    found: dict[type[Section], None] = {settings.Settings: None}
+    for package in (models, negatives, losses):
+        found |= {package.find(name).Config: None for name in package.names()}
+    for name in tasks.names():
+        found |= {tasks.find_by_name(name).Config: None, tasks.find_by_name(name).Evaluate: None}
+    for section in list(found):
+        found |= dict.fromkeys(below(section))
+    return list(found)
+
+
+def below(section: type[BaseModel]) -> Iterator[type[Section]]:
+    for info in section.model_fields.values():
+        for part in _parts(info.annotation):
+            if isinstance(part, type) and issubclass(part, Section):
+                yield part
+                yield from below(part)
+
+
+def numbers(kind: type) -> list[tuple[type[Section], str]]:
+    """The fields, of all sections, that take a float, or an int and no float."""
+    out = []
+    for section in sections():
+        for name, info in section.model_fields.items():
+            parts = set(_parts(info.annotation))
+            if kind in parts and (kind is float or float not in parts):
+                out.append((section, info.alias or name))
+    return out
+
+
+def test_every_section_is_walked() -> None:
+    walked = {(section.__name__, name) for section, name in numbers(float)}
+    assert {("TrainConfig", "lr"), ("NegativesConfig", "mass"), ("AceConfig", "entropy"), ("OrderConfig", "start"),
+            ("TextConfig", "sample"), ("NceConfig", "log_z_start")} <= walked and len(walked) > 60
+    assert ("TrainConfig", "batch") in {(section.__name__, name) for section, name in numbers(int)}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("value", BEYOND)
+def test_no_number_with_a_fraction_is_one_that_float32_cannot_hold(value: float, sign: int) -> None:
+    for section, name in numbers(float):
+        with pytest.raises(ValidationError) as error:
+            section.model_validate({name: sign * value})
+        assert any(one["loc"][:1] == (name,) for one in error.value.errors()), (section, name)
+
+
+@pytest.mark.parametrize("value", [0.0, SMALLEST, 1.0, LARGEST, *WHOLE])
+def test_every_other_number_is_taken_or_refused_by_its_name(value: float) -> None:
+    for section, name in numbers(float) + numbers(int):
+        try:
+            section.model_validate({name: value})
+        except ValidationError as error:
+            assert all(one["loc"][:1] in {(name,), ()} for one in error.errors()), (section, name)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("negatives.mass", "1e-300"), ("negatives.mass", "1e38"), ("negatives.mass", "1e39"), ("negatives.mass", "1e308"),
+    ("train.lr", "1e300"), ("train.loss_lr", "1e39"), ("loss.penalty", "1e-320"), ("evaluate.propensity_b", "1e-40")])
+def test_a_refusal_is_one_line_with_the_key(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(UsageError) as error:
+        settings.resolve("sgns", model="xc", sets=[f"{key}={value}"])
+    assert str(error.value).count("\n") == 0 and key in str(error.value) and error.value.code == 2
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_runs.write(tmp_path_factory.mktemp("extreme"))
+
+
+@pytest.mark.parametrize(("name", "engine"), [("skipgram", "step"), ("skipgram", "fused"), ("xc", "step")])
+@pytest.mark.parametrize(("key", "value"), [("negatives.mass", "1e-18"), ("negatives.mass", "1e18"),
+                                            ("train.lr", "1e18"), ("train.lr", "1e-18")])
+def test_what_is_taken_trains_or_is_refused_by_its_name(place: Path, tmp_path: Path, name: str, engine: str, key: str,
+                                                        value: str) -> None:
+    sets = [f"{key}={value}", "train.epochs=1", "train.checkpoint_every=60"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")                                   # no library prints one of its own
+        try:
+            run.train_in_memory(tiny_runs.config(place, name, engine, *sets), tmp_path / "run")
+        except EmbtrainError as error:
+            assert value == "1e18" and str(error).count("\n") == 0 and str(error).startswith(f"{key}: "), error

@@ -1,0 +1,264 @@
+"""What a run hands to other programs, read back as those programs read it; and vectors of others taken in."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import importlib.util
+import json
+import os
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from gensim.models import KeyedVectors
+from helpers.graphs import a_folder
+from helpers.in_process import small_text
+from safetensors.numpy import load_file, save_file
+
+import embtrain
+from embtrain import cli, experiment
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment import Run
+from embtrain.experiment.inspect import export
+
+SETS = {"model.dim": 6, "train.epochs": 1, "train.block": 512, "evaluate.resamples": 0}
+WORDS = {**SETS, "evaluate.heldout_pairs": 200, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
+         "text.test": 0.1}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("handover")
+
+
+def fitted(place: Path, name: str, *args: Any, **more: Any) -> Run:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+        patch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
+        return embtrain.fit(*args, seed=1, threads=1, out=place / name, **more)
+
+
+@pytest.fixture(scope="module")
+def run(place: Path) -> Run:
+    return fitted(place, "words", "sgns", corpus=small_text(place) / "text", sets=WORDS)
+
+
+@pytest.fixture(scope="module")
+def graph(place: Path) -> Run:
+    return fitted(place, "graph", "uniform", model="transe", corpus=a_folder(place / "kg"), sets=SETS)
+
+
+@pytest.fixture(autouse=True)
+def _cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+
+
+def _pairs(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def same(a: Vectors, b: Vectors) -> bool:
+    return a.words == b.words and np.array_equal(a.table, b.table)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("format", vectors.FORMATS)
+def test_every_file_comes_back_to_the_bit(run: Run, tmp_path: Path, format: str) -> None:
+    experiment.export(run.folder, format, tmp_path / "v")
+    assert vectors.detect_format(tmp_path / "v") == format
+    assert same(vectors.read(tmp_path / "v"), run.word_vectors)
+
+
+def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path: Path) -> None:
+    experiment.export(run.folder, "glove", tmp_path / "v.txt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)     # gensim counts the lines of a file that it leaves open
+        keyed = KeyedVectors.load_word2vec_format(tmp_path / "v.txt", no_header=True)
+        gc.collect()
+    assert same(Vectors.of(keyed), run.word_vectors) and same(Vectors.of(run.vectors), run.word_vectors)
+
+
+def test_what_gensim_pickles_is_refused_with_what_helps(tmp_path: Path) -> None:
+    (tmp_path / "v.kv").write_bytes(pickle.dumps({"a": 1}, protocol=4))
+    with pytest.raises(DataError, match=r"looks like a pickle.*save_word2vec_format"):
+        experiment.neighbours(tmp_path / "v.kv", ["a"])
+
+
+def test_vectors_of_others_go_from_one_file_format_to_another(run: Run, tmp_path: Path) -> None:
+    experiment.export(run.folder, "word2vec", tmp_path / "a.txt")
+    experiment.export(tmp_path / "a.txt", "safetensors", tmp_path / "a.safetensors")
+    assert same(vectors.read(tmp_path / "a.safetensors"), run.word_vectors)
+    with pytest.raises(UsageError, match="of a file of vectors there are word2vec"):
+        experiment.export(tmp_path / "a.txt", "huggingface", tmp_path / "hub")
+
+
+# --- Hugging Face ----------------------------------------------------------------------------------------------------
+
+def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tmp_path: Path) -> None:
+    experiment.export(run.folder, "huggingface", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "model.safetensors", "vocab.txt"}
+    table = run.word_vectors
+    assert np.array_equal(load_file(tmp_path / "model.safetensors")["embedding.weight"], table.table)
+    assert (tmp_path / "vocab.txt").read_text().splitlines() == table.words
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["vocab_size"], config["hidden_size"]) == table.table.shape
+    assert config["embtrain"]["negatives"]["source"] == "unigram" and config["embtrain"]["corpus"] == "text"
+    card = (tmp_path / "README.md").read_text()
+    _, front, body = card.split("---\n", 2)
+    head = yaml.safe_load(front)
+    assert head["library_name"] == "embtrain" and "license" not in head
+    (result,) = head["model-index"][0]["results"]
+    told = {row["name"]: row["value"] for row in result["metrics"]}
+    (truth,) = [row for row in run.scores if (row.benchmark, row.metric) == ("test", "log_likelihood")]
+    assert told["test log_likelihood"] == truth.value
+    assert "## Settings" in body and str(run.folder.parent) not in card  # where it lay is nobody's business
+    names: dict[str, Any] = {}
+    example = body.split("```python\n")[1].split("```")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        exec(example, names)
+    assert names["words"] == table.words and np.array_equal(names["table"], table.table)
+
+
+def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: Path) -> None:
+    for of, name in ((run, "a"), (graph, "b")):
+        experiment.export(of.folder, "huggingface", tmp_path / name)
+        assert same(folders.read_huggingface(tmp_path / name), of.word_vectors)
+    word = run.word_vectors.words[0]
+    assert experiment.neighbours(tmp_path / "a", [word]) == experiment.neighbours(run.folder, [word])
+    relations = vectors.read(graph.folder / "relations.safetensors")
+    assert np.array_equal(load_file(tmp_path / "b/model.safetensors")["relation.weight"], relations.table)
+    assert (tmp_path / "b/relations.txt").read_text().splitlines() == relations.words
+
+
+def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None:
+    experiment.export(run.folder, "huggingface", tmp_path)
+    text = (tmp_path / "vocab.txt").read_text()
+    first, second, *others = text.splitlines()
+    for wrong in ([first, second, *others, "more"], [second, *others], [first, first, *others]):
+        (tmp_path / "vocab.txt").write_text("\n".join(wrong) + "\n")
+        with pytest.raises(DataError, match="one name for each of the"):
+            experiment.neighbours(tmp_path, [first])
+    (tmp_path / "vocab.txt").write_text(text)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-8] + b"\x01" * 8)
+    with pytest.raises(DataError, match="damaged"):
+        folders.read_huggingface(tmp_path)
+    save_file({"wte": np.ones((2, 2), dtype=np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(DataError, match=r"no tensor embedding\.weight; there are: wte"):
+        folders.read_huggingface(tmp_path)
+
+
+# --- the projector ---------------------------------------------------------------------------------------------------
+
+def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp_path: Path) -> None:
+    experiment.export(run.folder, "projector", tmp_path)
+    table = run.word_vectors
+    assert np.array_equal(np.loadtxt(tmp_path / "vectors.tsv", delimiter="\t", dtype=np.float32), table.table)
+    with open(tmp_path / "metadata.tsv", newline="") as file:
+        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert lines[0] == ["name", "count"] and [line[0] for line in lines[1:]] == table.words
+    assert dict(lines[1:]) == dict(_pairs(run.folder / "vocabulary.txt"))
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\u2028b", ""])
+def test_a_name_that_would_break_a_line_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="ends a field or a line"):
+        folders.write_projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
+
+
+# --- PyKEEN ----------------------------------------------------------------------------------------------------------
+
+def test_pykeen_gets_triples_ids_and_vectors_that_belong_together(graph: Run, place: Path, tmp_path: Path) -> None:
+    experiment.export(graph.folder, "pykeen", tmp_path)
+    for part in ("train", "valid", "test"):
+        assert sorted((tmp_path / f"{part}.tsv").read_text().splitlines()) == sorted(
+            (place / "kg" / f"{part}.txt").read_text().splitlines())
+    for kind, file in (("entity", "vectors"), ("relation", "relations")):
+        of = vectors.read(graph.folder / f"{file}.safetensors")
+        assert dict(_pairs(tmp_path / f"{kind}_to_id.tsv")) == {name: str(i) for i, name in enumerate(of.words)}
+        assert np.array_equal(np.load(tmp_path / f"{kind}.npy", allow_pickle=False), of.table)
+
+
+def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
+    if importlib.util.find_spec("pykeen") is None:
+        pytest.skip("peers: pykeen is not installed; pip install -e '.[peers]' brings it")
+    import torch
+    from pykeen.nn import Embedding
+    from pykeen.nn.init import PretrainedInitializer
+    from pykeen.triples import TriplesFactory
+
+    experiment.export(graph.folder, "pykeen", tmp_path)
+    entities, relations = ({name: int(i) for name, i in _pairs(tmp_path / f"{kind}_to_id.tsv")}
+                           for kind in ("entity", "relation"))
+    factory = TriplesFactory.from_path(tmp_path / "train.tsv", entity_to_id=entities, relation_to_id=relations)
+    assert factory.num_triples == 100 and factory.entity_to_id == entities
+    table = torch.from_numpy(np.load(tmp_path / "entity.npy"))
+    made = Embedding(max_id=len(table), shape=table.shape[1:], initializer=PretrainedInitializer(table))
+    made.reset_parameters()
+    assert torch.equal(made(), table)
+
+
+def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> None:
+    a, b = Vectors(['in"ner', "x"], np.eye(2)), Vectors(["r"], np.eye(1))
+    folders.write_pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
+    assert (tmp_path / "train.tsv").read_text() == 'in"ner\tr\tx\n'
+    for entities, relations in ((Vectors(["x", '"y'], np.eye(2)), b), (a, Vectors(['"r"'], np.eye(1)))):
+        with pytest.raises(DataError, match="begins with a quotation mark, which PyKEEN"):
+            folders.write_pykeen(tmp_path / "more", {}, entities, relations, 1)
+    assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("format", export.FOLDERS)
+def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
+    experiment.export(graph.folder, format, tmp_path / "out")
+    held = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert set(export.FILES[format]) <= set(held)
+    experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in export.FILES[format][:None if format == "huggingface" else -1]:
+        (theirs / name).write_text("{}")
+        with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
+            experiment.export(graph.folder, format, theirs)
+        assert len(str(caught.value).splitlines()) == 1
+    assert all((theirs / name).read_text() == "{}" for name in os.listdir(theirs))
+
+
+def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "v.txt").write_text("before")
+    (tmp_path / "link").symlink_to("v.txt")
+    monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--out", str(tmp_path / "link")])
+    assert cli.run() == 0
+    assert (tmp_path / "link").is_symlink() and same(vectors.read(tmp_path / "v.txt"), run.word_vectors)
+
+
+def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    for format, out, says in [("pykeen", tmp_path, "models of triples"),
+                              ("onnx", tmp_path, "'onnx' is none of word2vec"),
+                              ("projector", run.folder, "a folder of its own")]:
+        with pytest.raises(UsageError, match=says):
+            experiment.export(run.folder, format, out)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="a folder of its own"):
+        experiment.export(run.folder, "huggingface", tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    for format, name, says in (("glove", "pipe", "a device, a pipe"), ("huggingface", "pipe", "a device, a pipe"),
+                               ("glove", ".", "is a folder; name a file")):
+        monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--format", format, "--out",
+                                         str(tmp_path / name)])
+        assert cli.run() == 2
+        assert says in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+    assert export.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "huggingface", "projector",
+                                "pykeen")

@@ -1,0 +1,266 @@
+"""A run that was stopped and goes on ends in the same bits as one that never was: every source, loss and optimiser
+that has a state of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.in_process import WORDS, small_text
+from helpers.runs import assert_same_run, cache, interrupted, no_page, state, stop_at, told  # noqa: F401
+
+from embtrain import experiment
+from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.files import lock_folder
+from embtrain.experiment import Run, Settings
+from embtrain.experiment.run import components
+from embtrain.train.engines.autograd import Step
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("resume"), 8) / "text"
+
+
+@pytest.fixture(autouse=True)
+def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_page(monkeypatch)
+
+
+ACE = ["negatives.modes=30", "negatives.hidden=4", "negatives.generator_lr=0.05"]
+CASES: dict[str, tuple[str, list[str]]] = {
+    "sgns": ("sgns", []),
+    "nce, one z": ("nce-learned-z", []),
+    "nce, a z per context": ("nce-learned-z", ["loss.partition=context"]),
+    "ace": ("ace", ACE),
+    "ace, a moving baseline, a step of its own now and then": (
+        "ace", [*ACE, "negatives.baseline=moving", "negatives.refresh=2000"]),
+    "softmax": ("softmax", []),
+    "a penalty on some examples": ("sgns", ["loss.penalty=0.1", "loss.penalty_share=0.3"]),
+    "adagrad": ("sgns", ["train.optimizer=adagrad", "train.lr=0.1"]),
+    "adam": ("ace", [*ACE, "train.optimizer=adam", "train.lr=0.01"]),
+    "a warm-up, a mean, clipped": ("nce", ["train.warmup=10", "train.reduction=mean", "train.clip=0.5"]),
+    "shared draws without replacement": ("uniform", ["negatives.share=window", "negatives.replacement=false"]),
+    "evaluations in between, patience": ("sgns", ["train.evaluate_every=4", "train.patience=3", "train.lr=0.08"]),
+    "any engine": ("sgns", ["train.engine=auto"]),
+    "any engine, a z, rows of Adagrad, blocks": ("nce-learned-z", [
+        "train.engine=auto", "train.optimizer=row-adagrad", "negatives.share=block", "negatives.block=4"]),
+    "ace, any engine": ("ace", [*ACE, "train.engine=auto"]),
+    "a target": ("sgns", ["train.target=valid/log_likelihood>-3.8"]),
+}
+
+
+def settings(text: Path, case: str = "sgns", *more: str) -> Settings:
+    strategy, sets = CASES[case]
+    return experiment.resolve(strategy, corpus=str(text), threads=1, sets=[
+        "text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=3", "train.block=256",
+        "train.batch=300", "train.engine=step", "train.log_every=2", "train.checkpoint_every=1e9", "evaluate.on=[]",
+        "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[bal]", *sets, *more])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stopped_run_ends_in_the_same_bits(text: Path, tmp_path: Path, case: str) -> None:
+    config = settings(text, case)
+    experiment.fit(config, tmp_path / "whole")
+    assert len(told(tmp_path / "whole")) > 6
+    # Cut in the first epoch, after its end has been passed, and inside what is left.
+    interrupted(config, tmp_path / "cut", 3, 6, 4)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_stopped_at_any_block(text: Path, tmp_path: Path) -> None:
+    """The last block of an epoch, the first of the next and the last of all among them."""
+    config = settings(text, "ace", "train.epochs=2", "train.block=900")
+    experiment.fit(config, tmp_path / "whole")
+    steps = state(tmp_path / "whole")["position"]["step"]
+    assert 4 <= steps <= 8
+    for block in range(1, steps + 1):
+        interrupted(config, tmp_path / str(block), block)
+        assert_same_run(tmp_path / "whole", tmp_path / str(block))
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(text: Path, tmp_path: Path) -> None:
+    """What metrics were written after it are dropped, a torn last line too."""
+    config = settings(text, "ace")
+    experiment.fit(config, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(5, patch)
+        experiment.fit(config, tmp_path / "cut")
+    with (tmp_path / "cut" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "loss": 1}\n{"step": 7, "lo')
+    experiment.resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Path) -> None:
+    run = experiment.fit(settings(text, "evaluations in between, patience"), tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    for name in ("scores.json", "vectors.safetensors"):
+        (tmp_path / "b" / name).unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Step, "__call__", lambda *_: pytest.fail("trained"))
+        again = Run(tmp_path / "b").resume()
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    assert again.scores == run.scores
+
+
+def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
+    folder, config = tmp_path / "a", settings(text, "sgns", "train.epochs=1")
+    with lock_folder(folder, "held"):
+        with pytest.raises(UsageError, match=r"/a: another process trains there; wait for its end, or stop it"):
+            experiment.fit(config, folder)
+        assert list(folder.iterdir()) == []
+    experiment.fit(config, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with lock_folder(folder, "held"), pytest.raises(UsageError, match="another process trains there"):
+        experiment.resume(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    experiment.resume(folder)                   # nobody holds it now
+
+
+def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    config, made = settings(text), components.build_for_training
+
+    def slowly(*given: Any) -> Any:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "config.yaml").write_text("another's")
+        return made(*given)
+
+    monkeypatch.setattr("embtrain.experiment.run.run.components.build_for_training", slowly)
+    with pytest.raises(UsageError, match="/a holds a run already"):
+        experiment.fit(config, tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]
+    assert (tmp_path / "a" / "config.yaml").read_text() == "another's"
+
+
+def test_the_best_tables_are_the_ones_that_are_exported(text: Path, tmp_path: Path) -> None:
+    """A rate so high that the last evaluation is not the best one."""
+    run = experiment.fit(settings(text, "evaluations in between, patience"), tmp_path / "a")
+    last, best = (checkpoint.load(tmp_path / "a" / name)["model"]["u"] for name in ("checkpoints", "best"))
+    vectors = run.word_vectors.table
+    assert not np.array_equal(vectors, last.numpy()) and np.array_equal(vectors, best.numpy())
+    values = [line["valid/log_likelihood"] for line in told(tmp_path / "a") if "valid/log_likelihood" in line]
+    assert max(values) != values[-1]
+    found = {(row.benchmark, row.metric): row.value for row in run.scores}
+    assert found["valid", "log_likelihood"] == pytest.approx(max(values))
+
+
+def test_the_target_is_told(text: Path, tmp_path: Path) -> None:
+    run = experiment.fit(settings(text, "a target"), tmp_path / "a")
+    reached = {row.metric: row.value for row in run.scores if row.metric.endswith("to valid/log_likelihood>-3.8")}
+    lines = [line for line in read(tmp_path / "a" / "metrics.jsonl") if line.get("valid/log_likelihood", -9) > -3.8]
+    assert set(reached) == {f"{key} to valid/log_likelihood>-3.8" for key in ("step", "seconds", "cpu_seconds")}
+    assert reached["step to valid/log_likelihood>-3.8"] == lines[0]["step"]
+
+
+# -- what is no longer as it was ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", ["nothing", "config.yaml", "identity.json", "vocabulary.txt", "metrics.jsonl",
+                                   "the tensors of the first checkpoint"])
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(text: Path, tmp_path: Path, after: str) -> None:
+    config, names = settings(text), ["config.yaml", "identity.json", "vocabulary.txt", "metrics.jsonl"]
+    experiment.fit(config, tmp_path / "whole")
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    for name in names[:names.index(after) + 1] if after in names else names if after.startswith("the") else []:
+        shutil.copy(tmp_path / "whole" / name, cut / name)
+        if name == "metrics.jsonl":
+            (cut / name).write_text("")
+    if after.startswith("the"):
+        (cut / "checkpoints").mkdir()
+        shutil.copy(tmp_path / "whole" / "checkpoints" / "step-0000000000.safetensors", cut / "checkpoints")
+    if after == "nothing":
+        with pytest.raises(DataError, match="is no run: it holds no config"):
+            experiment.resume(cut)
+        experiment.fit(config, cut)
+    else:
+        experiment.resume(cut)
+    assert_same_run(tmp_path / "whole", cut)
+    assert (cut / "identity.json").is_file()
+
+
+def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(text: Path, tmp_path: Path) -> None:
+    experiment.fit(settings(text), tmp_path / "a")
+    before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
+    for path in (tmp_path / "a" / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(DataError, match="no whole checkpoint"):
+        experiment.resume(tmp_path / "a")
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    with pytest.raises(DataError, match="no whole checkpoint"):
+        experiment.resume(tmp_path / "a")
+    assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.fixture
+def stopped(text: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A stopped run and the text of its own that it was trained on."""
+    own = shutil.copytree(text, tmp_path / "own")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(4, patch)
+        experiment.fit(settings(own), tmp_path / "run")
+    return tmp_path / "run", own
+
+
+def test_a_corpus_that_has_changed_is_refused(stopped: tuple[Path, Path]) -> None:
+    run, own = stopped
+    file = own / "00.txt"
+    lines = file.read_text().split("\n")
+    for changed in ("\n".join(lines + lines), "\n".join(lines[::-1]), " ".join(WORDS) * 5):
+        file.write_text(changed)  # reversed lines leave every word its count and its id
+        with pytest.raises(DataError, match="is not the one that this run was trained on") as error:
+            experiment.resume(run)
+        assert "\n" not in str(error.value) and str(run) in str(error.value)
+    file.write_text("\n".join(lines))
+    experiment.resume(run)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_ids_that_have_changed_are_refused(stopped: tuple[Path, Path]) -> None:
+    edit(stopped[0] / "config.yaml", "min_count: 5", "min_count: 40")
+    with pytest.raises(DataError, match=r"vocabulary\.txt: is not what the corpus gives under the settings"):
+        experiment.resume(stopped[0])
+
+
+@pytest.mark.parametrize(("old", "new"), [("dim: 6", "dim: 7"), ("optimizer: sgd", "optimizer: adam")])
+def test_a_configuration_that_has_changed_is_refused(stopped: tuple[Path, Path], old: str, new: str) -> None:
+    edit(stopped[0] / "config.yaml", old, new)
+    with pytest.raises(DataError, match="of another model, source, loss or optimizer"):
+        experiment.resume(stopped[0])
+
+
+def test_more_epochs_may_be_asked_for(stopped: tuple[Path, Path]) -> None:
+    edit(stopped[0] / "config.yaml", "epochs: 3", "epochs: 5")
+    experiment.resume(stopped[0])
+    assert told(stopped[0])[-1]["epoch"] == 5
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"corpus": 3}', '{"corpus": {}}', "[" * 99_999])
+def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str) -> None:
+    (stopped[0] / "identity.json").write_text(damaged)
+    with pytest.raises(DataError, match=r"identity\.json: does not say which corpus") as error:
+        experiment.resume(stopped[0])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("target", ["valid/log_likelihood", "valid/log_likelihood>far", "valid/log_likelihood>nan"])
+def test_a_target_that_nothing_can_reach_is_refused(text: Path, tmp_path: Path, target: str) -> None:
+    with pytest.raises(UsageError, match=r"train\.target: .* is no comparison"):
+        experiment.fit(settings(text, "sgns", f"train.target='{target}'"), tmp_path / "a")
+
+
+def test_patience_without_held_out_text_is_refused_before_training(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.patience: nothing is held out"):
+        experiment.fit(settings(text, "sgns", "train.patience=2", "evaluate.heldout_pairs=0"), tmp_path / "a")

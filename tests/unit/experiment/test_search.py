@@ -1,0 +1,327 @@
+"""Settings that are chosen for each strategy: alike in cost, by validation alone, the same again after a stop."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.in_process import Here, in_process, small_text
+
+from embtrain import experiment
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.experiment.comparison import compare, outcome as found, search_space, tuning, workers
+from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.run.settings import resolve
+from embtrain.report.comparison import page
+from embtrain.report.load import comparison
+from embtrain.report.render import markdown_latex
+
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.block=512",
+        "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.on=[]"]
+SEARCH = ["train.lr=0.001:0.1:log", "negatives.k=2:9"]
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
+                                reason="search: optuna is not installed; pip install -e '.[search]' brings it")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(autouse=True)
+def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    _in_process(monkeypatch, place)
+    return Here
+
+
+def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
+    in_process(patch, place)
+    patch.setattr("embtrain.experiment.comparison.compare.page.write",
+                  lambda at: (at / "report.html").write_text("all"))
+
+
+def grid(place: Path, **options: Any) -> Grid:
+    return compare.read_grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
+                              "search": SEARCH, "trials": 7, **options})
+
+
+def run(place: Path, out: Path, **options: Any) -> Comparison:
+    return compare.compare(grid(place, **options), out, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Comparison:
+    with pytest.MonkeyPatch.context() as patch:
+        _in_process(patch, place)
+        return run(place, place / "done")
+
+
+def trials(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def settings_of(folder: Path) -> list[tuple[float, int]]:
+    config = experiment.Run(folder).settings
+    return [(config.train.lr, config.negatives.k)]
+
+
+# -- the whole of it --------------------------------------------------------------------------------------------------
+
+def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done: Comparison) -> None:
+    told = trials(done.folder)
+    assert {label: len(of) for label, of in told.items()} == {"sgns": 7, "nce": 7}
+    for label, of in told.items():
+        for i, trial in enumerate(of, 1):
+            folder = done.folder / "search" / f"{label}-trial{i}"
+            left = experiment.Run(folder)
+            assert settings_of(folder) == [(trial["settings"]["train.lr"], trial["settings"]["negatives.k"])]
+            (valid,) = [row.value for row in left.scores if (row.benchmark, row.metric) == ("valid", "log_likelihood")]
+            assert trial["value"] == valid and .001 <= left.settings.train.lr <= .1
+            assert left.settings.train.seed == tuning.SEED and left.settings.train.epochs == 1
+        chosen = max(of, key=lambda trial: trial["value"])["settings"]
+        assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
+    first = [[trial["settings"] for trial in of[:tuning.RANDOM_TRIALS]] for of in told.values()]
+    assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
+
+
+def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
+    rows = done.results["search"]
+    assert [(row["strategy"], row["trials"], row["failed"]) for row in rows] == [("sgns", 7, 0), ("nce", 7, 0)]
+    assert all(row["metric"] == "valid/log_likelihood" and row["cpu_seconds"] > 0 for row in rows)
+    lines = [line for line in done.table().splitlines() if "the best of 7 trials" in line]
+    assert [line.split(":")[0] for line in lines] == ["sgns", "nce"]
+    assert f"negatives.k={rows[0]['settings']['negatives.k']}" in lines[0]
+    text = markdown_latex.markdown(page.document(comparison.read(done.folder)))
+    assert "## Settings that were chosen" in text and "--trials 7" in text.replace("\\", "")
+    assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
+
+
+def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+                                                      ) -> None:
+    monkeypatch.setattr(tuning.progress, "quiet", False)
+    tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
+             for value in (-7.0, -6.5, -6.75, None)]
+    for n in range(1, 5):
+        tuning._print_trial("nce", tried[:n], "valid/x", True)
+    said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
+    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
+                    "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
+                    "3: train.lr=0.01235, negatives.k=7: valid/x -6.750; trial 2 has -6.500",
+                    "4: train.lr=0.01235, negatives.k=7: failed: no room"]
+
+
+def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials whose test scores say the opposite come to the same choice."""
+    read = found.run_record.read
+
+    def upside_down(folder: Path) -> Any:
+        left = read(folder)
+        for i, row in enumerate(left.scores or []):
+            if row.benchmark == "test" and row.value is not None and "search" in str(folder):
+                left.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
+        return left
+
+    monkeypatch.setattr(found.run_record, "read", upside_down)
+    again = run(place, tmp_path / "out", trials=3)
+    assert [row["settings"] for row in again.results["search"]] == [
+        tuning.best_trial(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
+        place: Path, done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch, stop_at: int
+        ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "stop_at", stop_at)
+        with pytest.raises(Stopped):
+            run(place, tmp_path / "out", trials=3)
+    again = compare.compare(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
+    assert len(here.log) == 8 and len(set(here.log)) == 8                       # no trial is run twice
+    values = {label: [trial["value"] for trial in of] for label, of in trials(again.folder).items()}
+    assert values == {label: [trial["value"] for trial in of[:3]] for label, of in trials(done.folder).items()}
+
+
+def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    run(place, tmp_path, trials=2)
+    ran = len(here.log)
+    compare.compare(compare.read_grid({}, None, tmp_path), tmp_path, 1, 1)
+    compare.rejudge(tmp_path)
+    assert len(here.log) == ran == 6
+    for n in (2, 3):
+        with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
+            run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
+    before = trials(tmp_path)
+    best = tuning.best_trial(before["sgns"], True, "sgns")
+    try:
+        run(place, tmp_path, trials=3)
+    except UsageError as error:                                               # a better one was found for a strategy
+        assert "was trained with" in str(error)
+    assert {label: of[:2] for label, of in trials(tmp_path).items()} == before and best in before["sgns"]
+    tree = json.loads((tmp_path / "search.json").read_text())
+    tree["trials"]["sgns"][1]["settings"]["negatives.k"] += 1
+    (tmp_path / "search.json").write_text(json.dumps(tree))
+    with pytest.raises(UsageError, match=r"search.json: trial 2 of sgns was given .* and .* would be now, as by"):
+        run(place, tmp_path, trials=4)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"search": [1], "metric": "valid/mrr", "higher": true, "trials": {}}',
+                                  '{"metric": "valid/mrr", "higher": true, "trials": {}}',
+                                  '{"search": [], "metric": "valid/mrr", "higher": true, "trials": {"sgns": [{}]}}'])
+def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "search.json").write_text(text)
+    with pytest.raises(DataError, match=r"search\.json: is not what a search wrote"):
+        tuning.read(tmp_path)
+
+
+def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
+    shutil.copytree(done.folder / "search", tmp_path / "search")
+    shutil.copy(done.folder / "search.json", tmp_path)
+    asked = [n for n in range(1, 7)
+             if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
+                    for of in trials(tmp_path).values())]
+    assert asked                              # else nothing is seen here
+    rows = run(place, tmp_path, trials=asked[0]).results["search"]
+    assert [row["trials"] for row in rows] == [asked[0]] * 2
+    assert [row["settings"] for row in rows] == [
+        tuning.best_trial(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+
+
+def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "stop_at", 4)
+        with pytest.raises(Stopped):
+            run(place, tmp_path, trials=2)    # the search has ended, and no cell has begun
+    with pytest.raises(UsageError, match=r"sgns-trial1: was trained with model\.dim: 4, and 6 is asked for now"):
+        run(place, tmp_path, trials=2, sets=[text.replace("dim=4", "dim=6") for text in KEYS])
+    with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were judged by valid/log_likelihood, "
+                                         r"and valid/mrr is asked for now"):
+        run(place, tmp_path, trials=3, metric="test/mrr")
+    assert len(here.log) == 4
+    assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
+
+
+def test_a_search_does_not_go_on_over_another_corpus(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    shutil.copytree(place / "text", tmp_path / "text")
+    asked: dict[str, Any] = {"corpus": str(tmp_path / "text"), "strategies": ["sgns", "nce"]}
+    run(place, tmp_path / "out", trials=1, **asked)
+    with (tmp_path / "text" / "00.txt").open("a") as file:
+        file.write("bal bam\n")
+    shutil.rmtree(tmp_path / "out" / "cells")
+    with pytest.raises(DataError, match=r"search/sgns-trial1: the corpus .* is not the one that this run was trained"):
+        run(place, tmp_path / "out", trials=2, **asked)
+    assert len(here.log) == 4
+
+
+def test_a_metric_that_no_trial_has_is_told_at_the_first(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 has no such score; there are: .*"
+                                         r"valid/log_likelihood.*to go on with one of them: embtrain compare --out"):
+        run(place, tmp_path, trials=2, metric="test/log_likelihod")
+    assert len(here.log) == 1 and not (tmp_path / "search.json").exists()
+    run(place, tmp_path, trials=1)
+    assert len(here.log) == 4                # the trial that was trained is not trained again
+
+
+def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_the_report(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(place, tmp_path, trials=2)
+    monkeypatch.setattr(Here, "log", [])
+    monkeypatch.setattr(Here, "stop_at", 0)
+    with pytest.raises(Stopped):
+        run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
+    found = comparison.read(compare.rejudge(tmp_path).folder)
+    assert [of.strategy for of in found.searched] == ["sgns", "nce"]
+
+
+def test_a_trial_that_fails_counts_and_is_no_choice(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Here, "fail", "sgns-trial2")
+    told = run(place, tmp_path / "a", trials=3)
+    assert [trial["error"] is None for trial in trials(told.folder)["sgns"]] == [True, False, True]
+    assert told.results["search"][0]["failed"] == 1 and "signal 9" in trials(told.folder)["sgns"][1]["error"]
+    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
+    ran_away.folder.mkdir()
+    (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
+                                                 '"low": null, "high": null, "n": 1, "note": ""}]')
+    came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
+    assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
+    nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
+    nowhere.failure.write_text('{"error": "no space left", "code": 4}')
+    with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
+        tuning._trial_result(tmp_path, nowhere, "valid/mrr")
+    with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
+        monkeypatch.setattr(Here, "fail", "sgns-trial1")
+        run(place, tmp_path / "b", trials=1)
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"trials": None}, "--search and --trials go together"), ({"search": []}, "--search and --trials go together"),
+    ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
+    ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
+    ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
+    ({"search": ["train.lr=[1]"]}, "should be KEY"), ({"search": ["train.lr=0.1:.inf"]}, "should be KEY"),
+    ({"search": ["train.lr=[1, 2"]}, r"^--search train\.lr=\[1, 2: should be KEY"),
+    ({"search": ["train.lr=0.1:*a"]}, r"^--search train\.lr=0\.1:\*a: should be KEY"),
+    ({"search": ["negatives.k=1:2.5"]}, r"^--search negatives\.k=1:2\.5: negatives\.k takes whole numbers"),
+    ({"search": ["train.lr=true:2"]}, "should be KEY"),
+    ({"search": ["train.epochs=1:9"]}, r"--search train\.epochs: is no key that strategies may differ in"),
+    ({"search": ["text.window=1:9"]}, "no key that strategies may differ in"),
+    ({"search": ["model.dim=1:9"]}, "no key that strategies may differ in"),
+    ({"search": ["train.lr=1:2", "train.lr=1:3"]}, "is there twice"),
+    ({"sets": [*KEYS, "train.lr=0.1"]}, r"--search train\.lr: --set gives it a value"),
+    ({"search": ["negatives.nonsense=1:9"]}, r"negatives\.nonsense: no such key"),
+    ({"search": ["negatives.exponent=0.5:1.0"], "strategies": ["sgns", "uniform"]}, r"exponent: no such key"),
+    ({"search": ["train.lr=-1.0:1.0"]}, r"^--search train\.lr=-1\.0:1\.0: train\.lr: should be greater than 0, got -1"),
+    ({"search": ["negatives.k=[5, 0, 2]"]}, r"^--search negatives\.k=\[5, 0, 2\]: negatives\.k: should be greater"),
+    ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
+     "--search: trials are judged by valid/log_likelihood, and nothing is held out"),
+])
+def test_what_cannot_be_searched_is_told_before_anything_is_trained(
+        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        run(place, tmp_path / "out", **options)
+    assert here.log == [] and not (tmp_path / "out").exists()
+
+
+def test_without_optuna_one_line_says_what_to_install(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"^--search: optuna is not installed; pip install 'embtrain\[search\]'$"):
+        run(place, tmp_path)
+
+
+def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
+    texts = search_space.expand_files(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
+    settings = resolve("sgns")
+    assert search_space.parse_ranges(texts, [], settings) == [
+        search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
+        search_space.Range("negatives.k", among=(2, 5))]
+    assert [one.is_integer for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("text", "whole"), [
+    ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
+    ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
+def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
+    (one,) = search_space.parse_ranges([text], [], resolve("sgns"))
+    assert one.is_integer is whole and all(type(x) is (int if whole else float) for x in one.ends())
+
+
+@pytest.mark.parametrize(("metric", "wanted"), [
+    ("test/log_likelihood", ("valid/log_likelihood", True)), ("test/mrr", ("valid/mrr", True)),
+    ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True))])
+def test_trials_are_judged_by_the_validation_part_of_what_decides(metric: str, wanted: tuple[str, bool]) -> None:
+    from embtrain.experiment.tasks.windows import WindowsTask
+
+    assert tuning.objective(metric, WindowsTask) == wanted

@@ -1,0 +1,172 @@
+"""The wrapper to the sums of a tree: every core against the reference, plain sums, threads, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from helpers.cores import CORES, NATIVE, needs_core, using
+from hypothesis import given, strategies as st
+
+from embtrain.kernels.reference.sampling import tree_sums as reference
+from embtrain.kernels.reference.sampling.int8_rows import write
+from embtrain.kernels.sampling import tree_sums as kernel
+from embtrain.kernels.sampling.tree_walk import TreeLevels
+
+
+@dataclass
+class Planted:
+    """A tree without sums, and S of its blocks."""
+
+    levels: TreeLevels
+    sums: np.ndarray
+
+
+def planted(blocks: int, fan: int, width: int, eight: bool, seed: int = 0) -> Planted:
+    draw = np.random.default_rng([seed, blocks, fan, width])
+    places, real = [], blocks
+    while not places or places[0] > fan:
+        places.insert(0, -(-real // fan) * fan)
+        real = places[0] // fan
+    kind = np.uint8 if eight else np.float32
+    counts = [np.zeros(n, np.int64) for n in places]
+    counts[-1][:blocks] = 1
+    levels = TreeLevels([np.zeros((n, width), kind) for n in places], [np.ones(n) for n in places], counts, fan, 1,
+                    [np.zeros(n, np.float32) for n in places] if eight else None)
+    sums = draw.normal(size=(blocks, width)) * 10.0 ** draw.integers(-3, 4, (blocks, 1))
+    sums[blocks // 2] = 0
+    return Planted(levels, sums.astype(np.float32))
+
+
+def read(levels: TreeLevels, level: int) -> np.ndarray:
+    sums = levels.sums[level].astype(float)
+    return sums if levels.scale is None else (sums - 128) * levels.scale[level].astype(float)[:, None]
+
+
+def keep(levels: TreeLevels, blocks: np.ndarray, sums: np.ndarray) -> None:
+    if levels.scale is None:
+        levels.sums[-1][blocks] = sums
+    else:
+        write(levels.sums[-1], levels.scale[-1], blocks, sums)
+
+
+def stored(levels: TreeLevels) -> list[np.ndarray]:
+    return [*levels.sums, *(levels.scale or [])]
+
+
+SHAPES = st.tuples(st.integers(2, 90), st.integers(2, 20), st.integers(1, 70))
+
+
+@given(SHAPES, st.booleans(), st.integers(0, 99))
+def test_every_core_sums_as_the_reference_does(shape: tuple[int, int, int], eight: bool, seed: int) -> None:
+    some = np.unique(np.random.default_rng(seed).integers(0, shape[0], 9))
+    kept = []
+    for name in CORES:
+        of, everyone = planted(*shape, eight, seed), np.arange(shape[0])
+        with using(name):
+            keep(of.levels, everyone, of.sums)
+            kernel.update(of.levels, everyone)
+            keep(of.levels, some, of.sums[some] * np.float32(-3))
+            kernel.update(of.levels, some)
+        kept.append(stored(of.levels))
+    for name, found in zip(CORES[1:], kept[1:], strict=True):
+        for mine, theirs in zip(found, kept[0], strict=True):
+            if eight and mine.dtype == np.uint8:           # a sum in another order may round to the next whole number
+                assert np.abs(mine.astype(int) - theirs).max() <= 1 and (mine != theirs).mean() < 0.01, name
+            else:
+                np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("eight", [False, True])
+def test_a_node_is_the_sum_of_its_children(name: str, eight: bool) -> None:
+    of = planted(70, 4, 33, eight)
+    with using(name):
+        keep(of.levels, np.arange(70), of.sums)
+        kernel.update(of.levels, np.arange(70))
+    bound = 1e-6 if not eight else 0.5 / 127 + 1e-6        # of the largest number of the row
+    rows, largest = read(of.levels, len(of.levels.sums) - 1)[:70], np.abs(of.sums).max(1, keepdims=True)
+    assert (np.abs(rows - of.sums) <= bound * largest).all() and (rows[35] == 0).all()
+    for level in range(len(of.levels.sums) - 1):
+        children = read(of.levels, level + 1).reshape(-1, 4, 33).sum(1)
+        mine = read(of.levels, level)
+        assert (np.abs(mine[:len(children)] - children) <= bound * np.abs(children).max(1, keepdims=True)).all()
+        assert (mine[len(children):] == 0).all()
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("eight", [False, True])
+def test_summing_some_anew_is_summing_all(name: str, eight: bool) -> None:
+    one, all_of = planted(90, 3, 40, eight), planted(90, 3, 40, eight)
+    everyone, draw = np.arange(90), np.random.default_rng(5)
+    with using(name):
+        keep(one.levels, everyone, one.sums)
+        kernel.update(one.levels, everyone)
+        for _ in range(30):
+            some = np.unique(draw.integers(0, 90, 4))
+            one.sums[some] = draw.normal(size=(len(some), 40))
+            keep(one.levels, some, one.sums[some])
+            kernel.update(one.levels, some)
+        keep(all_of.levels, everyone, one.sums)
+        kernel.update(all_of.levels, everyone)
+    assert all(map(np.array_equal, stored(one.levels), stored(all_of.levels)))
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("frequencies", [1, 15, 16, 17, 50])
+def test_features_are_cosines_and_sines(name: str, frequencies: int) -> None:
+    draw = np.random.default_rng(frequencies)
+    angle = (30 * draw.normal(size=(5 * 7, frequencies))).astype(np.float32)
+    weight = draw.random((5, 7)).astype(np.float32)
+    weight[2, 3:] = 0
+    angle[2 * 7 + 3:3 * 7] = 1e30                          # of a place beyond the last candidate: nothing is added
+    with using(name):
+        found = kernel.fourier(angle, weight)
+    x = angle.astype(float).reshape(5, 7, -1)
+    wanted = (weight[..., None] * np.concatenate([np.cos(x), np.sin(x)], 2)).sum(1) / np.sqrt(frequencies)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_threads_show_in_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "GRAIN", 64)
+    draw = np.random.default_rng(1)
+    angle, weight = draw.normal(size=(400, 30)).astype(np.float32), draw.random((100, 4)).astype(np.float32)
+    with using(name):
+        kept = []
+        for threads in (1, 3):
+            of = planted(90, 3, 40, True)
+            keep(of.levels, np.arange(90), of.sums)
+            kernel.update(of.levels, np.arange(90), threads)
+            kept.append([*stored(of.levels), kernel.fourier(angle, weight, threads)])
+    assert all(map(np.array_equal, *kept))
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_what_does_not_fit_is_refused_before_anything_is_written(name: str) -> None:
+    of = planted(20, 3, 8, True)
+    blocks, angle, weight = np.arange(2), np.zeros((6, 5), np.float32), np.ones((2, 3), np.float32)
+    with using(name):
+        for far in (np.array([0, 21]), np.array([-1, 0])):
+            with pytest.raises(ValueError, match="tree_sums"):
+                kernel.update(of.levels, far)
+        with pytest.raises(TypeError, match="tree_sums: blocks"):
+            kernel.update(of.levels, blocks.astype(np.int32))
+        with pytest.raises(ValueError, match="tree_sums: angle"):
+            kernel.fourier(angle[:5], weight)
+        with pytest.raises(TypeError, match="tree_sums: weight"):
+            kernel.fourier(angle, weight.astype(float))
+        kernel.update(of.levels, blocks[:0])               # nothing is nothing
+    assert not any(x.any() for x in stored(of.levels))
+
+
+@needs_core
+def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for what in ("add", "fourier"):
+        monkeypatch.setattr(reference, what, lambda *a: pytest.fail("the reference summed"))
+    of = planted(20, 3, 8, False)
+    with using(NATIVE[-1]):
+        keep(of.levels, np.arange(20), of.sums)
+        kernel.update(of.levels, np.arange(20))
+        kernel.fourier(np.zeros((6, 5), np.float32), np.ones((2, 3), np.float32))

@@ -1,0 +1,29 @@
+"""The margin loss: the hinge, and what an adversary hears in spite of it."""
+
+from __future__ import annotations
+
+import torch
+from helpers.worlds import DOUBLE, every_column, loss_world, make_loss
+
+WORLD = loss_world()
+
+
+def test_the_hinge_is_silent_once_the_margin_is_won_and_the_adversary_still_hears():
+    table = torch.zeros(WORLD.p.shape, dtype=DOUBLE)
+    exam = every_column(WORLD, 3.0, "rows", masked=True)
+    scored = exam.scored(table)
+    object.__setattr__(scored, "pos", scored.pos + 5)
+    cost = make_loss("margin", WORLD.known, margin=5.0)(scored)
+    assert (cost.per_example == 0).all() and torch.equal(cost.per_negative, scored.neg)
+    assert (make_loss("margin", WORLD.known, margin=5.01)(scored).per_example > 0).all()
+
+
+def test_the_margin_is_per_column_and_weighted():
+    exam = every_column(WORLD, 3.0, "private")
+    cost = make_loss("margin", WORLD.known, margin=2.0)(exam.scored(torch.zeros(WORLD.p.shape, dtype=DOUBLE)))
+    torch.testing.assert_close(cost.per_example, torch.full_like(cost.per_example, 2.0 * 3.0))
+
+
+def test_it_declares_that_it_pairs():
+    loss = make_loss("margin", WORLD.known)
+    assert loss.pairwise and loss.needs_q == "no" and not make_loss("logistic", WORLD.known).pairwise

@@ -1,0 +1,575 @@
+"""Sources that draw by cells: their densities against formulas in plain loops, stale summaries, what they are worth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.source_worlds import TableView, V, gradient_error, query, source, world
+from scipy import stats
+from torch.nn.functional import normalize
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec, Query
+from embtrain.evaluate.gradient_bias import closeness
+from embtrain.negatives.sampling.inverse_cdf import CounterRng
+from embtrain.negatives.sampling.kmeans import kmeans
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
+from embtrain.negatives.softmax.cells import base as cells, cluster as clusters, sampler
+
+N, D, B, TAU = 400, 8, 6, 6.0
+
+
+class Moving:
+    """A model of two tables whose candidates can be moved."""
+
+    def __init__(self, c: torch.Tensor, geometry: str = "cosine", tau: float = TAU):
+        self.c, self.geometry, self.tau, self.n_candidates = c, geometry, tau, len(c)
+
+    def table(self) -> torch.Tensor:
+        return self.c
+
+    def score(self, asked: Query, candidates: torch.Tensor) -> torch.Tensor:
+        rows = self.c[candidates.expand(len(asked), -1)]
+        if self.geometry == "dot":
+            return torch.einsum("bd,bkd->bk", asked.vector, rows)
+        return self.tau * torch.einsum("bd,bkd->bk", normalize(asked.vector, dim=1), normalize(rows, dim=2))
+
+
+def clustered(seed: int = 0) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    centre = torch.randn(20, D, generator=draw)
+    return centre[torch.arange(N) % 20] + 0.3 * torch.randn(N, D, generator=draw)
+
+
+def asked(seed: int = 1) -> Query:
+    draw = torch.Generator().manual_seed(seed)
+    target = torch.randint(N, (B,), generator=draw)
+    vector = clustered()[target] + 0.5 * torch.randn(B, D, generator=draw)
+    return Query(vector, torch.arange(B), target, torch.zeros_like(target))
+
+
+def large(seed: int = 0) -> ProblemSpec:
+    counts = torch.arange(1, N + 1).double()
+    return ProblemSpec(N, counts, B, counts, dim=D, seed=seed)
+
+
+def snap_rounding(case: str, view: Moving, **more: object):
+    still = {"clusters": 20, "refresh": 0, "recluster": 0} if "cluster" in case else {}
+    of = source(case, of=large(), **still | more)
+    of.on_epoch_start(view)
+    return of
+
+
+EVERYONE = torch.arange(N).unsqueeze(0)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+@pytest.mark.parametrize("inside", ["exact", "unigram", "uniform"])
+@pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
+def test_cluster_is_its_formula(estimate, inside, geometry):
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    of, some = snap_rounding("cluster", view, estimate=estimate, inside=inside), asked()
+    log_q = of.log_prob(some, EVERYONE)
+    c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
+    h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
+    for b in range(2):
+        cells = []
+        for cell in range(int(of.cell.max()) + 1):
+            x = c[of.cell == cell]
+            away = x - x.mean(0)
+            spread = {"centroid": 0.0, "diagonal": float((h[b] ** 2) @ away.square().mean(0)),
+                      "full": float(((away @ h[b]) ** 2).mean())}[estimate]
+            cells.append(len(x) * math.exp(float(h[b] @ x.mean(0)) + spread / 2))
+        for i in range(0, N, 37):
+            own = of.cell == of.cell[i]
+            weight = {"exact": (c @ h[b]).exp(), "unigram": torch.arange(1, N + 1).double(),
+                      "uniform": torch.ones(N).double()}[inside]
+            q = cells[int(of.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
+            assert float(log_q[b, i]) == pytest.approx(math.log(q), abs=1e-4)
+
+
+def one_sided(rows: int, seed: int) -> Query:
+    """Questions that have a mean, as those of a trained model do: 3 along every axis, and 1 beside it."""
+    draw = torch.Generator().manual_seed(seed)
+    none = torch.zeros(rows, dtype=torch.int64)
+    return Query(3 + torch.randn(rows, D, generator=draw), none, torch.randint(N, (rows,), generator=draw), none)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+@pytest.mark.parametrize("rows", [3, 100])
+def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
+    monkeypatch.setattr(clusters, "ROWS_PER_CHUNK", 64)                    # seven parts, the last of them short
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    of, heard, some = snap_rounding("cluster", view), one_sided(rows, 3), asked()
+    of.draw(heard, 2, view)
+    of.draw(one_sided(50, 4), 2, view)                           # summaries are kept: nobody hears these
+    c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return (TAU * normalize(x, dim=1) if geometry == "cosine" else x).double()
+
+    h = scaled(heard.vector)[[0, 1, 2] if rows == 3 else [round(n * 99 / 31) for n in range(32)]].requires_grad_()
+    masses = []
+    for cell in range(int(of.cell.max()) + 1):
+        L = (h @ c[of.cell == cell].T).logsumexp(1)
+        g = torch.autograd.grad(L.sum(), h)[0].mean(0)
+        masses.append((L.mean() + (scaled(some.vector) - h.mean(0)) @ g).detach())
+    wanted = torch.stack(masses, 1).log_softmax(1)
+    found = of.log_prob(some, EVERYONE).double()
+    for cell in range(len(masses)):
+        torch.testing.assert_close(found[:, of.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
+
+
+def prominent(rows: int, seed: int) -> Query:
+    """Questions near the candidates 5, 17 and 40, and each near one more."""
+    draw, c = torch.Generator().manual_seed(seed), clustered()
+    near = c[[5, 17, 40]].mean(0) + 0.7 * c[torch.randint(N, (rows,), generator=draw)]
+    none = torch.zeros(rows, dtype=torch.int64)
+    return Query(near, none, torch.randint(N, (rows,), generator=draw), none)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry):
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    heard, v = prominent(7, 3), torch.arange(N)
+    p = view.score(heard, EVERYONE).double().softmax(1)
+    rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
+    for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
+        of = snap_rounding("cluster", view, **{} if alone is None else {"alone": alone})
+        assert of.singleton_mask is None                                  # nothing was heard
+        before = of.cell.clone()
+        of.draw(heard, 2, view)
+        wanted = v[rest > least / N]
+        if len(wanted) > 20:                                     # no more than clusters
+            wanted = v[rest >= rest.sort(descending=True)[0][19]]
+        assert (alone == 8.0 or len(wanted) > 0) and v[of.singleton_mask].tolist() == wanted.tolist()
+        size = torch.bincount(of.cell)
+        assert (size[of.cell[wanted]] == 1).all() and int(size.sum()) == N
+        others = ~of.singleton_mask                                       # stay together, but for those that are parted
+        assert ((of.cell[others][:, None] == of.cell[others]) <= (before[others][:, None] == before[others])).all()
+
+
+@pytest.mark.parametrize("settings", [{"alone": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
+def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
+    view = Moving(clustered(), "dot", 1.0)
+    of = snap_rounding("cluster", view, **settings)
+    of.draw(prominent(7, 3), 2, view)
+    assert of.singleton_mask is None
+    of = snap_rounding("cluster", view)
+    of.draw(prominent(1, 3), 2, view)
+    assert of.singleton_mask is None
+
+
+def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
+    c, kl = clustered() / 2, {}
+    c[:, 0] = -1.2 * torch.arange(1, N + 1).log()                # as counts by Zipf's law, of whatever meaning
+
+    def some(seed: int) -> Query:
+        asked = one_sided(200, seed)
+        return replace(asked, vector=(asked.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
+
+    view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
+    for alone in (0.0, 2.0):
+        of = snap_rounding("cluster", view, alone=alone)
+        of.draw(some(2), 1, view)
+        kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
+    assert kl[2.0] < 0.7 * kl[0.0]
+
+
+def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
+    view, some = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
+    o, kl = view.score(some, EVERYONE), {}
+    for estimate in ("fitted", "centroid", "full"):
+        of = snap_rounding("cluster", view, estimate=estimate)
+        of.draw(one_sided(200, 2), 1, view)                      # others of their kind
+        kl[estimate] = float(closeness(o, of.log_prob(some, EVERYONE)).kl.mean())
+    assert kl["fitted"] < 0.3 * kl["centroid"] and kl["full"] < kl["centroid"]
+
+
+def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_float32_are_no_harm():
+    view = Moving(clustered(), "dot", 1.0)
+    torch.testing.assert_close(snap_rounding("cluster", view).log_prob(asked(), EVERYONE),
+                               snap_rounding("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
+    far = Moving(clustered() * 300, "dot", 1.0)                  # scores of thousands: most masses are 0
+    of = snap_rounding("cluster", far)
+    drawn = of.draw(one_sided(40, 1), 5, far)
+    log_q = of.log_prob(one_sided(40, 1), EVERYONE)
+    assert bool(drawn.log_q.isfinite().all()) and bool((log_q.logsumexp(1).abs() < 1e-4).all())
+
+
+@pytest.mark.parametrize("quantisation", ["product", "residual"])
+@pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
+def test_midx_is_its_formula(inside, quantisation):
+    view, some = Moving(clustered(), "dot", 1.0), asked()
+    of = snap_rounding("midx", view, codewords=5, quantisation=quantisation, inside=inside)
+    log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
+    a, b = of.labels // 5, of.labels % 5
+    half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
+    other = slice(D // 2, D) if quantisation == "product" else slice(0, D)
+    first = torch.stack([c[a == k][:, half].mean(0) for k in range(5)])
+    left = c[:, other] - (first[a] if quantisation == "residual" else 0)
+    second = torch.stack([left[b == k].mean(0) for k in range(5)])
+    code = (h[:, half] @ first.T)[:, a] + (h[:, other] @ second.T)[:, b]          # (B, N) e^. is M / ω of one's cell
+    pop = torch.arange(1, N + 1).double() if inside == "unigram" else torch.ones(N).double()
+    z = (code.exp() * pop).sum(1, keepdim=True)                                     # Σ over cells of ω e^. , by members
+    weight = (h @ c.T).exp() if inside == "exact" else pop.expand(B, N)
+    own = of.cell.unsqueeze(0) == of.cell.unsqueeze(1)
+    omega = (own * pop).sum(1)
+    q = code.exp() * omega / z * weight / (weight @ own.double())
+    torch.testing.assert_close(log_q.double(), q.log(), atol=1e-4, rtol=0)
+
+
+def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
+    """Clustered vectors, m = 20: chance is all the bias that is left, and uniform draws have many times that."""
+    view, some = Moving(clustered()), asked()
+    o = view.score(some, EVERYONE)
+    c = TAU * normalize(view.c, dim=1)
+    found = {}
+    for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
+                       ("uniform", {}), ("uniform inside", {"estimate": "centroid", "inside": "uniform"})):
+        log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
+        log_q = snap_rounding("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
+        error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
+        found[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
+    for which, less in ((0, 0.5), (1, 0.9), (2, 0.95)):           # KL, bias, rmse
+        assert found["full"][which] < 1.02 * found["centroid"][which]
+        assert found["centroid"][which] < less * found["uniform inside"][which]
+        assert found["uniform inside"][which] < found["uniform"][which]
+    assert found["full"][1] < 1.1 * found["exp"][1] and found["centroid"][1] < 1.3 * found["exp"][1]
+    assert found["uniform"][1] > 5 * found["exp"][1] and found["full"][0] < 0.01
+
+
+def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
+    view, some = Moving(clustered()), asked()
+    of = snap_rounding("cluster", view)
+    of.draw(some, 1, view)                                       # the first questions are heard, and no others
+    shares = {cell: of.log_prob(some, EVERYONE)[:, of.cell == cell].logsumexp(1) for cell in range(3)}
+    view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
+    drawn = of.draw(some, 50, view)
+    torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+    log_q, o = of.log_prob(some, EVERYONE), view.score(some, EVERYONE)
+    for cell, share in shares.items():
+        own = of.cell == cell
+        torch.testing.assert_close(log_q[:, own].logsumexp(1), share, atol=1e-5, rtol=0)
+        torch.testing.assert_close(log_q[:, own] - share.unsqueeze(1), o[:, own].log_softmax(1), atol=1e-4, rtol=0)
+    of.on_epoch_start(view)
+    assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
+    view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
+    with using(name):
+        of = snap_rounding("cluster", view, inside="copied")
+        of.draw(some, 1, view)
+        log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
+        view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
+        drawn = of.draw(some, 50, view)
+        torch.testing.assert_close(log_q.gather(1, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+        torch.testing.assert_close(log_q[range(B), some.target], drawn.log_q_target, atol=1e-5, rtol=0)
+        assert torch.equal(of.log_prob(some, EVERYONE), log_q)
+        c, h = before.double(), some.vector.double()
+        if geometry == "cosine":
+            c, h = normalize(before, dim=1).double(), TAU * normalize(h, dim=1)
+        kept = RowStore(N, D, "int8", "cpu")
+        kept.write(torch.arange(N), c.float())
+        o = kept.round_query(h) @ kept.read(slice(None)).T
+        assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is seen, and is small
+        for cell in range(of.n_cells):
+            own = of.cell == cell
+            inside = log_q[:, own].log_softmax(1).double()
+            torch.testing.assert_close(inside, o[:, own].log_softmax(1), atol=1e-4, rtol=0)
+        of.on_epoch_start(view)
+        assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("inside", ["exact", "copied"])
+@pytest.mark.parametrize("name", CORES)
+def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside):
+    view = Moving(clustered())
+    with using(name):
+        of = source("cluster", of=large(), clusters=20, refresh=2, recluster=5, inside=inside)
+        for step in range(8):
+            view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
+            drawn = of.draw(asked(), 20, view)
+            torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
+            if inside == "copied" and step % 2 == 0:             # a summary was due
+                fresh = RowStore(N, D, "int8", "cpu")
+                fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.order])
+                for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh), strict=True):
+                    assert torch.equal(mine, theirs)
+
+
+def test_summaries_and_groups_are_renewed_when_they_are_due():
+    view = Moving(clustered())
+    of = source("cluster", of=large(), clusters=20, refresh=3, recluster=40)
+    summed, grouped = [], []
+    keep_sum, keep_group = of.summarise, of._recluster
+
+    def count_sum(c):
+        summed.append(of.n_draws)
+        return keep_sum(c)
+
+    def count_group(v):
+        grouped.append(of.n_draws)
+        keep_group(v)
+
+    of.summarise, of._recluster = count_sum, count_group
+    for _ in range(120):
+        of.draw(asked(), 2, view)
+    assert grouped == [0, 10, 30, 70, 110]                       # 10 draws, doubling up to 40
+    assert set(summed) == {*range(0, 120, 3), *grouped}
+
+
+def test_the_first_question_makes_a_summary_anew_where_none_is_due():
+    view = Moving(clustered())
+    of = snap_rounding("cluster", view)
+    blind = of.summary
+    of.draw(asked(), 2, view)
+    fitted = of.summary
+    of.draw(asked(2), 2, view)
+    assert of.summary is fitted is not blind and of.recent_queries.shape == (B, D)
+    still = snap_rounding("cluster", view, estimate="centroid")
+    blind = still.summary
+    still.draw(asked(), 2, view)
+    assert still.summary is blind and still.recent_queries is None
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_an_untrained_table_does_not_make_one_cell_of_all(case):
+    view = Moving(torch.zeros(N, D), "dot", 1.0)
+    of = snap_rounding(case, view)
+    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.n_cells_requested + 1
+    log_q = of.log_prob(asked(), EVERYONE)
+    torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
+    if case == "cluster":
+        torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("case", ["cluster", "cluster of copies", "cluster with covariances", "midx"])
+def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
+    def steps(of, view, first, last):
+        out = []
+        for step in range(first, last):
+            view.c = view.c + 0.1 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
+            drawn = of.draw(asked(step), 4, view)
+            out += [drawn.ids, drawn.log_q, drawn.log_q_target]
+        return out
+
+    settings = {"refresh": 2, "recluster": 4}
+    view, whole = Moving(clustered()), source(case, of=large(), **settings)
+    steps(whole, view, 0, 7)
+    state, there = whole.state_dict(), Moving(view.c.clone())
+    resumed = source(case, of=large(5), **settings)
+    resumed.load_state_dict(state)
+    resumed.world = large()                                       # the world of the run that goes on
+    for a, b in zip(steps(whole, view, 7, 20), steps(resumed, there, 7, 20), strict=True):
+        assert torch.equal(a, b)
+    assert source(case).state_dict().keys() == whole.state_dict().keys()
+
+
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize(("case", "exponent"), [("cluster", 4.0), ("cluster", -4.0), ("midx", 4.0), ("cluster", 10.0)])
+def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
+    """Counts of 1 to 5e5 to the fourth span more than a float64's digits."""
+    counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
+    of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
+                exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
+    view = Moving(clustered())
+    of.on_epoch_start(view)
+    drawn = of.draw(asked(), 400, view)
+    log_q = of.log_prob(asked(), EVERYONE)
+    torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B).double(), rtol=1e-5, atol=0)
+    rows = drawn.per_row(drawn.ids, B)
+    torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, rows), rtol=1e-4, atol=1e-4)
+    assert drawn.log_q.isfinite().all() and not (exclude and (rows == asked().target.unsqueeze(1)).any())
+    inside = torch.stack([log_q[:, of.cell == c].logsumexp(1) for c in range(of.n_cells)], 1)[:, of.cell]
+    w = counts ** exponent
+    for row, target in enumerate(asked().target.tolist()):
+        kept = w.clone()
+        kept[target] = 0 if exclude else kept[target]
+        total = torch.zeros(of.n_cells).double().index_add_(0, of.cell, kept)[of.cell]
+        there = kept > 0
+        r = (log_q[row].double() - inside[row].double()).exp()
+        torch.testing.assert_close(r[there], (kept / total)[there], rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_above(case):
+    """200 above the others of its cell, a target has all of e^o; what draws is of the others, as is what is told."""
+    c = torch.zeros(6, D)
+    c[:, 0] = torch.tensor([300.0, 100.0, 99.0, 98.0, 0.0, 0.0])
+    counts = torch.ones(6).double()
+    of = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
+                inside="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
+    view = Moving(c, "dot")
+    of.on_epoch_start(view)
+    one = replace(asked(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
+    log_q = of.log_prob(one, torch.arange(6).unsqueeze(0))
+    wanted = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
+    torch.testing.assert_close(log_q[:, 1:4], wanted[:3].expand(B, 3), rtol=1e-5, atol=1e-5)
+    assert (log_q[:, 0] == -torch.inf).all()
+    drawn = of.draw(one, 50, view)
+    torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, drawn.per_row(drawn.ids, B)))
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
+    """An evaluation before training groups by vectors that an epoch's refresh, later, is not to begin with."""
+    alone, met = source(case, of=large()), source(case, of=large())
+    met.prepare_log_prob(Moving(clustered(5)))
+    for of in (alone, met):
+        of.on_epoch_start(Moving(clustered()))
+    assert torch.equal(alone.labels, met.labels) and alone.n_groupings == met.n_groupings
+    for _ in range(3):
+        drawn = [of.draw(asked(), 4, Moving(clustered())) for of in (alone, met)]
+        assert torch.equal(drawn[0].ids, drawn[1].ids) and torch.equal(drawn[0].log_q, drawn[1].log_q)
+
+
+@needs_core
+@pytest.mark.parametrize("case", ["cluster", "rff"])
+def test_what_was_drawn_stays_as_it_was_and_no_two_draws_are_alike(case):
+    """Small draws have their room made many at a time, and count through one stream."""
+    of, asked, view = source(case), query(6), TableView()
+    drawn = [of.draw(asked, k, view) for _ in range(90) for k in (8, 5)]
+    before = [(d.ids.clone(), d.log_q.clone(), d.log_q_target.clone()) for d in drawn]
+    for _ in range(300):
+        of.draw(asked, 8, view)
+    for d, (ids, log_q, log_q_target) in zip(drawn, before, strict=True):
+        assert torch.equal(d.ids, ids) and torch.equal(d.log_q, log_q) and torch.equal(d.log_q_target, log_q_target)
+        assert torch.isfinite(d.log_q).all() and (d.ids >= 0).all() and (d.ids < V).all()
+    assert len({tuple(d.ids.flatten().tolist()) for d in drawn}) == len(drawn)
+
+
+def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
+    numbers, used = CounterRng(torch.Generator().manual_seed(3)), []
+    for n, k in ((4, 10), (3, 7), (1, 100), (5, 1), (2, 10)):
+        first = numbers.reserve(n, k)
+        used += range(first * k, (first + n) * k)
+    assert len(used) == len(set(used))
+    again = CounterRng(torch.Generator().manual_seed(4))
+    again.load(numbers.state() | {"seeds": list(numbers.seeds)})
+    assert again.seeds == numbers.seeds and again.reserve(2, 3) == numbers.reserve(2, 3) and len(set(again.seeds)) == 2
+
+
+@pytest.mark.parametrize("state", [
+    {"seeds": [1], "given": 0}, {"seeds": [1, 2 ** 64], "given": 0}, {"seeds": [1, 2], "given": -1},
+    {"seeds": [1, 2], "given": 2 ** 63}, {"seeds": [1, 0.5], "given": 0}, {"seeds": 3, "given": 0}])
+def test_numbers_that_were_not_given_are_refused(state: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        CounterRng(torch.Generator()).load(state)
+
+
+def test_kmeans_is_the_same_each_time_and_finds_the_groups():
+    c = clustered()
+    a, b = kmeans(c, 20, 3), kmeans(c, 20, 3)
+    assert torch.equal(a, b) and a.dtype == torch.int64 and int(a.max()) < 20
+    together = (a.unsqueeze(0) == a.unsqueeze(1)) == (torch.arange(N) % 20 == (torch.arange(N) % 20).unsqueeze(1))
+    assert float(together.double().mean()) > 0.95
+
+
+def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
+    drawn = source("cluster uniform inside by windows").draw(query(30), 4, TableView())
+    some = query(30)
+    for i in range(29):
+        same = bool(some.window[i] == some.window[i + 1]) and bool(some.context[i] == some.context[i + 1])
+        assert (drawn.draw_id[i] == drawn.draw_id[i + 1]) == same
+
+
+def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
+    for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
+        whole = source(case).draw(query(30), 4, TableView())
+        with monkeypatch.context() as patch:
+            patch.setattr(cells, "MAX_SCORES", 48)
+            patch.setattr(sampler, "MAX_SCORES", 48)
+            parts = source(case).draw(query(30), 4, TableView())
+        assert torch.equal(whole.ids, parts.ids)
+        torch.testing.assert_close(whole.log_q, parts.log_q)
+        assert whole.draw_id is parts.draw_id or torch.equal(whole.draw_id, parts.draw_id)
+
+
+@pytest.mark.parametrize(("step", "cuts"), [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
+                                            (5, [3, 7]), (6, [3, 7]), (9, [7])])
+def test_a_slice_ends_where_a_window_does(step, cuts):
+    window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
+    assert list(cells._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
+
+
+@pytest.mark.parametrize(("case", "settings", "says"), [
+    ("cluster", {"clusters": 41}, "negatives.clusters: 41 is more than the 40 candidates"),
+    ("midx", {"codewords": 41}, "negatives.codewords: 41 is more than the 40 candidates"),
+    ("cluster", {"estimate": "full", "alone": 2.0}, "negatives.alone: full masses are not fitted to questions"),
+    ("cluster", {"share": "batch"}, "negatives.share: cluster draws for each question"),
+    ("cluster", {"replacement": False}, "negatives.replacement"),
+    ("cluster", {"exclude_target": True, "share": "window"}, "negatives.exclude_target"),
+])
+def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
+    with pytest.raises(UsageError, match=says) as raised:
+        source(case, **settings)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
+    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+        source(case, of=ProblemSpec(1, torch.ones(1).double(), 1, dim=4))
+    view = Moving(torch.full((V, 8), math.nan))
+    with pytest.raises(UsageError, match=r"not finite.*lower train.lr"):
+        source(case, of=world()).draw(query(), 2, view)
+    with pytest.raises(UsageError, match="has not seen the model yet"):
+        source(case).log_prob(query(), torch.arange(V).unsqueeze(0))
+
+
+def test_covariances_that_would_not_fit_are_refused():
+    counts = torch.ones(200_000, dtype=torch.float64)
+    with pytest.raises(UsageError, match="use diagonal"):
+        source("cluster", of=ProblemSpec(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
+
+
+@needs_core
+@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster of copies without the target",
+                                  "midx exact inside"])
+def test_without_a_core_torch_draws_from_the_same_q(case):
+    view, some = Moving(clustered()), asked()
+    settings = {"codewords": 5} if "midx" in case else {}
+    of = snap_rounding(case, view, **settings)
+    found = {}
+    for name in CORES:
+        with using(name):
+            drawn = of.draw(some, 4000, view)
+            torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+            found[name] = of.log_prob(some, EVERYONE), torch.bincount(drawn.ids.flatten(), minlength=N)
+    q, off = found["off"]
+    for name in NATIVE:
+        torch.testing.assert_close(found[name][0], q, atol=1e-5, rtol=0)
+        assert float((found[name][1] - off).abs().sum()) / (4000 * B) < 0.2
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("gap", [15.0, 30.0, 60.0])
+@pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "inside": "unigram"}, {"case": "midx"},
+                                      {"case": "midx", "inside": "exact"}])
+def test_the_others_are_drawn_by_their_own_shares_however_little_the_target_leaves(settings, gap, core):
+    """Candidate 3 has all of q but e^-60, and is the target: 1 - q_t has no digits left."""
+    n, k = 30, 3000
+    c = 0.1 * torch.randn(n, D, generator=torch.Generator().manual_seed(3))
+    c[3] = torch.eye(D)[0] * gap
+    none = torch.zeros(2, dtype=torch.int64)
+    some, view = Query(torch.eye(D)[:1].repeat(2, 1), none, none + 3, none), Moving(c, "dot")
+    counts = torch.arange(1, n + 1).double()
+    with using(core):
+        of = source(**settings, of=ProblemSpec(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
+                    **({"codewords": 6} if settings["case"] == "midx" else {"clusters": 6}))
+        drawn = of.draw(some, k, view)
+        q = of.log_prob(some, torch.arange(n).unsqueeze(0)).double().exp()
+    assert q.sum(1).tolist() == pytest.approx([1, 1], abs=1e-5) and q[:, 3].tolist() == [0, 0]
+    torch.testing.assert_close(drawn.log_q.double(), q.gather(1, drawn.ids).log(), atol=1e-4, rtol=0)
+    seen = torch.bincount(drawn.ids.flatten(), minlength=n)[q[0] > 0]
+    assert stats.chisquare(seen, q[0][q[0] > 0] / q[0].sum() * 2 * k).pvalue > 1e-4

@@ -1,0 +1,174 @@
+"""In-batch negatives: who is whose negative, and both corrections against a count by hand."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from helpers.in_process import small_text
+from helpers.source_worlds import TableView, V, source
+from helpers.worlds import make_loss
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
+from embtrain.experiment.run import components
+from embtrain.experiment.run.settings import resolve
+from embtrain.experiment.tasks import base as tasks
+from embtrain.train.engines.false_negatives import mark_false_negatives
+
+COUNTS = torch.arange(1, V + 1).double()
+
+
+def made(**settings: object):
+    return source("in_batch", of=ProblemSpec(V, COUNTS, 6, COUNTS, dim=8, seed=1), **settings)
+
+
+def batch(targets: list[int]) -> Query:
+    target = torch.tensor(targets, dtype=torch.int64)
+    return Query(torch.zeros(len(target), 8), torch.arange(len(target)), target, torch.zeros_like(target))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 9, 30])
+@pytest.mark.parametrize("k", [1, 4, 29, 64])
+def test_every_row_has_the_targets_of_others_and_its_own_column_is_right(rows, k):
+    asked = batch([7 * i % V for i in range(rows)])
+    drawn = made(k=k).draw(asked, k, TableView())
+    ids, size = drawn.per_row(drawn.ids, rows), min(k + 1, rows)
+    assert ids.shape == (rows, size) and float(drawn.total_weight) == size - 1
+    assert sorted(drawn.false_negatives[0].tolist()) == list(range(rows))            # one own column each
+    for row, column in drawn.false_negatives.T.tolist():
+        assert ids[row, column] == asked.target[row]
+    within = set(asked.target.tolist())
+    assert set(ids.flatten().tolist()) <= within
+    if rows % size == 0:                                                     # parted exactly: each target once a chunk
+        assert Counter(drawn.ids.flatten().tolist()) == Counter(asked.target.tolist())
+
+
+@pytest.mark.parametrize("correction", ["unigram", "streaming", "none"])
+@pytest.mark.parametrize("mask", ["none", "target"])
+def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
+    """The last block of an epoch may have one pair, or none."""
+    of, asked = made(k=4, correction=correction), batch([7])
+    drawn = mark_false_negatives(of.draw(asked, 4, TableView()), asked, mask, None)
+    assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.total_weight) == 1
+    if correction != "none":
+        pos = torch.zeros(1, requires_grad=True)
+        loss = make_loss("sampled_softmax", of.world, form="ranking")
+        cost = loss(LossInput(pos, torch.ones(1, 1), drawn, asked, log_q=drawn.log_q))
+        cost.per_example.sum().backward()
+        assert float(cost.per_example.detach()) == 0 and float(pos.grad) == 0
+    none = of.draw(batch([]), 4, TableView())
+    assert none.ids.shape[0] == 0 and none.false_negatives.shape == (2, 0)
+
+
+@pytest.mark.parametrize("strategy", ["in-batch", "in-batch-streaming"])
+@pytest.mark.parametrize("key", ["batch", "block"])
+def test_batches_of_one_are_refused(tmp_path, strategy, key):
+    """They would hold nothing against any answer."""
+    place = small_text(tmp_path)
+    found = resolve(strategy, corpus=str(place / "text"), sets=[f"train.{key}=1", "text.min_count=1"])
+    with pytest.raises(UsageError, match=f"train.{key}: 1: in_batch takes the right answers of a batch") as caught:
+        components.build(found, tasks.read(found))
+    assert "\n" not in str(caught.value)
+
+
+def test_chunks_are_drawn_anew():
+    of, asked = made(k=4), batch(list(range(30)))
+    groups = [of.draw(asked, 4, TableView()).draw_id for _ in range(2)]
+    neighbours = [float((g[1:] == g[:-1]).double().mean()) for g in groups]
+    assert not torch.equal(*groups) and max(neighbours) < 0.5               # rows of one window are parted
+
+
+def test_masks_keep_the_own_column_right_and_forgive_equal_targets():
+    asked = batch([3, 3, 5, 6])
+    drawn = made(k=3).draw(asked, 3, TableView())
+    assert mark_false_negatives(drawn, asked, "none", None).false_negatives.shape[1] == 4
+    masked = mark_false_negatives(drawn, asked, "target", None)
+    assert masked.false_negatives.shape[1] == 6                                        # the two 3s forgive each other
+    assert set(map(tuple, drawn.false_negatives.T.tolist())) <= set(map(tuple, masked.false_negatives.T.tolist()))
+
+
+def test_logq_is_the_share_of_the_counts():
+    drawn = made().draw(batch([0, 9, 39, 9]), 4, TableView())
+    torch.testing.assert_close(drawn.log_q.exp(), (drawn.ids + 1) / float(COUNTS.sum()))
+    torch.testing.assert_close(drawn.log_q_target.exp(), torch.tensor([1, 10, 40, 10]) / float(COUNTS.sum()))
+
+
+def loss_by_hand(form: str, s: torch.Tensor, target: list[int], row: int) -> float:
+    """Eq. 5-6 of Rawat et al., or Yi et al. eq. 5, of one row of a whole-batch draw: s (rows, V)."""
+    q = (COUNTS / COUNTS.sum()).tolist()
+    others = [t for j, t in enumerate(target) if j != row]
+    if form == "sampled":
+        z = sum(math.exp(s[row, t]) / (len(others) * q[t]) for t in others if t != target[row])
+        return math.log(math.exp(s[row, target[row]]) + z) - float(s[row, target[row]])
+    own = math.exp(s[row, target[row]]) / q[target[row]]
+    return -math.log(own / (own + sum(math.exp(s[row, t]) / q[t] for t in others)))
+
+
+@pytest.mark.parametrize(("form", "mask"), [("sampled", "target"), ("ranking", "none")])
+def test_the_corrected_loss_is_that_of_the_papers(form, mask):
+    target = [4, 7, 7, 11, 30]
+    asked, s = batch(target), torch.randn(5, V, generator=torch.Generator().manual_seed(0)).double()
+    drawn = mark_false_negatives(made(k=8).draw(asked, 8, TableView()), asked, mask, None)
+    ids = drawn.per_row(drawn.ids, 5)
+    loss = make_loss("sampled_softmax", ProblemSpec(V, COUNTS, 6), form=form)
+    scored = LossInput(s.gather(1, asked.target[:, None])[:, 0], s.gather(1, ids), drawn, asked, None, None,
+                    drawn.per_row(drawn.log_q, 5), None)
+    wanted = torch.tensor([loss_by_hand(form, s, target, row) for row in range(5)]).double()
+    torch.testing.assert_close(loss(scored).per_example, wanted, atol=1e-5, rtol=0)
+
+
+def test_corrected_columns_estimate_the_sum_over_candidates_where_targets_follow_the_counts():
+    """E Σ_j f(id_j) / (mass q_j) = Σ f, within its standard error; without the own column."""
+    of, f = made(k=9), torch.rand(V, generator=torch.Generator().manual_seed(5)).double()
+    draw, estimates = torch.Generator().manual_seed(7), []
+    for _ in range(300):
+        drawn = of.draw(batch(torch.multinomial(COUNTS, 60, True, generator=draw).tolist()), 9, TableView())
+        terms = f[drawn.per_row(drawn.ids, 60)] / (9 * drawn.per_row(drawn.log_q, 60).double().exp())
+        terms[drawn.false_negatives[0], drawn.false_negatives[1]] = 0
+        estimates.append(terms.sum(1).mean())
+    z = (torch.stack(estimates).mean() - f.sum()) / (torch.stack(estimates).std() / math.sqrt(300))
+    assert abs(float(z)) < 4
+
+
+def test_the_streaming_estimate_is_the_algorithm_of_yi_et_al():
+    of, draw = made(correction="streaming", rate=0.2), torch.Generator().manual_seed(3)
+    seen, last, gap = Counter(), dict.fromkeys(range(V), 0), dict.fromkeys(range(V), 0.0)
+    for step in range(1, 30):
+        target = torch.randint(8, (6,), generator=draw).tolist()
+        before = {y: 1 / gap[y] if seen[y] else 1 / step for y in range(V)}
+        drawn = of.draw(batch(target), 5, TableView())
+        total = sum(before.values())
+        for y, log_q in zip(target, drawn.log_q_target.tolist(), strict=True):
+            assert math.exp(log_q) == pytest.approx(before[y] / total, rel=1e-5)
+        for y in set(target):
+            seen[y] += 1
+            alpha = max(0.2, 1 / seen[y])
+            gap[y], last[y] = (1 - alpha) * gap[y] + alpha * (step - last[y]), step
+
+
+def test_the_streaming_estimate_finds_the_frequencies_of_rare_answers():
+    of, draw = made(correction="streaming"), torch.Generator().manual_seed(4)
+    p = COUNTS / COUNTS.sum()
+    for _ in range(3000):
+        of.draw(batch(torch.multinomial(p, 2, True, generator=draw).tolist()), 1, TableView())
+    q = of.log_prob(batch([0]), torch.arange(V).unsqueeze(0))[0].exp().double()
+    assert float(q.sum()) == pytest.approx(1) and float((q - p).abs().sum()) < 0.25
+    assert float((torch.full((V,), 1 / V) - p).abs().sum()) > 0.45
+
+
+def test_a_resumed_stream_goes_on_bit_for_bit():
+    one, two = made(correction="streaming"), made(correction="streaming")
+    for _ in range(5):
+        one.draw(batch([1, 2, 3, 1]), 3, TableView())
+    two.load_state_dict({key: x.clone() if isinstance(x, torch.Tensor) else x for key, x in one.state_dict().items()})
+    for _ in range(4):
+        a, b = (of.draw(batch([3, 4, 1, 9]), 3, TableView()) for of in (one, two))
+        assert torch.equal(a.ids, b.ids) and torch.equal(a.log_q, b.log_q)
+
+
+def test_uncorrected_columns_state_nothing():
+    drawn = made(correction="none").draw(batch([1, 2, 3]), 2, TableView())
+    assert isinstance(drawn, Negatives) and drawn.log_q is None and drawn.log_q_target is None

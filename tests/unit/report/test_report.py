@@ -1,0 +1,382 @@
+"""The page is valid, self-contained and the same for the same run; what is read is never markup."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+from helpers.pages import HOSTILE, Page, checked
+from hypothesis import given, settings, strategies as st
+
+from embtrain import report
+from embtrain.common.errors import DataError
+from embtrain.common.types import Score
+from embtrain.report.charts import curves, svg as charts
+from embtrain.report.format import cells, duration, format_text, interval, number, plain, wrap
+from embtrain.report.load.run import Curve, read
+from embtrain.report.run import summary
+
+LINE = {"step": 1, "loss": 1.0}
+
+
+def lines_of(n: int = 60) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for step in range(1, n + 1):
+        place = {"step": step, "epoch": step // 20, "examples": step * 100, "seconds": step * 1.5,
+                 "cpu_seconds": step * 2.5}
+        out.append(place | {"lr": 0.025, "loss": 3 / step, "loss/noise": 0.5, "loss/generator": 0.6 + step / 100,
+                            "source/entropy": 6.0, "source/false_negatives": 0.01 * step,
+                            "hardness/noise/rank": 500.0, "hardness/generator/rank": 40.0, "forgiven": 0.0})
+        if step % 20 == 0:
+            out.append(place | {"heldout/log_likelihood": -9 + step / 100, "heldout/mrr": step / 1000,
+                                "wordsim353/spearman": 0.4})
+    return out
+
+
+SCORES = [
+    Score("wordsim353", "spearman", 0.523, 0.421, 0.611, 242, "242 of 353 pairs"),
+    Score("wordsim353-similarity", "spearman", 0.58, 0.45, 0.69, 142),
+    Score("rare-word", "spearman", None, n=3),
+    Score("heldout", "log_likelihood", -8.4123, -8.4411, -8.3822, 20000),
+    Score("heldout", "mrr", 0.0281, n=20000),
+]
+
+
+def run_folder(folder: Path, **files: Any) -> Path:
+    """A whole run; files=None leaves one out, text is written as it is, all else as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts: dict[str, Any] = {
+        "config": "model: {name: skipgram, dim: 100}\ncorpus: novels\nnegatives: {source: ace, k: 7}\n"
+                  "loss: {name: nce}\ntrain: {epochs: 3}\nevaluate: {interval: 0.9}\n",
+        "identity": {"corpus": {"name": "novels", "sha256": "ab" * 32}, "code": {"version": "0.1.0"},
+                     "argv": ["/opt/x/bin/embtrain", "fit", "--out", "my run"]},
+        "metrics": "".join(json.dumps(line) + "\n" for line in lines_of()),
+        "scores": [row._asdict() for row in SCORES],
+        "neighbours": {"near": {"queen": [["king", 0.81], ["crown", 0.7]]}, "far": {"queen": [["treaty", -0.31]]},
+                       "far_rank": 3512.4, "far_pmi": -1.25},
+    }
+    names = {"config": "config.yaml", "metrics": "metrics.jsonl"}
+    for part, value in (parts | files).items():
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            (folder / names.get(part, f"{part}.json")).write_text(text, encoding="utf-8")
+    return folder
+
+
+def page_of(folder: Path) -> Page:
+    return checked(report.write(folder).read_text(encoding="utf-8"))
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+def test_the_page_tells_all_that_the_run_left(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run"))
+    for said in ("skipgram trained with ace negatives (k = 7, nce loss) on novels", "3 epochs", "60 steps",
+                 "6,000 examples in 1 min 30 s (2 min 30 s of CPU)", "−8.412 [−8.441, −8.382]", "90 % interval",
+                 "242 of 353 pairs", "un-hinged", "NCE samples", "adversarial samples", "CPU seconds", "Training loss",
+                 "Held-out log-likelihood", "Entropy of the generator", "Share of false negatives",
+                 "Hardness: mean rank", "king 0.81", "treaty −0.31", "frequency rank 3,512", "−1.25",
+                 "negatives: {source: ace, k: 7}", "ab" * 32, "embtrain fit --out 'my run'"):
+        assert said in page.words.replace("\u00a0", " "), said
+    assert "/opt/x" not in page.words
+
+
+def test_each_main_curve_is_drawn_against_steps_and_cpu_seconds(tmp_path: Path) -> None:
+    text = report.write(run_folder(tmp_path / "run", scores=None)).read_text(encoding="utf-8")
+    drawn = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    cpu = [i for i, svg in enumerate(drawn) if ">CPU seconds<" in svg]
+    assert len(cpu) == 4  # loss, two held-out measures, NCE against adversarial samples
+
+    def largest(svg: str) -> float:
+        return max(float(tick) for tick in re.findall(r">([\d.]+)</text>", svg))
+
+    # 60 steps took 150 CPU seconds
+    assert all(largest(drawn[i]) >= 120 and largest(drawn[i - 1]) <= 60 for i in cpu)
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = report.write(run_folder(tmp_path / "a" / "run")).read_bytes()
+    with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path", "lines.linewidth": 9}):
+        second = report.write(run_folder(tmp_path / "b" / "run")).read_bytes()
+    assert first == second
+
+
+def test_nothing_of_matplotlib_is_left_changed(tmp_path: Path) -> None:
+    before = dict(matplotlib.rcParams)
+    report.write(run_folder(tmp_path / "run", metrics=json.dumps(LINE) + "\n"))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_score_too_large_to_draw_is_a_gap_and_no_error(tmp_path: Path) -> None:
+    """e^390, the perplexity of a model that diverged, is what a run writes."""
+    row = {"benchmark": "test", "metric": "perplexity", "value": 3e169, "low": 1e168, "high": 12.0, "n": 3, "note": ""}
+    folder = run_folder(tmp_path / "run", scores=json.dumps([row, row | {"metric": "x", "value": 10 ** 400}]))
+    found = read(folder).scores
+    assert found is not None and [(r.value, r.low, r.high) for r in found] == [(None, None, 12.0)] * 2
+    (folder / "scores.json").write_text(json.dumps([row]).replace("3e+169", "1e999"))
+    with pytest.raises(DataError, match="value must be a finite number or null"):
+        read(folder)
+
+
+@pytest.mark.parametrize(("part", "file"), [("config", "config.yaml"), ("identity", "identity.json"),
+                                            ("metrics", "metrics.jsonl"), ("scores", "scores.json"),
+                                            ("neighbours", "neighbours.json")])
+def test_a_missing_file_is_named_and_the_rest_is_shown(tmp_path: Path, part: str, file: str) -> None:
+    page = page_of(run_folder(tmp_path / "run", **({"metrics": json.dumps(LINE) + "\n"} | {part: None})))
+    assert f"holds no {file}" in page.words
+    assert ("Training loss" in page.words) == (part != "metrics")
+    assert ("242 of 353 pairs" in page.words) == (part != "scores")
+
+
+def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
+    parts = ["config", "identity", "metrics", "scores", "neighbours"]
+    for part in parts:
+        page = page_of(run_folder(tmp_path / part, **{other: None for other in parts if other != part}))
+        missing = {other for other in parts if re.search(rf"holds no {other}\.", page.words)}
+        assert missing == set(parts) - {part}
+
+
+def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a run folder"):
+        report.write(tmp_path)
+    with pytest.raises(DataError, match="no such file or folder"):
+        report.write(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("part", "content", "says"), [
+    ("config", "a: [1", r"config\.yaml:1:6: expected ',' or ']'"), ("config", "- 1", r"yaml:1: should be keys and"),
+    ("config", "", r"config\.yaml: is empty; give the run's own"),
+    ("config", "5", r"yaml:1: should be keys and values.* got 5"),
+    ("identity", "null", "a mapping is expected, not nothing"),
+    ("scores", '"a"', "a list of rows is expected, not text"),
+    ("scores", "[true]", "row 1: a mapping is expected, not true or false"), ("neighbours", "[]", "not a list"),
+    ("config", "a: !!timestamp 2020-99-99", r"config\.yaml:1:4: the tag .* is not taken"),
+    ("config", "[" * 5000, r"config\.yaml:1:41: nested more than 40 deep"),
+    ("config", "a: [" + "1, " * 66_000 + "1]", r"config\.yaml:1:\d+: more than 2,000 values"),
+    ("config", "a: 1\n" * 1_000_000, r"config\.yaml: is longer than 200,000 bytes"),
+    ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1:4: the tag .* is not taken"),
+    ("identity", "[]", r"identity\.json: a mapping"), ("identity", "{", r"identity\.json:1: not JSON"),
+    ("identity", '{"a":' * 100_000, r"identity\.json: "),
+    ("scores", "{}", r"scores\.json: a list"), ("scores", "[1]", r"scores\.json: row 1"),
+    ("scores", '[{"benchmark":"a","metric":"b"}]', r"row 1: key 'value' is missing"),
+    ("scores", '[{"benchmark":"a","metric":"b","value":NaN}]', r"scores\.json: NaN"),
+    ("scores", '[{"benchmark":"a","metric":"b","value":1e999}]', r"row 1: value must be a finite"),
+    ("scores", '[{"benchmark":"a","metric":"b","value":"1"}]', r"row 1: value must be a finite"),
+    ("scores", '[{"benchmark":"a","metric":"b","value":1,"n":true}]', r"row 1: n must be a count"),
+    ("scores", '[{"benchmark":"a","metric":"b","value":1,"vaule":2}]', r"unknown key 'vaule'"),
+    ("neighbours", '{"near":{"w":[["a"]]}}', r"neighbours\.json: near: 'w'"),
+    ("neighbours", '{"far":[]}', r"neighbours\.json: far"), ("neighbours", '{"far_pmi":"x"}', r"far_pmi must be"),
+    ("metrics", '{"step":1}\nnonsense\n', r"metrics\.jsonl:2: "),
+    ("metrics", '{"loss":1}\n', r"metrics\.jsonl:1: .*'step'"),
+    ("metrics", '{"step":1}\n{"step":"2"}\n', r"metrics\.jsonl:2: .*'step'"),
+])
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, part: str, content: str, says: str) -> None:
+    folder = run_folder(tmp_path / "run", **{part: content})
+    with pytest.raises(DataError, match=says) as caught:
+        report.write(folder)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (folder / "report.html").exists()
+
+
+def test_bytes_that_are_no_text_and_what_is_no_file(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    (folder / "scores.json").write_bytes(b'["\xff"]')
+    with pytest.raises(DataError, match=r"scores\.json: not UTF-8 at byte 2"):
+        report.write(folder)
+    (folder / "scores.json").unlink()
+    (folder / "scores.json").mkdir()
+    with pytest.raises(DataError, match="not a plain file"):
+        report.write(folder)
+
+
+# --- what is read is never markup ----------------------------------------------------------------------------------
+
+def hostile_run(folder: Path, words: list[str]) -> Path:
+    """Every text of every file is a hostile word."""
+    steps = [{"step": i, **dict.fromkeys(words, i), f"source/{words[1]}/noise": i, f"heldout/{words[0]}/mrr": i}
+             for i in (1, 2)]
+    neighbours = {w: [[other, 0.5] for other in words] for w in words}
+    pairs = [w.encode("utf-8", "replace").decode() for w in words]  # no config.yaml may hold a lone surrogate
+    return run_folder(
+        folder, metrics="".join(json.dumps(s) + "\n" for s in steps),
+        neighbours={"near": neighbours, "far": neighbours},
+        scores=[Score(w, words[i % 2], 0.5, 0.4, 0.6, 9, w)._asdict() for i, w in enumerate(words)],
+        identity={"argv": ["embtrain", *words], **{w: {w: w} for w in words}},
+        config=json.dumps({"model": pairs[0], "corpus": pairs[1], "negatives": {"source": pairs[2], "k": pairs[3]},
+                           "loss": pairs[4], **{f"{i}": w for i, w in enumerate(pairs)}}, ensure_ascii=True))
+
+
+def test_hostile_words_stay_words(tmp_path: Path) -> None:
+    page = page_of(hostile_run(tmp_path / "run", HOSTILE))
+    for said in HOSTILE[:6]:
+        assert said in page.words
+    whole = "".join(page.said)
+    assert "\x1b" not in whole and "\x00" not in whole and "\\x1b[31mred\\x00" in whole and "\\u202eright" in whole
+    assert "pre" in page.tags and page.tags["script"] == page.tags["img"] == 0
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.text(st.characters(codec=None), min_size=1, max_size=12), min_size=5, max_size=5, unique=True))
+def test_any_words_stay_words(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
+    page = page_of(hostile_run(tmp_path_factory.mktemp("any") / "run", [f"<{w}" for w in words]))
+    known = page_of(hostile_run(tmp_path_factory.mktemp("known") / "run", list("abcde")))
+    assert page.tags == known.tags and page.names == known.names  # no word became a tag or an attribute
+
+
+def test_a_hostile_folder_name(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "<script>&'\"", config=None, metrics=None))
+    assert "<script>&'\"" in page.words
+
+
+# --- curves --------------------------------------------------------------------------------------------------------
+
+def test_a_torn_last_line_is_left_out_and_repeated_steps_count_once(tmp_path: Path) -> None:
+    text = "".join(json.dumps({"step": s, "cpu_seconds": s, "loss": v}) + "\n"
+                   for s, v in ((1, 5.0), (2, 4.0), (3, 3.0), (2, 7.0), (3, None)))
+    run = read(run_folder(tmp_path / "run", metrics=text + '{"step": 4, "lo'))
+    assert run.metrics is not None
+    curve = run.metrics.curves["loss"]
+    assert list(curve.step) == [1, 2, 3] and list(curve.value[:2]) == [5.0, 7.0] and math.isnan(curve.value[2])
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "null", "9" * 400, "true", '"text"', "[1]"])
+def test_values_that_cannot_be_drawn_leave_a_page(tmp_path: Path, value: str) -> None:
+    text = "".join(f'{{"step": {s}, "cpu_seconds": {value}, "loss": {value}, "source/x": {value}}}\n' for s in (1, 2))
+    page = page_of(run_folder(tmp_path / "run", metrics=text, scores=[SCORES[0]._asdict()]))
+    assert page.tags["svg"] == 1 and "2 steps" in page.words  # of the scores alone
+
+
+def test_extremes_and_long_runs_are_drawn(tmp_path: Path) -> None:
+    text = "".join(f'{{"step": {s * 10**9}, "loss": {v}}}\n' for s, v in enumerate([1e30, -1e30, 0, 1e-300, 5e-324]))
+    page_of(run_folder(tmp_path / "run", metrics=text))
+    curve = Curve()
+    for step in range(10_000):
+        curve.add(step, step, float(step % 2))
+    drawn = charts.line("loss", curve, "step")
+    assert drawn is not None and len(drawn.x) <= charts.MAX_POINTS
+    assert (drawn.y.min(), drawn.low.min(), drawn.high.max()) == (0.5, 0.0, 1.0)
+    assert abs(drawn.x.mean() - 4999.5) < drawn.parts
+
+
+def test_components_share_a_panel_and_every_key_has_its_place() -> None:
+    found = curves.grouped({key: Curve() for key in (
+        "loss", "loss/generator", "loss/noise", "heldout/mrr", "heldout/log_likelihood", "heldout/hits10", "lr",
+        "forgiven", "source/entropy", "hardness/noise/rank", "hardness/generator/rank", "source/new_thing",
+        "x/noise_share")})
+    assert found.loss is not None and found.components is not None
+    assert [label for label, _ in found.components.curves] == ["NCE samples", "adversarial samples"]
+    assert [g.title for g in found.heldout] == ["Held-out log-likelihood", "Held-out mean reciprocal rank"]
+    assert [(g.title, len(g.curves)) for g in found.source] == [
+        ("Entropy of the generator, nats", 1), ("Hardness: mean rank", 2), ("Share of columns forgiven", 1),
+        ("New thing", 1)]
+    assert [g.key for g in found.other] == ["heldout/hits10", "lr", "x/share"]
+
+
+def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"step": x["step"], "epoch": x["epoch"]}) + "\n" for x in lines_of(30))
+    page = page_of(run_folder(tmp_path / "run", metrics=lines, scores=None))
+    assert "1 whole epoch of 3, 30 steps" in page.words
+
+
+@pytest.mark.parametrize(("argv", "command"), [
+    (["/a/b/embtrain", "fit", "--set", "a=b c"], "embtrain fit --set 'a=b c'"),
+    (["/a/embtrain/__main__.py", "fit"], "embtrain fit"), (["fit", "--seed", "3"], "embtrain fit --seed 3"),
+    (["my script.py", "x"], "'my script.py' x"), ([], "has no argv"),
+    ("embtrain fit", "has no argv"), ([1], "has no argv"),
+])
+def test_the_command_that_runs_it_again(tmp_path: Path, argv: Any, command: str) -> None:
+    assert command in page_of(run_folder(tmp_path / "run", identity={"argv": argv}, metrics=None, scores=None)).words
+
+
+# --- the terminal --------------------------------------------------------------------------------------------------
+
+def test_the_table_shows_every_figure() -> None:
+    lines = report.table(SCORES).splitlines()
+    assert re.fullmatch(r"benchmark +metric +value +95 % interval +n( +note)?", lines[0])
+    assert set(lines[1]) == {"-"}
+    assert lines[2].split()[:6] == ["wordsim353", "spearman", "0.523", "[0.421,", "0.611]", "242"]
+    assert "242 of 353 pairs" in " ".join(" ".join(lines).split())
+    assert re.search(r"rare-word +spearman +- +3$", "\n".join(lines), re.MULTILINE)
+    assert report.table([]) == "no scores"
+    assert "90 % interval" in report.table(SCORES, 0.9)
+
+
+NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs", "Cc")), max_size=60)
+VALUES = st.one_of(st.none(), st.floats(-1e30, 1e30))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.builds(Score, NAMES, NAMES, VALUES, VALUES, VALUES, st.integers(0, 2**40), NAMES),
+                min_size=1, max_size=4))
+def test_the_table_fits_80_columns_and_drops_no_letter(rows: list[Score]) -> None:
+    text = report.table(rows)
+    assert max(map(cells, text.split("\n"))) <= 80
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+    have = Counter(text)
+    # A note that rows in a run share is told once; so count each such run's note once.
+    notes = [r.note for i, r in enumerate(rows) if (r.benchmark, r.note) != (rows[i + 1:i + 2] or [r])[0][::6]
+             or i + 1 == len(rows)]
+    for letter, n in Counter("".join(map(plain, [*notes, *(r.benchmark + r.metric for r in rows)]))).items():
+        assert letter.isspace() or have[letter] >= n
+
+
+def test_a_long_note_goes_below_its_row() -> None:
+    rows = [Score("wordsim353", "spearman", 0.5, 0.4, 0.6, 242, "one word after the other " * 6)]
+    lines = report.table(rows).splitlines()
+    assert len(lines) > 3 and all(line.startswith("    ") for line in lines[3:])
+
+
+@pytest.mark.parametrize(("value", "like", "shown"), [
+    (0.5231, None, "0.523"), (0.04567, None, "0.0457"), (-8.41234, None, "-8.412"), (43.219, None, "43.22"),
+    (12345.6, None, "12,346"), (0.0, None, "0.000"), (1e-6, None, "1.00e-06"), (3e12, None, "3.00e+12"),
+    (0.09, 0.52, "0.090"), (0.1, 0.05, "0.1000"), (None, None, "-"), (math.nan, None, "-"),
+])
+def test_numbers(value: float | None, like: float | None, shown: str) -> None:
+    assert number(value, like) == shown
+
+
+def test_intervals_durations_and_wrapping() -> None:
+    assert interval(Score("a", "b", 0.5, 0.04, 0.6)) == "[0.040, 0.600]"
+    assert interval(Score("a", "b", 0.5)) == ""
+    assert [duration(s) for s in (5.25, 59.96, 61, 3725)] == ["5.2 s", "1 min 0 s", "1 min 1 s", "1 h 2 min"]
+    assert wrap("日本語日本語", 4) == ["日本", "語日", "本語"]
+
+
+def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Path) -> None:
+    rows = [
+        Score("valid", "mr", 2.0, 1.0, 3.0, 9, "all"),
+        Score("valid", "mr/tail", 1.5, n=5, note="tails"),
+        Score("valid", "hits@10/optimistic", 0.125, n=9),
+        Score("test", "mr", 4.0, 1.0, 5.0, 9, "some"),
+        Score("test", "amri", None),
+        Score("training", "seconds to valid/mr<3", 7.0),
+        Score("x", "a/tail", 0.25, n=1),
+    ]
+    lines = format_text(rows, tmp_path / "report.html").splitlines()
+    assert [line.split()[:2] for line in lines[2:] if not line.startswith(" ")][:3] == [
+        ["valid", "mr"], ["test", "mr"], ["training", "seconds"]]
+    end = " ".join(" ".join(lines).partition("4 further rows: ")[2].split())
+    assert end.startswith("tail asked for, ties for the model, without a value; /")
+    assert format_text(rows[:1], tmp_path) == report.table(rows[:1])
+    folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in rows])
+    text = report.write(folder).read_text(encoding="utf-8")
+    led, _, folded = text.partition("<details><summary>4 further rows")
+    assert led.index(">test</th>") < led.index(">valid</th>") < led.index(">training</th>")
+    assert "<th scope=\"row\">mean rank</th>" in led and "mean rank, tail asked for" not in led
+    assert "mean rank, tail asked for" in folded and "hits@10, ties for the model" in folded
+    assert "1 is best" in checked(text).words and text.count(">all</td>") == 1
+
+
+def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
+    rows = [Score("valid", "mrr", 0.5, 0.4, 0.6), Score("valid", "bleu", 20.0), Score("test", "mrr", 0.25, 0.2, 0.3),
+            Score("test", "bleu", 21.0), Score("training", "seconds", 9.0), Score("wordsim353", "spearman", 0.7)]
+    said = re.sub(r"<[^>]*>", "", summary._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
+    assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
+                    "[0.200, 0.300].")

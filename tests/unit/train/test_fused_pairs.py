@@ -1,0 +1,88 @@
+"""The fused engine for pairs: what it shares with the step, what it refuses, what it tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers.cores import NATIVE
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec
+from embtrain.data.hierarchy.examples import PairBatch, known_pairs
+from embtrain.losses import base as losses
+from embtrain.models.order import Order, OrderConfig
+from embtrain.negatives import base as negatives
+from embtrain.train.config import TrainConfig
+from embtrain.train.engines import choose
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
+from embtrain.train.engines.compiled_pairs import CompiledPairs
+from embtrain.train.loop import optimizers
+
+V, D = 400, 20
+PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
+
+
+def made(kind: type, seed: int = 2, **keys: object):
+    world = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
+    train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
+    model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), world)  # type: ignore[arg-type]
+    loss = losses.find(str(name := keys.pop("loss", "order")))
+    cost = loss(loss.Config(name=name, margin=0.3), world)
+    source = negatives.find(str(keys.pop("source", "uniform")))
+    of = source(source.Config(source=source.name, **{"k": 4, "mask": "target"} | keys), world)
+    return kind(model, of, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
+
+
+def rows(n: int = 12) -> PairBatch:
+    return PairBatch(torch.from_numpy(PAIRS[:n, 1]).clone(), torch.zeros(n, dtype=torch.int64),
+                     torch.from_numpy(PAIRS[:n, 0]).clone())
+
+
+@pytest.mark.parametrize("keys", [
+    {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"mass": 2.0}, {"mask": "observed"},
+    {"share": "block", "block": 3}, {"replacement": False}, {"source": "unigram", "share": "window"}], ids=str)
+def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
+    """Batches of one row are the units of the core: the same draws give the same table."""
+    step, fused = made(Step, **dict(keys)), made(CompiledPairs, **dict(keys))
+    block = rows()
+    a, b = step(block), fused(block)
+    np.testing.assert_allclose(fused.model.x.detach(), step.model.x.detach(), rtol=1e-4, atol=1e-6)
+    assert float(a.loss) == pytest.approx(float(b.loss), rel=1e-4)
+
+
+def test_the_log_is_told_of_the_first_rows_before_they_are_updated() -> None:
+    fused = made(CompiledPairs)
+    before = fused.model.x.detach().clone()
+    block = PairBatch(*(x.repeat(120) for x in (rows().target, rows().slot, rows().concept)))
+    told = fused(block, keep_costs=True)
+    assert told.query is not None and told.cost is not None and told.drawn is not None
+    assert told.cost.shape == (MAX_LOGGED_ROWS, 4) and len(told.query) == MAX_LOGGED_ROWS
+    torch.testing.assert_close(told.query.vector, before[block.concept[:MAX_LOGGED_ROWS]])
+    assert not torch.equal(before, fused.model.x)
+
+
+def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
+    fused = made(CompiledPairs, replacement=False)
+    draw = fused.source.draw
+    fused.source.draw = lambda query, k, view: draw(query.rows(slice(0, 3)), k, view)
+    with pytest.raises(UsageError, match="use step"):
+        fused(rows())
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"loss": "logistic"}, "the kernels know order and margin"), ({"share": "batch"}, "negatives.share: batch"),
+    ({"optimizer": "adam"}, "train.optimizer"), ({}, ""),
+])
+def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
+    source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
+    reasons = choose.why_not_fused(
+        OrderConfig(),
+        source,
+        source.Config(source="uniform", share=keys.get("share", "row")),
+        loss.Config(name=loss.name),
+        TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
+        bool(NATIVE) or True,
+    )
+    assert (says in " ".join(reasons)) if says else reasons == []

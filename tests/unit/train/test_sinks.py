@@ -1,0 +1,239 @@
+"""TensorBoard and MLflow are told what the log keeps, each line once, also where a run was cut off and goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from helpers.in_process import small_text
+
+import embtrain
+from embtrain import cli
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.types import Score
+from embtrain.experiment import Run
+from embtrain.train.loop import Trainer
+from embtrain.train.sinks import base
+from embtrain.train.sinks.base import LogLine, Sink
+from embtrain.train.state.metrics_log import read
+
+SETS = {"model.dim": 6, "train.epochs": 3, "train.block": 512, "train.log_every": 1, "evaluate.resamples": 0,
+        "evaluate.heldout_pairs": 100, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
+        "text.test": 0.1, "text.sample": 0}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("sinks"))
+
+
+@pytest.fixture(autouse=True)
+def _quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
+
+
+def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
+    return embtrain.fit("sgns", corpus=place / "text", sets={**SETS, "train.sinks": list(sinks), **sets}, seed=1,
+                        threads=1, out=out)
+
+
+def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str) -> Run:
+    """A run that is killed in its second epoch, after two checkpoints and some lines more, and goes on."""
+    with monkeypatch.context() as patch:
+        save, run_step = Trainer.save, Trainer.run_step
+
+        def dies(self: Trainer, block: Any, keep_costs: bool = False) -> Any:
+            if self.position.step in (4, 7):           # two stretches of the log
+                save(self)
+            if self.position.step == 10:
+                raise KeyboardInterrupt       # as a kill: nothing more is written
+            return run_step(self, block, keep_costs)
+
+        patch.setattr(Trainer, "run_step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            fit(place, out, *sinks)
+    assert [line["step"] for line in read(out / "metrics.jsonl")][-1] == 10
+    return Run(out).resume()
+
+
+def wanted(folder: Path) -> Counter[tuple[str, int]]:
+    """(key, step) of every number of the log, once."""
+    return Counter({(key, line["step"]): 1 for line in read(folder / "metrics.jsonl") for key, value in line.items()
+                    if key != "step" and value is not None})
+
+
+def finals(run: Run) -> dict[str, float]:
+    return base.final_values(run.scores)
+
+
+# --- the interface ---------------------------------------------------------------------------------------------------
+
+class Remembers(Sink):
+    name = "remembers"
+    needs: ClassVar[tuple[str, ...]] = ()
+    told: ClassVar[list[Any]] = []
+    fails = False
+
+    def __init__(self, folder: Path, settings: Any, begun: float):
+        self.told.append(("begun", folder.name, settings["negatives.source"], begun))
+
+    def write(self, lines: Sequence[LogLine]) -> None:
+        if self.fails and lines:
+            raise ResourceError("the store is full")
+        self.told.append(("tell", [line.step for line in lines], lines))
+
+    def write_scores(self, at: LogLine, rows: Sequence[Score]) -> None:
+        self.told.append(("score", at.step, len(rows)))
+
+    def close(self, done: bool) -> None:
+        self.told.append(("close", done))
+
+
+@pytest.fixture
+def remembers(monkeypatch: pytest.MonkeyPatch) -> type[Remembers]:
+    monkeypatch.setattr(base, "find", lambda name: Remembers)
+    monkeypatch.setattr("embtrain.train.state.sink_relay.find", base.find)
+    monkeypatch.setattr(Remembers, "told", [])
+    monkeypatch.setattr(Remembers, "fails", False)
+    return Remembers
+
+
+def test_a_sink_is_told_what_a_checkpoint_keeps_and_nothing_else(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: type[Remembers]) -> None:
+    cut_off(place, tmp_path / "run", monkeypatch, "remembers")
+    log = [line["step"] for line in read(tmp_path / "run/metrics.jsonl")]
+    kinds = [told[0] for told in remembers.told]
+    first, second = remembers.told[:kinds.index("close") + 1], remembers.told[kinds.index("close") + 1:]
+    steps = [step for told in first if told[0] == "tell" for step in told[1]]
+    assert steps == [step for step in log if step <= 7] and first[-1] == ("close", False)
+    steps = [step for told in second if told[0] == "tell" for step in told[1]]
+    assert steps == log                                             # all of them anew, in one process each once
+    assert second[-2][:2] == ("score", log[-1]) and second[-1] == ("close", True)
+    assert first[0] == second[0] and first[0][:3] == ("begun", "run", "unigram")   # the same time of day, too
+    line = next(told for told in second if told[0] == "tell" and told[2])[2][0]
+    assert line.values["cpu_seconds"] > 0 and line.values["loss"] > 0 and "step" not in line.values
+
+
+def test_a_sink_that_fails_is_let_go_and_the_run_goes_on(
+        place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, remembers: type[Remembers]) -> None:
+    remembers.fails = True
+    with caplog.at_level(logging.WARNING, "embtrain"):
+        run = fit(place, tmp_path / "run", "remembers")
+    assert run.scores and not any(told[0] in ("score", "close") for told in remembers.told)
+    assert [record.getMessage() for record in caplog.records if "remembers" in record.getMessage()] == [
+        "remembers is told nothing more: the store is full"]
+
+
+def test_what_is_told_changes_nothing_that_is_learnt(place: Path, tmp_path: Path, remembers: type[Remembers]) -> None:
+    a, b = fit(place, tmp_path / "a", "remembers"), fit(place, tmp_path / "b")
+    assert (a.word_vectors.table == b.word_vectors.table).all() and not (b.folder / "sinks.json").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_an_unknown_sink_is_refused_before_anything_is_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--corpus", str(tmp_path), "--set", "train.sinks=[wandb]",
+                                     *more])
+    assert cli.run() == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("embtrain: error: train.sinks: ") and "wandb" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_missing_package_is_told_before_anything_is_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    monkeypatch.setattr(base, "find_spec", lambda package: None)
+    monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--corpus", str(tmp_path), "--set", f"train.sinks=[{name}]",
+                                     "--out", str(tmp_path / "run")])
+    assert cli.run() == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"pip install 'embtrain[{name}]'" in err and not (tmp_path / "run").exists()
+
+
+def test_a_name_that_is_no_sink_is_told_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"train\.sinks: there is no 'tensorbord' \(did you mean 'tensorboard'\?\)"):
+        base.find("tensorbord")
+    assert base.names() == ["mlflow", "tensorboard"]
+
+
+# --- TensorBoard -----------------------------------------------------------------------------------------------------
+
+def events(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    return found.Reload()
+
+
+def scalars(folder: Path) -> Counter[tuple[str, int]]:
+    found = events(folder)
+    return Counter((tag, event.step) for tag in found.Tags()["scalars"] for event in found.Scalars(tag)
+                   if not tag.startswith("final/"))
+
+
+def require(*packages: str) -> None:
+    if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
+        pytest.skip(f"sinks: {', '.join(missing)} is not installed; pip install -e '.[{packages[0]}]' brings it")
+
+
+def test_tensorboard_reads_what_the_log_holds(place: Path, tmp_path: Path) -> None:
+    require("tensorboard")
+    run = fit(place, tmp_path / "run", "tensorboard")
+    assert scalars(run.folder) == wanted(run.folder)
+    found, lines = events(run.folder), read(run.folder / "metrics.jsonl")
+    told = {event.step: event.value for event in found.Scalars("loss")}
+    assert told == {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in lines if "loss" in line}
+    for key, value in finals(run).items():
+        (event,) = found.Scalars(key)
+        assert event.step == lines[-1]["step"] and event.value == pytest.approx(value, rel=1e-6)
+    assert b"negatives.source: unigram" in found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0]
+
+
+def test_tensorboard_sees_no_step_twice_after_a_kill(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("tensorboard")
+    run = cut_off(place, tmp_path / "run", monkeypatch, "tensorboard")
+    assert scalars(run.folder) == wanted(run.folder)
+    run.resume()                                                    # a finished run is judged once more
+    assert scalars(run.folder) == wanted(run.folder)
+    assert {len(events(run.folder).Scalars(key)) for key in finals(run)} == {1}
+
+
+# --- MLflow ----------------------------------------------------------------------------------------------------------
+
+def store(folder: Path) -> tuple[Any, Any]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder.parent / 'mlflow.db'}")
+    return client, client.get_run(json.loads((folder / "mlflow.json").read_text())["run_id"])
+
+
+def history(folder: Path) -> Counter[tuple[str, int]]:
+    client, run = store(folder)
+    return Counter((key, metric.step) for key in run.data.metrics if not key.startswith("final/")
+                   for metric in client.get_metric_history(run.info.run_id, key))
+
+
+def as_mlflow(counts: Counter[tuple[str, int]]) -> Counter[tuple[str, int]]:
+    return Counter({(key.replace("@", "_at_"), step): n for (key, step), n in counts.items()})
+
+
+def test_mlflow_keeps_one_stream_of_a_run_that_was_killed(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("mlflow", "sqlalchemy", "alembic")
+    run = cut_off(place, tmp_path / "run", monkeypatch, "mlflow")
+    client, kept = store(run.folder)
+    assert history(run.folder) == as_mlflow(wanted(run.folder))
+    assert len(client.search_runs([kept.info.experiment_id])) == 1 and kept.info.status == "FINISHED"
+    assert kept.data.params["negatives.source"] == "unigram" and kept.info.run_name == "run"
+    for key, value in finals(run).items():
+        assert kept.data.metrics[key.replace("@", "_at_")] == pytest.approx(value)
+    assert client.get_experiment(kept.info.experiment_id).name == "embtrain"
