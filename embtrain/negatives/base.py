@@ -78,8 +78,8 @@ class NegativeSource:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
         if config.mass is not None and not (self.supports_total_weight and config.replacement):
             raise UsageError(
-                f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
-                "nothing else can share a mass; set negatives.total_weight: null"
+                f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
+                "nothing else can share a mass; set negatives.mass: null"
             )
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k

@@ -49,7 +49,7 @@ def loss(name: str, **keys: Any) -> losses.Loss:
 
 
 #: Losses that compare with columns of which no probability is known.
-COMPARING = [name for name in losses.names() if loss(name).over == "drawn" and loss(name).needs_q == "no"]
+COMPARING = [name for name in losses.names() if loss(name).candidate_scope == "drawn" and loss(name).needs_q == "no"]
 PAIRS = [*(("none", loss) for loss in LOSSES),
          *((source, loss) for source in [*SOURCES, "most_informative"] for loss in COMPARING)]
 

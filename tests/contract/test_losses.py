@@ -320,7 +320,7 @@ def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
 @each_case
 def test_weight_zero_columns_are_given_a_cost_for_the_adversary(case):
     scored = with_column(make_scored(case, "private"), 0.3, -math.inf)
-    negative = case.loss()(scored).negative
+    negative = case.loss()(scored).per_negative
     assert negative.isfinite().all() and negative.shape == scored.neg.shape
 
 
@@ -397,7 +397,7 @@ def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, ind
 @each_case
 def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
-    negative = loss(scored).negative
+    negative = loss(scored).per_negative
     assert negative.shape == scored.neg.shape and not negative.requires_grad
     assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))

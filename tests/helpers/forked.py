@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from embtrain.cli import interrupt, main as end
+from embtrain.cli import entry_point, interrupt
 
 FORK = multiprocessing.get_context("fork")
 
@@ -34,7 +34,7 @@ class Forked:
         sys.argv = ["embtrain", *argv]
         interrupt.raise_stopped()
         self._begun.value = 1
-        end.main()
+        entry_point.main()
 
     def send(self, number: int) -> None:
         if self._child.pid is not None and self._child.exitcode is None:

@@ -31,7 +31,7 @@ class TranslationBatch(Batch):
 
     source: Tensor    # (n, S) int64  words, padded with <eos>
     length: Tensor    # (n,) int64  source lengths with one <eos>
-    before: Tensor    # (n, T) int64  previous word of each target; V, not a word, at the beginning of a sentence
+    prev_tokens: Tensor    # (n, T) int64  previous word of each target; V, not a word, at the beginning of a sentence
     position: Tensor  # (B,) int64  positions of the targets in the flat (n · T), sentence by sentence
     window: Tensor    # (B,) int64  the sentence of each target
 
@@ -51,9 +51,9 @@ class TranslationBatch(Batch):
                     break
                 longest, end = grown, end + 1
             rows = slice(first, first := first + int(size[begin:end].sum()))
-            row, column = self.window[rows] - begin, self.position[rows] % self.before.shape[1]
+            row, column = self.window[rows] - begin, self.position[rows] % self.prev_tokens.shape[1]
             yield TranslationBatch(self.target[rows], self.slot[rows], self.source[begin:end, :longest[0]],
-                                   self.length[begin:end], self.before[begin:end, :longest[1]],
+                                   self.length[begin:end], self.prev_tokens[begin:end, :longest[1]],
                                    row * longest[1] + column, row)
             begin = end
 
@@ -62,12 +62,12 @@ def make_batch(text: ParallelCorpus, sentences: np.ndarray) -> TranslationBatch:
     """Make a batch of the sentences with these indices, in this order."""
     source, length = _padded([text.source.sentence(i) for i in sentences.tolist()])
     target, size = _padded([text.target.sentence(i) for i in sentences.tolist()])          # (n, T) with <eos>
-    before = np.roll(target, 1, axis=1)
-    before[:, :1] = len(text.target.vocabulary)
+    prev_tokens = np.roll(target, 1, axis=1)
+    prev_tokens[:, :1] = len(text.target.vocabulary)
     is_word = np.arange(target.shape[1]) < size[:, None]                                     # (n, T)
     position, answers = np.flatnonzero(is_word), torch.from_numpy(target[is_word])
     return TranslationBatch(answers, torch.zeros_like(answers), torch.from_numpy(source), torch.from_numpy(length),
-                            torch.from_numpy(before), torch.from_numpy(position),
+                            torch.from_numpy(prev_tokens), torch.from_numpy(position),
                             torch.from_numpy(np.repeat(np.arange(len(size)), size)))
 
 

@@ -212,7 +212,7 @@ def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tupl
     )
     with open_unpacked(path), open(path, "rb") as raw_file:
         if kind := detect_packing(raw_file):
-            raise DataError(f"{path}: a safetensors file is read unpack_lines; unpack it: it is packed by {kind}")
+            raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             if set(file.keys()) != {"vectors", "words"}:

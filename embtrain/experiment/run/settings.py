@@ -145,7 +145,7 @@ def _name(merged: Merged, section: str, key: str = "name") -> str:
     value = value.get(key) if isinstance(value, dict) else value
     if not isinstance(value, str):
         raise UsageError(
-            f"{_place(merged, section, key)}{section}.{key}: should be a name, describe_value {describe_value(value)}"
+            f"{_place(merged, section, key)}{section}.{key}: should be a name, got {describe_value(value)}"
         )
     return value
 
@@ -188,7 +188,7 @@ def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
 def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     """Read the shipped overlay of a name, or the user's file if the name is the path of a YAML file."""
     if not isinstance(name, str):
-        raise UsageError(f"{place}{key}: should be a name, describe_value {describe_value(name)}")
+        raise UsageError(f"{place}{key}: should be a name, got {describe_value(name)}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
     try:

@@ -122,7 +122,7 @@ class WindowsTask(Task):
     def _why_no_pairs(self) -> str:
         if (np.diff(self.train.sequence) < 2).all():
             by_line = isinstance(self.config, TextConfig) and self.config.sequence == "line"
-            return f"no line has two words; {'set text_corpus.sequence: document' if by_line else 'give longer ones'}"
+            return f"no line has two words; {'set text.sequence: document' if by_line else 'give longer ones'}"
         return f"words so frequent are thinned out; set {self.section}.sample: 0, or give more text"
 
     def candidate_names(self) -> Sequence[str]:

@@ -52,7 +52,7 @@ def test_a_hostile_header_is_one_error(tmp_path: Path, header: str, says: str, v
     with pytest.raises(ValueError, match=says):
         npy.load(path)
     with pytest.raises(DataError, match=rf"a\.npy: is no whole \.npy file of numbers: .*{says}"):
-        walks.of_array(path, 100, AppendableArray())
+        walks.encode_array(path, 100, AppendableArray())
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00\xff\xff\xff\xff",

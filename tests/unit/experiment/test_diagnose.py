@@ -23,7 +23,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.evaluate import gradient_bias
 from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
-from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
@@ -31,7 +31,7 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.softmax.cells.cluster import Cluster
 from embtrain.negatives.static.uniform import Uniform
 from embtrain.report.diagnosis import page as diagnosis, table as diagnosis_table
-from embtrain.report.diagnosis.page import Line
+from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lines(run: Path) -> dict[tuple[str, int], Line]:
-    found = diagnosing.diagnose(run, NAMES, [5, 20], most=12, draws=800, threads=1)
+    found = diagnosing.diagnose(run, NAMES, [5, 20], max_queries=12, draws=800, threads=1)
     return {(line.strategy, line.m): line for line in found.lines}
 
 
@@ -99,9 +99,9 @@ def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
     source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
-    right = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    right = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
     source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
-    wrong = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    wrong = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
     assert wrong["bias"] > 1.5 * right["bias"] and wrong["bias"] > 3 * wrong["floor"]
 
 
@@ -113,8 +113,8 @@ def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: p
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
     monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
-    monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
-    assert measured(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
+    monkeypatch.setattr(measuring, "MAX_SCORES_HELD", 3 * view.n_candidates)
+    assert measure_sampler(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
     assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
 
 
@@ -249,7 +249,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 6)
     made.source.on_epoch_start(view)
-    of = measured(made.source, query, beside, view, made.world, 5)
+    of = measure_sampler(made.source, query, beside, view, made.world, 5)
     for way in (of._draw_from_density, of._draw_from_source):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
@@ -325,7 +325,7 @@ def test_of_a_run_that_is_not_finished_it_is_told(run: Path, tmp_path: Path, cap
 
 def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
     def said(**bias: tuple[float, float, float]) -> str:
-        lines = [Line(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
+        lines = [Measurement(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
         return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
     text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
     assert "no bias beyond chance is seen with exp, midx; of these midx is the cheapest, 2" in text
@@ -336,8 +336,8 @@ def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
 def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
     assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
-                                [Line("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
-    page = diagnosis.hypertext.render(diagnosis.document(found))
+                                [Measurement("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
+    page = diagnosis.html.render(diagnosis.document(found))
     assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 

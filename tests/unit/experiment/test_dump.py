@@ -13,7 +13,7 @@ import embtrain
 from embtrain import cli
 from embtrain.common.errors import UsageError
 from embtrain.experiment.diagnosis import dump
-from embtrain.experiment.diagnosis.diagnose import opened, questions
+from embtrain.experiment.diagnosis.diagnose import heldout_queries, open_run
 from embtrain.train.engines.autograd import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
@@ -35,10 +35,10 @@ def read(path: Path) -> list[dict[str, str]]:
 def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
     ace.write_text("negatives: {source: ace, k: 5, mask: none, share: row, modes: 10}\nloss: {name: nce}\n")
-    assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, most=7, threads=1) == len(read(out))
+    assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
-    _, made = opened(run, ["sgns"], [5])
-    view, (query, *_) = ReadOnly(made.model), questions(made, 7)
+    _, made = open_run(run, ["sgns"], [5])
+    view, (query, *_) = ReadOnly(made.model), heldout_queries(made, 7)
     words = list(made.task.candidate_names())
     every = view.score(query, torch.arange(len(words)).unsqueeze(0))
     log_q = made.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)
@@ -69,13 +69,13 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_without_a_name_the_runs_own_strategy_is_asked(run: Path, tmp_path: Path) -> None:
-    n = dump.dump(run, [], tmp_path / "drawn.tsv", k=2, most=3, threads=1)
+    n = dump.dump(run, [], tmp_path / "drawn.tsv", k=2, max_queries=3, threads=1)
     assert n == 6 and {line["strategy"] for line in read(tmp_path / "drawn.tsv")} == {"sgns"}
 
 
 def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cross-entropy draws nothing"):
-        dump.dump(run, ["uniform", "cross-entropy"], tmp_path / "drawn.tsv", k=5, most=3, threads=1)
+        dump.dump(run, ["uniform", "cross-entropy"], tmp_path / "drawn.tsv", k=5, max_queries=3, threads=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,7 +83,7 @@ def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path
 def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, asked: int | None, used: int) -> None:
     torch.set_num_threads(3)
     try:
-        opened(run, ["sgns"], [5], asked)
+        open_run(run, ["sgns"], [5], asked)
         assert torch.get_num_threads() == used
     finally:
         torch.set_num_threads(1)

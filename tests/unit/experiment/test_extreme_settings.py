@@ -12,7 +12,7 @@ from helpers import tiny_runs
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config import Section
-from embtrain.common.config.tree import LARGEST, SMALLEST, _parts
+from embtrain.common.config.tree import LARGEST, SMALLEST, _annotation_parts
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.experiment.run import run, settings
 from embtrain.experiment.tasks import base as tasks
@@ -39,7 +39,7 @@ def sections() -> list[type[Section]]:
 
 def below(section: type[BaseModel]) -> Iterator[type[Section]]:
     for info in section.model_fields.values():
-        for part in _parts(info.annotation):
+        for part in _annotation_parts(info.annotation):
             if isinstance(part, type) and issubclass(part, Section):
                 yield part
                 yield from below(part)
@@ -50,7 +50,7 @@ def numbers(kind: type) -> list[tuple[type[Section], str]]:
     out = []
     for section in sections():
         for name, info in section.model_fields.items():
-            parts = set(_parts(info.annotation))
+            parts = set(_annotation_parts(info.annotation))
             if kind in parts and (kind is float or float not in parts):
                 out.append((section, info.alias or name))
     return out

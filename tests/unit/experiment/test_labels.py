@@ -328,7 +328,7 @@ def test_a_comparison_asks_for_no_benchmarks(corpus: Path, tmp_path: Path) -> No
 def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
     from embtrain.experiment.diagnosis.diagnose import diagnose
 
-    found = diagnose(run.folder, ["exp", "cluster"], [4], most=8, draws=50, threads=1)
+    found = diagnose(run.folder, ["exp", "cluster"], [4], max_queries=8, draws=50, threads=1)
     assert [line.strategy for line in found.lines] == ["exp", "cluster"] and found.part == "test"
     told = str(experiment.plan(settings(corpus, "rff-leaf")))
     assert "270 training documents of 60 features, 40 labels" in told and "engine: step" in told

@@ -9,7 +9,7 @@ import pytest
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml
 from embtrain.experiment.catalogue import combinations
-from embtrain.experiment.catalogue.listing import listing as everything, told
+from embtrain.experiment.catalogue.listing import listing as everything, format_text
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -19,7 +19,7 @@ from embtrain.train.checks import compatibility
 
 @pytest.fixture(scope="module")
 def listing() -> str:
-    return told(everything())
+    return format_text(everything())
 
 
 def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:

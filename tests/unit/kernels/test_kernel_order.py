@@ -85,7 +85,7 @@ CASES: dict[str, dict[str, Any]] = {
     "abs sgd": {"abs": True, "adagrad": False}, "one column": {"k": 1, "rows": 30}, "no column": {"k": 0},
     "no row": {"rows": 0}, "rows meet": {"n": 4, "rows": 20}, "rows meet, abs": {"n": 4, "rows": 20, "abs": True},
     "shared": {"share": 3, "rows": 8, "k": 7}, "weights": {"weight": "column"}, "weights of cells": {"weight": "cell"},
-    "targets forgiven": {"forgive": True, "n": 5, "rows": 20}, "right": {"right": 12, "rows": 9},
+    "targets forgiven": {"mark_false_negatives": True, "n": 5, "rows": 20}, "right": {"right": 12, "rows": 9},
     "wide": {"dim": 130, "k": 70, "n": 300}, "narrow": {"dim": 1}, "a line": {"dim": 16}, "far": {"margin": 0.05},
     "near": {"margin": 20.0},
 }

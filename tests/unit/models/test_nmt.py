@@ -15,8 +15,8 @@ from embtrain.data.parallel.batches import TranslationBatch, make_batch, pad_sou
 from embtrain.data.parallel.corpus import END, RARE, ParallelConfig, ParallelCorpus
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import SHORT, Bf16Search
-from embtrain.evaluate.translation.decoding import Written
+from embtrain.evaluate.translation.bf16_search import SHORTLIST_SIZE, Bf16Search
+from embtrain.evaluate.translation.decoding import Decoded
 from embtrain.models.nmt.model import Nmt, NmtConfig
 from embtrain.models.output_table import OutputTableConfig
 
@@ -76,7 +76,7 @@ def test_an_answer_sees_the_words_before_it_and_no_others(text: ParallelCorpus, 
     made, batch = model(text, **KINDS[kind]).eval(), of(text, 3)
     was, later = made.encode(batch).vector, batch.prev_tokens.clone()
     later[:, 4] = (later[:, 4] + 1) % made.world.n_candidates
-    now = made.encode(replace(batch, before=later)).vector
+    now = made.encode(replace(batch, prev_tokens=later)).vector
     column = batch.position % batch.prev_tokens.shape[1]
     changed = (was != now).any(1)
     assert not changed[column < 4].any() and changed[column == 4].all()
@@ -183,7 +183,7 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
     first = by_hand(made.eval(), source[:1, :length[0]], length[:1], []) @ made.v.pinverse().T
     first = nn.functional.normalize(first, dim=0)
     made.v[RARE], made.v[END] = 1.5 * first, 0.99 * first        # often the best, where it may be; sometimes
-    found = decoding.translate(made, logits(made), source, length, unknown=unknown, most=length // 2 + 3)
+    found = decoding.translate(made, logits(made), source, length, unknown=unknown, max_words=length // 2 + 3)
     ends = 0
     for i, one in enumerate(found):
         words: list[int] = []
@@ -204,7 +204,7 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
 @torch.no_grad()
 def test_a_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
     made = model(text, **keys).eval()
-    assert made.world.n_candidates > 5 * SHORT                           # what it does not find cannot be decided on
+    assert made.world.n_candidates > 5 * SHORTLIST_SIZE                           # what it does not find cannot be decided on
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
                   for best in (None, Bf16Search(made)))
@@ -255,7 +255,7 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
                              targets=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
-        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]),
+        found = decoding.translate(made, logits(made), source, length, beam=m, max_words=torch.tensor([4, 3]),
                                    step=(lambda z, _: z) if bare else None)
         for i, most in enumerate((4, 3)):
             one = beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
@@ -277,7 +277,7 @@ def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: ParallelCorpus) -
 
 
 def test_named_steps_are_off_unless_asked_for() -> None:
-    found, vocabulary, source = Written([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
+    found, vocabulary, source = Decoded([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
     assert decoding.words(found, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
     assert decoding.words(found, vocabulary, source, True, False) == ["a", "y", "b", "b"]
     assert decoding.words(found, vocabulary, source, False, True) == ["a", "<unk>", "b"]
@@ -285,8 +285,8 @@ def test_named_steps_are_off_unless_asked_for() -> None:
 
 def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
     attention = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
-    assert decoding._seen(attention, torch.tensor([2, 2])).tolist() == [0, 0]
-    assert decoding._seen(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
+    assert decoding._attended_word(attention, torch.tensor([2, 2])).tolist() == [0, 0]
+    assert decoding._attended_word(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
 
 
 def test_what_is_asked_word_by_word_has_no_target(text: ParallelCorpus) -> None:

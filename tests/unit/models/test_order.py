@@ -50,7 +50,7 @@ def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pyte
                            for g, s in zip(of.concept.tolist(), of.slot.tolist(), strict=True)], dtype=DOUBLE)
     ids = torch.randint(V, (B, 9), generator=torch.Generator().manual_seed(2))
     for cells in (1 << 24, 50):                                # at once, and in pieces that are taken again
-        monkeypatch.setattr(module, "CELLS", cells)
+        monkeypatch.setattr(module, "MAX_DIFFERENCES", cells)
         torch.testing.assert_close(model.score(query, everyone), wanted)
         with torch.no_grad():                                  # pieces are then put into their place
             torch.testing.assert_close(model.score(query, everyone), wanted)
@@ -62,7 +62,7 @@ def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pyte
 @pytest.mark.parametrize("orthant", ["clamp", "abs"])
 @pytest.mark.parametrize("cells", [1 << 24, 50])
 def test_the_gradient_is_that_of_finite_differences(orthant: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CELLS", cells)
+    monkeypatch.setattr(module, "MAX_DIFFERENCES", cells)
     model, of = made(orthant), batch()
     model.sparse = False
     ids = torch.arange(V).repeat(B, 1)

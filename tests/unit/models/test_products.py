@@ -83,11 +83,11 @@ def test_a_table_that_stays_gets_no_gradient_and_a_question_that_stays_none_eith
         monkeypatch: pytest.MonkeyPatch) -> None:
     h, c, ids = tables()
     with monkeypatch.context() as patch:
-        patch.setattr(gathered_dot, "of_rows", lambda *a: pytest.fail("the table stays"))
+        patch.setattr(gathered_dot, "table_gradient", lambda *a: pytest.fail("the table stays"))
         x = h.clone().requires_grad_()
         cosine_scores(x, c, ids, False, TAU).sum().backward()
         assert x.grad is not None
-    monkeypatch.setattr(gathered_dot, "of_questions", lambda *a: pytest.fail("the question stays"))
+    monkeypatch.setattr(gathered_dot, "query_gradient", lambda *a: pytest.fail("the question stays"))
     y = c.clone().requires_grad_()
     cosine_scores(h, y, ids, False, TAU).sum().backward()
     assert y.grad is not None

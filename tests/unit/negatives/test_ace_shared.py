@@ -223,7 +223,7 @@ def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) 
     torch.testing.assert_close(a.double(), by_hand(of, of._pending, drawn, cost), rtol=2e-4, atol=2e-4)
     assert drawn.origin is not None
     teaching = (drawn.origin == GENERATOR) | ((drawn.origin == NOISE) & importance)
-    assert told.used == float((teaching.sum(1) * torch.tensor([3, 3, 2])).sum()) > 0
+    assert told.n_used == float((teaching.sum(1) * torch.tensor([3, 3, 2])).sum()) > 0
 
 
 def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:

@@ -226,7 +226,7 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
         far = theirs.read(slice(None)).abs().max() * (1e-6 if theirs.scale is None else 1 / 127)  # one step at the most
         torch.testing.assert_close(mine.read(slice(None)), theirs.read(slice(None)), rtol=0, atol=float(far))
     assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(stored(of.copy), stored(fresh.copy), strict=True))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh.copy), strict=True))
 
 
 @pytest.mark.parametrize(("update", "rebuild", "same"), [(0, 0, [1, 1, 1, 1, 1]), (2, 0, [1, 0, 1, 0, 1]),
@@ -270,7 +270,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(way: str) -> None:
 
 
 def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
-    asked = replace(ask(6), draw_id=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
+    asked = replace(ask(6), query_id=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
     asked = replace(asked, vector=asked.vector[torch.tensor([0, 0, 1, 1, 1, 0])])
     of = made("rff", share="window")
     drawn = of.draw(asked, 8, VectorView(500))

@@ -164,7 +164,7 @@ def write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_name_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_free", lambda path: path.with_suffix(".safetensors"))
+    monkeypatch.setattr(checkpoint, "_unused_tensor_file", lambda path: path.with_suffix(".safetensors"))
 
 
 def old_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,6 @@ def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
         if drawn is None:
             drawn = of.draw(model.encode(here).detach(), 5, step.view)
         moved = type(drawn)(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in vars(drawn).values()))
-        step.update(here, moved, keep=0)
+        step.update(here, model.encode(here), moved, keep=0)
         tables.append(torch.cat([model.u, model.v]).detach().cpu())
     torch.testing.assert_close(tables[0], tables[1], rtol=1e-4, atol=1e-6)

@@ -84,8 +84,8 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
     assert isinstance(of.source, KernelSource)
     kind = type(of.source.feature_map)
     encode_queries, encode_classes = kind.encode_queries, kind.encode_classes
-    monkeypatch.setattr(kind, "of_query", lambda self, x: encode_queries(self, x).abs())
-    monkeypatch.setattr(kind, "of_class", lambda self, y: -encode_classes(self, y).abs())
+    monkeypatch.setattr(kind, "encode_queries", lambda self, x: encode_queries(self, x).abs())
+    monkeypatch.setattr(kind, "encode_classes", lambda self, y: -encode_classes(self, y).abs())
     training = learning(of, tmp_path)
     blocks(training, 2)
     assert is_finite(training._learned_state())

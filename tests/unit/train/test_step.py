@@ -292,7 +292,7 @@ def test_many_scores_of_one_draw_are_made_at_once(rows: int, k: int, calls: int)
     """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies spared are worth a call."""
     of, seen, asked = model(), [], torch.arange(3 * rows) % rows
     query = Query(torch.randn(rows, D, dtype=torch.float64)[asked], asked, torch.zeros(3 * rows).long(),
-                  torch.zeros(3 * rows).long(), draw_id=asked)               # each question in each draw
+                  torch.zeros(3 * rows).long(), query_id=asked)               # each question in each draw
     ids = torch.randint(V, (3, k))
     group = torch.arange(3 * rows) // rows
     score = of.score
