@@ -104,7 +104,7 @@ class Nmt(Model):
         else:
             pieces = [self._decoder_states(piece, drop) for piece in batch.pieces(MAX_POSITIONS)]  # type: ignore[attr-defined]
             h = torch.cat(pieces) if pieces else self.u.new_zeros(0, self.config.hidden)
-        prev_tokens = batch.prev_tokens.flatten()[batch.at]                           # type: ignore[attr-defined]
+        prev_tokens = batch.prev_tokens.flatten()[batch.position]                           # type: ignore[attr-defined]
         return Query(self.head(h), prev_tokens, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
 
     def _decoder_states(self, batch: Batch, drop: Dropout) -> Tensor:
@@ -112,7 +112,7 @@ class Nmt(Model):
         """
         memory = self.encode_source(batch.source, batch.length, drop)                # type: ignore[attr-defined]
         states, _ = self.net.decode(memory, self._embed_targets(batch.prev_tokens), drop)  # type: ignore[attr-defined]
-        return states.flatten(0, 1)[batch.at]                               # type: ignore[attr-defined]
+        return states.flatten(0, 1)[batch.position]                               # type: ignore[attr-defined]
 
     def _embed_targets(self, tokens: Tensor) -> Tensor:
         """Embed previous target words (...): (..., E)."""

@@ -81,7 +81,7 @@ def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return more + real(source, loss, model)
 
     monkeypatch.setattr(combinations, "incompatibilities", stricter)
-    text = told(everything())
+    text = format_text(everything())
     _, rows = table(text, "sources × losses")
     assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text
 
