@@ -64,7 +64,7 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
                 if g != 0:
                     x = e.x[b].astype(np.float64)
                     dq_i += g * gradient_q(row.q, x, s, loss_spec)
-                    _move(e, b, g * gradient_b(row.q, x, s, loss_spec), lr)
+                    _move(e, b, g * gradient_b(row.q, x, s, loss_spec), lr, _mean_square(g, row.q, s, loss_spec))
                     moved_ids.append(b)
         for j, b in enumerate(ids.tolist() if negatives.share else []):
             for row, dq_i in zip(rows, dq, strict=True):
@@ -128,9 +128,17 @@ def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, l
     return _Row(q, a, r_vec, s_t, s, g_t, g), loss, g_c
 
 
-def _move(table: Table, row: int, g: np.ndarray, lr: float) -> None:
+def _mean_square(g: float, q: np.ndarray, s: float, loss_spec: TripleLossSpec) -> float:
+    """Mean square of g ∂s/∂b where the slopes are evaluated, before the unit: a row that repeats has moved since."""
+    if loss_spec.score == "dot":
+        return g * g * float(np.mean(q * q))
+    return g * g if loss_spec.score == "l1" else g * g / len(q) if s < 0 else 0.0
+
+
+def _move(table: Table, row: int, g: np.ndarray, lr: float, mean_square: float | None = None) -> None:
+    """Update one row by its gradient g. mean_square: what its accumulator receives; None: that of g."""
     rate = lr
     if table.acc is not None:
-        table.acc[row] += np.mean(g * g)
+        table.acc[row] += np.mean(g * g) if mean_square is None else mean_square
         rate = lr / (math.sqrt(table.acc[row]) + EPS)
     table.x[row] -= rate * g
