@@ -208,11 +208,11 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": -1}]}', "row 1: seed must be a count"),
     ('{"cells": [{"cell": "a", "strategy": 1, "status": "finished", "seed": 1}]}', "row 1: strategy must be text"),
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "scores": [{}]}]}', "'benchmark' is"),
-    ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "folder": 1}]}', "must be a path"),
+    ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "folder": 1}]}', "folder must be"),
     ('{"summary": [{"strategy": "a", "metric": "b", "mean": "x", "n": 1}]}', "mean must be a finite"),
-    ('{"differences": [{"a": "x"}]}', "row 1: b must be text"), ('{"differences": [{"q": 1}]}', "unknown key 'q'"),
-    ('{"verdict": [1]}', "verdict: a list of sentences"), ('{"notes": "x"}', "notes: a list"),
-    ('{"at_equal": {"epochs": {"rows": [{"value": 1}]}}}', "epochs: row 1: metric must be text"),
+    ('{"differences": [{"a": "x"}]}', "row 1: key 'b' is missing"), ('{"differences": [{"q": 1}]}', "unknown key 'q'"),
+    ('{"verdict": [1]}', "verdict: row 1 must be text"), ('{"notes": "x"}', "notes: a list"),
+    ('{"at_equal": {"epochs": {"rows": [{"value": 1}]}}}', "at_equal: epochs: rows: row 1: key 'strategy' is missing"),
     ('{"plan": []}', "plan: a mapping"), ('{"cells": [' + ",".join(["{}"] * 2001) + "]}", "2,001 are too many"),
 ])
 def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, says: str) -> None:

@@ -13,6 +13,7 @@ import tiny_runs
 import torch
 
 from embtrain.common.errors import UsageError
+from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.comparison import failures
 from embtrain.experiment.run import provenance, run, scoring
@@ -110,11 +111,11 @@ def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_
 def test_a_comparison_with_failed_cells_is_no_success(tmp_path: Path, codes: list[int | None],
                                                       ends: int | None) -> None:
     (tmp_path / "cells").mkdir()
-    cells = [{"cell": "sgns-seed1", "status": "finished", "scores": []}]
+    cells = [CellResult(cell="sgns-seed1", strategy="sgns", seed=1, status="finished")]
     for i, code in enumerate(codes):
-        cells.append({"cell": f"nce-seed{i}", "status": "failed", "error": "a reason", "scores": []})
+        cells.append(CellResult(cell=f"nce-seed{i}", strategy="nce", seed=i, status="failed", error="a reason"))
         (tmp_path / "cells" / f"nce-seed{i}.error.json").write_text(json.dumps({"error": "a reason", "code": code}))
-    error = failures.failed(tmp_path, {"cells": cells, "plan": {"paper": None}})
+    error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
     assert (None if error is None else error.code) == ends
     if error is not None:
         assert "nce-seed0: a reason; to run what failed again: embtrain compare --out" in str(error)

@@ -27,6 +27,7 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import as_argument, check_output_folder, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import outcome, results, tuning, workers as workers
 from embtrain.experiment.comparison.checks import check_saved_settings, different_blocks, fused_blockers, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, Kind, read_grid
@@ -42,7 +43,6 @@ from embtrain.kernels.core.library import core
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report.comparison import page
-from embtrain.report.load.comparison import MAX_RESULTS_BYTES
 from embtrain.train.engines import choose
 
 PAPER = "paper.yaml"  # the claim, in the folder of a reproduction
@@ -62,18 +62,27 @@ class Comparison:
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: holds no results: {error}") from error
 
+    @cached_property
+    def record(self) -> ComparisonResults:
+        """The checked results."""
+        try:
+            return ComparisonResults.from_json(self.results)
+        except ValueError as error:
+            raise DataError(f"{self.folder / 'results.json'}: {error}") from error
+
     @property
     def verdict(self) -> list[str]:
-        return self.results["verdict"]
+        return self.record.verdict
 
     def table(self) -> str:
         """Format the scores of each strategy over its seeds, and the verdict, for a terminal."""
-        metrics = [self.results["plan"]["metric"], CPU]
-        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
-        rows = [Score(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
-                for metric in dict.fromkeys(metrics) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *tuning.format_choices(self.results.get("search", [])),
-                          *map(terminal.plain, [*self.verdict, *results.warnings(self.results)])])
+        record = self.record
+        metrics = [record.plan["metric"], CPU]
+        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in record.plan["benchmarks"]]
+        rows = [Score(line.strategy, line.metric, line.mean, line.low, line.high, line.n)
+                for metric in dict.fromkeys(metrics) for line in record.summary if line.metric == metric]
+        return "\n".join([report.table(rows), "", *tuning.format_choices(record.search or []),
+                          *map(terminal.plain, [*self.verdict, *results.warnings(record)])])
 
 
 def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,

@@ -18,6 +18,7 @@ from embtrain.report.comparison.decimals import Decimals, measure, p_value, true
 from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
+from embtrain.report.load.run import flatten
 from embtrain.report.render import html, markdown_latex
 from embtrain.report.render.document import (
     Block,
@@ -131,9 +132,11 @@ def _count(metrics: Sequence[str]) -> str:
 def _searched(results: Results) -> list[Block]:
     intro = (f"Chosen for each strategy by {measure(results.searched[0].metric)}, by as many trials for each and "
              "with a seed of their own; test was not looked at.")
-    rows: list[TableRow] = [[choice.strategy, ", ".join(f"{key} = {value}" for key, value in choice.settings.items()),
-                             number(choice.value), f"{choice.trials}", f"{choice.failed}", number(choice.cpu_seconds)]
-                            for choice in results.searched]
+    rows: list[TableRow] = []
+    for choice in results.searched:
+        chosen = ", ".join(f"{key} = {value}" for key, value in flatten(choice.settings, 1).items())
+        rows.append([choice.strategy, chosen, number(choice.value), f"{choice.trials}", f"{choice.failed}",
+                     number(choice.cpu_seconds)])
     head = [("strategy", ""), ("chosen", "text"), (measure(results.searched[0].metric), "number"), ("trials", "number"),
             ("failed", "number"), ("CPU seconds", "number")]
     return [Words(intro, "note"), ReportTable(head, rows)]
