@@ -19,7 +19,8 @@ from embtrain.experiment.comparison import failures
 from embtrain.experiment.run import provenance, run, scoring
 from embtrain.losses.nce import Nce
 from embtrain.report.load.run import read
-from embtrain.report.run.page import render
+from embtrain.report.render import html
+from embtrain.report.run.page import document
 from embtrain.train.checks.divergence_remedies import lower_rate_hint, most_extreme
 from embtrain.train.config import TrainConfig
 
@@ -45,7 +46,7 @@ def test_a_diverged_run_says_so_in_three_places(place: Path, tmp_path: Path, cap
     rows = [row for row in done.scores if (row.benchmark, row.metric) == ("training", "warning")]
     assert rows and rows[0].note in said[0] and "far below the" in rows[0].note
     assert remedy in done.table().replace("\n    ", " ")
-    page = render(read(done.folder))
+    page = html.render(document(read(done.folder)))
     assert page.index('class="warning"') < page.index("<nav>") and "guessing evenly" in page
 
 
