@@ -25,7 +25,7 @@ from embtrain.common.errors import DataError
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics.significance import paired_t
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
-from embtrain.report.comparison import figures, page as report, rerun
+from embtrain.report.comparison import differences, figures, page as report, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
 from embtrain.report.format import number
 from embtrain.report.load import comparison as results, run as record
@@ -457,7 +457,7 @@ def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], 
 @pytest.mark.parametrize("a, b, verdict, says", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
                                                  ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
 def test_names_do_not_change_who_beats_whom(a: str, b: str, verdict: str, says: str) -> None:
-    assert report._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
+    assert differences._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
 
 
 def test_a_minus_is_put_before_cosines_alone() -> None:
