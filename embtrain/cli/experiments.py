@@ -60,7 +60,7 @@ def compare(
     done = comparing.compare(comparing.read_grid(asked, config, out), out, parallel, threads)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{done.table()}\ncomparison: {plain(str(done.folder))}")
-    if (wrong := failures.failed(done.folder, done.results)) is not None:
+    if (wrong := failures.failed(done.folder, done.record)) is not None:
         raise wrong
 
 
@@ -99,7 +99,7 @@ def reproduce(
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{reproducing.format_text(done)}\n\n{done.table()}\n"
                            f"reproduction: {plain(str(done.folder))}")
-    if (wrong := failures.failed(done.folder, done.results)) is not None:
+    if (wrong := failures.failed(done.folder, done.record)) is not None:
         raise wrong
 
 

@@ -5,6 +5,7 @@ errors.py     errors that a user can cause, with exit codes
 config/       layers of YAML merged into one typed tree
 registry.py   finds models, sources and losses by name
 files.py      atomic writes, locks, run folders, JSON
+json_records.py  converts records to JSON and back, with a check of every value
 shipped.py    recipes and configurations shipped with the package
 machine.py    memory of the machine and of this process
 progress.py   progress bars and lines

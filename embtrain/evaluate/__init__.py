@@ -10,4 +10,5 @@ words/              similarity, analogies, nearest neighbours, hubness
 pairs/              hypernymy and lexical entailment
 translation/        decoding, BLEU and accuracy of predicted vectors
 statistics/         intervals, tests, and verdicts on the difference of two systems
+comparison/         the schema of results.json
 """

@@ -32,6 +32,11 @@ def number(value: float | None, scale: float | None = None) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def minus(figures: str) -> str:
+    """A formatted number with a true minus sign; a dash if there is no value."""
+    return figures.replace("-", "−") if figures != "-" else "–"
+
+
 def interval(row: Score) -> str:
     if row.low is None and row.high is None:
         return ""

@@ -157,8 +157,8 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(workers.subprocess, "Popen", Here)
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
-    patch.setattr("embtrain.report.run.page.render", lambda record: "<html></html>\n")
-    patch.setattr("embtrain.report.comparison.page.document", lambda found: ReportDocument("x", "x", [], [], "x"))
+    for kind in ("run", "comparison"):
+        patch.setattr(f"embtrain.report.{kind}.page.document", lambda found: ReportDocument("x", "x", [], [], "x"))
     patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 

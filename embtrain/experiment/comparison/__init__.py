@@ -3,6 +3,7 @@
 compare.py       plan, run, score and report a comparison
 grid.py          Grid: the strategies, models, losses and seeds of a comparison
 checks.py        checks, before training, that the runs can be paired
+engine.py        one engine and one block size for all cells
 workers.py       the worker processes, one per cell
 outcome.py       CellOutcome: the results of one cell, read from its folder
 results.py       results.json: summaries, tests, items and equal budgets

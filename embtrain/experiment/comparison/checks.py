@@ -74,10 +74,11 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
 
 def fused_blockers(cell: Cell, compiled: bool) -> list[str]:
     """Return the reasons why the fused engine cannot train a cell."""
-    s = cell.settings
-    source = negatives.find(s.negatives.source)
+    settings = cell.settings
+    source = negatives.find(settings.negatives.source)
     return [f"{cell.label}: {reason}"
-            for reason in choose.why_not_fused(s.model, source, s.negatives, s.loss, s.train, compiled)]
+            for reason in choose.why_not_fused(settings.model, source, settings.negatives, settings.loss,
+                                                settings.train, compiled)]
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:

@@ -27,8 +27,9 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import as_argument, check_output_folder, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
-from embtrain.experiment.comparison import outcome, results, tuning, workers as workers
-from embtrain.experiment.comparison.checks import check_saved_settings, different_blocks, fused_blockers, pairing_errors
+from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
+from embtrain.experiment.comparison import engine, outcome, results, tuning, workers as workers
+from embtrain.experiment.comparison.checks import check_saved_settings, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, Kind, read_grid
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.verdict import CPU
@@ -38,12 +39,8 @@ from embtrain.experiment.run import downstream, scoring, settings as run_setting
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core.library import core
 from embtrain.models import base as models
-from embtrain.negatives import base as negatives
 from embtrain.report.comparison import page
-from embtrain.report.load.comparison import MAX_RESULTS_BYTES
-from embtrain.train.engines import choose
 
 PAPER = "paper.yaml"  # the claim, in the folder of a reproduction
 
@@ -62,18 +59,27 @@ class Comparison:
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: holds no results: {error}") from error
 
+    @cached_property
+    def record(self) -> ComparisonResults:
+        """The checked results."""
+        try:
+            return ComparisonResults.from_json(self.results)
+        except ValueError as error:
+            raise DataError(f"{self.folder / 'results.json'}: {error}") from error
+
     @property
     def verdict(self) -> list[str]:
-        return self.results["verdict"]
+        return self.record.verdict
 
     def table(self) -> str:
         """Format the scores of each strategy over its seeds, and the verdict, for a terminal."""
-        metrics = [self.results["plan"]["metric"], CPU]
-        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
-        rows = [Score(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
-                for metric in dict.fromkeys(metrics) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *tuning.format_choices(self.results.get("search", [])),
-                          *map(terminal.plain, [*self.verdict, *results.warnings(self.results)])])
+        record = self.record
+        metrics = [record.plan["metric"], CPU]
+        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in record.plan["benchmarks"]]
+        rows = [Score(line.strategy, line.metric, line.mean, line.low, line.high, line.n)
+                for metric in dict.fromkeys(metrics) for line in record.summary if line.metric == metric]
+        return "\n".join([report.table(rows), "", *tuning.format_choices(record.search or []),
+                          *map(terminal.plain, [*self.verdict, *results.warnings(record)])])
 
 
 def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
@@ -99,7 +105,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
         if searched:
             check_saved_settings(cells)
         if not progress.quiet:
-            terminal.note(_engine_line(cells, _plan(requested, folder)[1]))
+            terminal.note(engine.describe(cells, _plan(requested, folder)[1]))
         write_text(folder / "comparison.yaml", dump(grid))
         try:
             for cell in cells:
@@ -150,12 +156,12 @@ def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> 
 def _blocks_per_run(cells: Sequence[Cell]) -> int:
     """Approximate blocks of each run. ReadOptions the corpus here fills the cache before many processes read it.
     DataError if finished cells were trained on another corpus."""
-    config = cells[0].settings
-    task = tasks.read(config)
+    settings = cells[0].settings
+    task = tasks.read(settings)
     for cell in cells:
         if cell.is_finished():
             check_corpus(cell.folder, task)
-    return task.examples.n_blocks(0, _block(cells[0], config.train.engine)) * config.train.epochs
+    return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs
 
 
 def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
@@ -178,7 +184,7 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """Fill in the grid's defaults, choose one engine for all runs and build the cells. UsageError lists every reason
     why they cannot be compared."""
-    return _check(*_plan(_choose_engine(*_plan(grid, folder)), folder), folder)
+    return _check(*_plan(engine.choose_for_all(*_plan(grid, folder)), folder), folder)
 
 
 def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
@@ -232,38 +238,6 @@ def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell
         for label, kind in grid.kinds():
             _cell(label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind), *values], folder, flag_names)
     return grid, cells
-
-
-def _choose_engine(grid: Grid, cells: Sequence[Cell]) -> Grid:
-    """Name one engine for all cells, because `auto` could choose a different one for each, and one block size.
-
-    The engines differ in what one update is, which must not be mistaken for a difference of strategies. All cells use
-    the engine that the user named for some, else fused if it can train all. Examples are shuffled within blocks, so
-    equal order needs equal blocks: the smallest, if strategies or sources differ and no run sets its own."""
-    engines = {cell.settings.train.engine for cell in cells}
-    named = engines - {"auto"}
-    if len(named) > 1:
-        return grid
-    compiled = core() is not None
-    engine = min(named) if named else "step" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
-    blocks = {_block(cell, engine) for cell in cells}
-    extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
-    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in grid.kinds()):
-        extra_sets.append(f"train.block={min(blocks)}")
-    return grid.model_copy(update={"sets": [*grid.sets, *extra_sets]}) if extra_sets else grid
-
-
-def _block(cell: Cell, engine: str) -> int:
-    s = cell.settings
-    return choose.block_size(s.train, engine, negatives.find(s.negatives.source).uses_model)
-
-
-def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
-    """Describe the engine of all cells and why it is not fused. own_cells: the cells with their own blocks."""
-    engine, compiled = cells[0].settings.train.engine, core() is not None
-    reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
-    blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.block)
-    return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])
 
 
 def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.common.files import read_json
+from embtrain.evaluate.comparison.results import ComparisonResults
 
 
-def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
+def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     """Return the error, one line on the failed cells of a finished comparison; None if all have scores.
 
     ResourceError if all of them lacked machine resources, else DataError. Cells skipped because the CPU budget was
     spent did not fail.
     """
-    cells = results.get("cells", ())
-    codes = {cell["cell"]: code for cell in cells if cell["status"] == "failed"
-             and (code := _code(folder / "cells" / f"{cell['cell']}.error.json")) is not None}
+    codes = {cell.cell: code for cell in results.cells if cell.status == "failed"
+             and (code := _code(folder / "cells" / f"{cell.cell}.error.json")) is not None}
     if not codes:
         return None
-    first = next(cell for cell in cells if cell["cell"] in codes)
-    paper = results["plan"].get("paper")
+    first = next(cell for cell in results.cells if cell.cell in codes)
+    paper = results.plan.get("paper")
     resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
                                  str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
-    return error(f"{folder}: {len(codes)} of {len(cells)} cells failed, and the comparison is of the others; "
-                 f"{first['cell']}: {first['error']}; to run what failed again: {resume_command}")
+    return error(f"{folder}: {len(codes)} of {len(results.cells)} cells failed, and the comparison is of the others; "
+                 f"{first.cell}: {first.error}; to run what failed again: {resume_command}")
 
 
 def _code(path: Path) -> int | None:

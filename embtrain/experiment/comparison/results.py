@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,18 @@ import numpy as np
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import write_json
 from embtrain.evaluate import label_precision
+from embtrain.evaluate.comparison.reproduction import Reproduction
+from embtrain.evaluate.comparison.results import (
+    MAX_SCORES,
+    AtEqual,
+    CellResult,
+    ChosenSettings,
+    ComparisonResults,
+    EqualCpu,
+    EqualEpochs,
+    Evaluation,
+    MetricMean,
+)
 from embtrain.evaluate.heldout import NO_SCORES, higher_better
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.evaluate.statistics.significance import (
@@ -39,7 +50,6 @@ from embtrain.experiment.run import scoring
 
 NO_BENCHMARKS = ("training", "neighbours 45-50")  # reported for runs, but not scores
 DESCRIBED = (*NO_BENCHMARKS, "valid")              # reported, not tested: valid was used during training
-MAX_SCORES = 200_000                              # of all cells; each takes 500 bytes of results.json
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
     ("accuracy", "correct", lambda x: x))
@@ -48,8 +58,7 @@ DOCUMENT_METRICS = (*label_precision.PRECISION, *label_precision.NDCG, *label_pr
 
 
 def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
-          reproduction: dict[str, Any] | None = None,
-          searched: Sequence[dict[str, Any]] = ()) -> None:
+          reproduction: Reproduction | None = None, searched: Sequence[ChosenSettings] = ()) -> None:
     """Compare the cells and write results.json. reproduction: from claims.py; searched: choices of tuning.py.
 
     If no cell has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
@@ -83,27 +92,19 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
     seeds += holm_family([paired_t(values[metric][label], values[metric][baseline], (label, baseline), metric,
                                    higher_better=higher_better(metric))
                           for metric in tested for label in labels if label != baseline])
-    differences = seeds + item_differences(finished, labels, baseline)
-    summary = []
-    for label in labels:
-        for metric in metrics:
-            mean = t_interval(values[metric][label])
-            if mean.n:
-                summary.append({"strategy": label, "metric": metric, **mean._asdict()})
-    at_equal_tree = at_equal(finished)
-    cheap = at_equal_cost(at_equal_tree, labels, plan)
-    at_equal_tree["cpu_seconds"]["differences"] = [asdict(d) for d in cheap]
-    tree: dict[str, Any] = {"plan": {**plan, "labels": labels, "corpus_sha256": finished[0].corpus},
-                            "cells": [_cell(outcome) for outcome in outcomes], "summary": summary,
-            "differences": [asdict(d) for d in differences], "at_equal": at_equal_tree, "notes": _notes(outcomes),
-            "verdict": verdict(plan, labels, values, seeds, cheap, at_equal_tree["cpu_seconds"]["budget"],
-                               [outcome.name for outcome in outcomes if outcome.error])}
-    if searched:
-        tree["search"] = list(searched)
+    summary = [MetricMean(strategy=label, metric=metric, **mean._asdict()) for label in labels for metric in metrics
+               if (mean := t_interval(values[metric][label])).n]
+    epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
+    sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget or 0.0,
+                        [outcome.name for outcome in outcomes if outcome.error])
     if reproduction is not None:
-        tree["reproduction"] = reproduction
-        tree["verdict"].insert(0, reproduction["sentence"])
-    write_json(folder / "results.json", finite(tree))
+        sentences.insert(0, reproduction.sentence)
+    file = ComparisonResults(
+        plan={**plan, "labels": labels, "corpus_sha256": finished[0].corpus}, cells=list(map(_cell, outcomes)),
+        summary=summary, differences=seeds + item_differences(finished, labels, baseline),
+        at_equal=AtEqual(epochs, cpu), notes=_notes(outcomes), verdict=sentences, search=list(searched) or None,
+        reproduction=reproduction)
+    write_json(folder / "results.json", finite(file.to_json()))
 
 
 def is_score(metric: str) -> bool:
@@ -112,18 +113,17 @@ def is_score(metric: str) -> bool:
     return part not in NO_BENCHMARKS and name not in NO_SCORES
 
 
-def _cell(outcome: CellOutcome) -> dict[str, Any]:
-    cell = {"cell": outcome.name, "strategy": outcome.label, "loss": outcome.loss, "model": outcome.model,
-            "seed": outcome.seed,
-            "folder": outcome.relative_folder, "status": "finished" if outcome.error is None else "failed",
-            "scores": [row._asdict() for row in outcome.scores], "cpu_seconds": outcome.cpu_seconds}
-    return cell if outcome.error is None else {**cell, "error": outcome.error}
+def _cell(outcome: CellOutcome) -> CellResult:
+    return CellResult(cell=outcome.name, strategy=outcome.label, loss=outcome.loss, model=outcome.model,
+                      seed=outcome.seed, folder=outcome.relative_folder,
+                      status="finished" if outcome.error is None else "failed", scores=outcome.scores,
+                      cpu_seconds=outcome.cpu_seconds, error=outcome.error)
 
 
-def warnings(results: Mapping[str, Any]) -> list[str]:
+def warnings(results: ComparisonResults) -> list[str]:
     """One line for each warning among the scores of the cells."""
-    return [f"Warning: {cell['cell']}: {row['note']}" for cell in results.get("cells", ()) for row in cell["scores"]
-            if (row["benchmark"], row["metric"]) == ("training", "warning")]
+    return [f"Warning: {cell.cell}: {row.note}" for cell in results.cells for row in cell.scores
+            if (row.benchmark, row.metric) == ("training", "warning")]
 
 
 def _notes(outcomes: Sequence[CellOutcome]) -> list[str]:
@@ -201,8 +201,8 @@ def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:
 
 # --- at equal cost -------------------------------------------------------------------------------------------------
 
-def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
-    """The evaluations during training, read at equal epochs and at equal CPU time."""
+def at_equal_epochs(finished: Sequence[CellOutcome]) -> EqualEpochs:
+    """The evaluations during training, read at equal epochs."""
     least = min((outcome.reached for outcome in finished), key=lambda reached: reached.get("examples", 0))
     # else the size of an epoch is unknown, and examples are used
     has_whole_epoch = least.get("epoch", 0) >= 1
@@ -210,40 +210,45 @@ def at_equal(finished: Sequence[CellOutcome]) -> dict[str, Any]:
     max_position = min((max(position(point) for points in outcome.curves.values() for point in points)
                         for outcome in finished if outcome.curves),
                        default=0.0)
+    return EqualEpochs(
+        epochs=round(max_position, 4) if has_whole_epoch else None, steps=least.get("step"),
+        examples=least.get("examples"), rows=_read_at(finished, lambda point: position(point) <= max_position),
+        note="the runs of a seed see the same positives, in the same order where their blocks are alike: "
+        "equal epochs are equal positives")
+
+
+def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: dict[str, Any]) -> EqualCpu:
+    """The evaluations during training, read at equal CPU time, and the differences from the baseline there."""
     costs: dict[str, list[float]] = {}
     for outcome in finished:
         if outcome.cpu_seconds is not None:
             costs.setdefault(outcome.label, []).append(outcome.cpu_seconds)
     # The largest of its seeds: with less, some of its runs would lose their last evaluation.
     budget = max(min(costs.values(), key=statistics.fmean)) if costs else 0.0
-    return {
-        "epochs": {"epochs": round(max_position, 4) if has_whole_epoch else None,
-                   "steps": least.get("step"), "examples": least.get("examples"),
-                   "rows": _read_at(finished, lambda point: position(point) <= max_position),
-                   "note": "the runs of a seed see the same positives, in the same order where their blocks are alike: "
-                   "equal epochs are equal positives"},
-        "cpu_seconds": {"budget": budget, "rows": _read_at(finished, lambda point: point.cpu_seconds <= budget),
-                        "note": "the last evaluation that was reached by then, null where there was none; the learning "
-                        "rate of each run was laid for all its epochs, so one that is read early had not come "
-                        "down yet"}}
+    rows = _read_at(finished, lambda point: point.cpu_seconds <= budget)
+    return EqualCpu(
+        budget=budget, rows=rows,
+        note="the last evaluation that was reached by then, null where there was none; the learning "
+        "rate of each run was laid for all its epochs, so one that is read early had not come down yet",
+        differences=_cost_differences(rows, labels, plan))
 
 
-def at_equal_cost(equal: dict[str, Any], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:
+def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:
     """The declared metric at equal CPU time against the baseline; for test/... the curve of valid/... is used."""
     part, _, name = plan["metric"].partition("/")
     curve = f"valid/{name}" if part == "test" else plan["metric"]
-    rows = [row for row in equal["cpu_seconds"]["rows"] if row["metric"] == curve]
-    values = {label: {row["seed"]: row["value"] for row in rows if row["strategy"] == label} for label in labels}
-    return compare_to_baseline(values, plan["baseline"], curve, higher_better(curve)) if rows else []
+    curve_rows = [row for row in rows if row.metric == curve]
+    values = {label: {row.seed: row.value for row in curve_rows if row.strategy == label and row.seed is not None}
+              for label in labels}
+    return compare_to_baseline(values, plan["baseline"], curve, higher_better(curve)) if curve_rows else []
 
 
-def _read_at(finished: Sequence[CellOutcome], within: Callable[[Point], bool]) -> list[dict[str, Any]]:
+def _read_at(finished: Sequence[CellOutcome], within: Callable[[Point], bool]) -> list[Evaluation]:
     rows = []
     for outcome in finished:
         for metric, points in outcome.curves.items():
-            reached = [point for point in points if within(point)]
-            last = reached[-1] if reached else None
-            rows.append({"strategy": outcome.label, "seed": outcome.seed, "metric": metric,
-                         "value": None if last is None else last.value, "step": None if last is None else last.step,
-                         "cpu_seconds": None if last is None else last.cpu_seconds})
+            last = next((point for point in reversed(points) if within(point)), None)
+            value, step, cpu = (None, None, None) if last is None else (last.value, last.step, last.cpu_seconds)
+            rows.append(Evaluation(strategy=outcome.label, seed=outcome.seed, metric=metric, value=value, step=step,
+                                   cpu_seconds=cpu))
     return rows

@@ -23,6 +23,7 @@ from typing import Any
 from embtrain.common import progress, terminal
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json, write_json
+from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Grid
@@ -116,15 +117,15 @@ def _requested_trials(tree: Mapping[str, Any], grid: Grid, label: str) -> list[d
     return tree["trials"][label][:grid.trials]
 
 
-def summary(folder: Path, grid: Grid) -> list[dict[str, Any]]:
+def summary(folder: Path, grid: Grid) -> list[ChosenSettings]:
     """For results.json: the settings chosen for each strategy, with the number and cost of its trials."""
-    tree, out = read(folder) if grid.search else {}, list[dict[str, Any]]()
+    tree, out = read(folder) if grid.search else {}, list[ChosenSettings]()
     for label in [label for label, _ in grid.kinds() if tree.get("trials", {}).get(label)]:
         trials = _requested_trials(tree, grid, label)
         chosen = best_trial(trials, tree["higher"], label)
-        out.append({"strategy": label, "metric": tree["metric"], "value": chosen["value"], "trials": len(trials),
-                    "failed": sum(trial["value"] is None for trial in trials), "settings": chosen["settings"],
-                    "cpu_seconds": sum(trial["cpu_seconds"] or 0.0 for trial in trials)})
+        out.append(ChosenSettings(label, tree["metric"], chosen["value"], len(trials),
+                                  sum(trial["value"] is None for trial in trials), chosen["settings"],
+                                  sum(trial["cpu_seconds"] or 0.0 for trial in trials)))
     return out
 
 
@@ -136,10 +137,10 @@ def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) ->
     return max(done, key=lambda trial: trial["value"] if higher else -trial["value"])
 
 
-def format_choices(searched: Sequence[Mapping[str, Any]]) -> list[str]:
+def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
     """The chosen settings, one line per strategy, for a terminal."""
-    return [terminal.plain(f"{choice['strategy']}: {', '.join(_short(choice['settings']))} ({choice['metric']} "
-                           f"{number(choice['value'])}, the best of {choice['trials']} trials)") for choice in searched]
+    return [terminal.plain(f"{choice.strategy}: {', '.join(_short(choice.settings))} ({choice.metric} "
+                           f"{number(choice.value)}, the best of {choice.trials} trials)") for choice in searched]
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
-from embtrain.experiment.run import components, scoring, settings
+from embtrain.experiment.run import components, scoring, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
@@ -53,13 +53,13 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     """
     _ = Run(folder).settings                                 # raises if the folder is not a run
     check_output_folder(out or folder / "diagnosis")
-    config, parts, unfinished = _open_run(folder, strategies, sizes, threads)
+    settings, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
     view = ReadOnly(parts.model)
     table = hubness.hubness(view.table(), parts.world.counts, parts.world.words)
     if strategies and view.geometry not in inner_product.GEOMETRIES:
-        raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
-                         "of inner products is what is measured")
+        raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are no inner products, and the "
+                         "gradient of inner products is what is measured")
     if strategies and parts.loss.bent:
         raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
                          "scores, not of their sizes")
@@ -68,29 +68,30 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
         query, timing_query, part = heldout_queries(parts, max_queries)
         n, targets = len(query), torch.cat([query.target, timing_query.target])
         sets = subset_view.nested_subsets(targets, view.n_candidates, parts.world.seed)
-        sources = [source_of(name, parts, config, view, sizes) for name in strategies]
+        sources = [source_of(name, parts, settings, view, sizes) for name in strategies]
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
                 quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes),
-                                          config.train.batch)
+                                          settings.train.batch)
                 errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
                     notes = (unfinished, NOTES.get(source.density, note))
                     lines.append(quality.measurement(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
-                    growth += _on_subset(SubsetView(view, ids), name, parts, config, query, timing_query, sizes, draws)
+                    growth += _on_subset(SubsetView(view, ids), name, parts, settings, query, timing_query, sizes,
+                                         draws)
                     progress.add(1, name)
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
     run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
-    diagnosis = Diagnosis(run, config.model.name, config.corpus, part, n, parts.world.n_candidates, draws,
+    diagnosis = Diagnosis(run, settings.model.name, settings.corpus, part, n, parts.world.n_candidates, draws,
                           n_threads, lines, table, growth)
     page.write(out or folder / "diagnosis", diagnosis)
     return diagnosis
 
 
-def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings, query: Query, timing_query: Query,
+def _on_subset(view: SubsetView, name: str, parts: Components, settings: Settings, query: Query, timing_query: Query,
                sizes: Sequence[int],
                draws: int) -> list[Size]:
     """Measure a new source of the strategy on a subset of the candidates.
@@ -99,11 +100,11 @@ def _on_subset(view: SubsetView, name: str, parts: Components, config: Settings,
     """
     world, m = view.restrict_world(parts.world), sizes[-1]
     try:
-        source, _ = source_of(name, replace(parts, world=world), config, view, sizes, fresh=True)
+        source, _ = source_of(name, replace(parts, world=world), settings, view, sizes, fresh=True)
         if source.learns:
             return []
         quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world,
-                                  max(sizes), config.train.batch)
+                                  max(sizes), settings.train.batch)
         error = quality.error(m, draws)
     except UsageError:
         return []
@@ -123,21 +124,22 @@ def open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thre
 def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
             ) -> tuple[Settings, Components, str]:
     """The same, with the progress of the run if it is not finished."""
-    config = Run(folder).settings
-    components.use_threads(config.train.threads if threads is None else threads)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
-    if config.strategy in strategies:
-        config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
-    task = tasks.read(config)
+    settings = Run(folder).settings
+    components.use_threads(settings.train.threads if threads is None else threads)
+    train = settings.train.model_copy(update={"engine": "step", "device": "cpu"})
+    settings = settings.model_copy(update={"train": train})
+    if settings.strategy in strategies:
+        settings = settings.model_copy(update={"negatives": _widest(settings.negatives, sizes)})
+    task = tasks.read(settings)
     check_corpus(folder, task)
-    parts = components.build(config, task)
-    best = config.train.patience and (folder / "best").is_dir()
+    parts = components.build(settings, task)
+    best = settings.train.patience and (folder / "best").is_dir()
     position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints")))
     if (folder / "scores.json").exists():
-        return config, parts, ""
-    unfinished = f"not finished: {position['epoch']} of {config.train.epochs} epochs, step {position['step']:,}"
+        return settings, parts, ""
+    unfinished = f"not finished: {position['epoch']} of {settings.train.epochs} epochs, step {position['step']:,}"
     _log.warning("%s: %s", folder, unfinished)
-    return config, parts, unfinished
+    return settings, parts, unfinished
 
 
 def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
@@ -170,17 +172,17 @@ def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, 
     )
 
 
-def source_of(name: str, parts: Components, config: Settings, view: ModelView, sizes: Sequence[int], fresh: bool = False
-              ) -> tuple[NegativeSource, str]:
+def source_of(name: str, parts: Components, settings: Settings, view: ModelView, sizes: Sequence[int],
+              fresh: bool = False) -> tuple[NegativeSource, str]:
     """The source of a strategy, and a note about its state; the run's own as training left it, unless `fresh`.
 
     UsageError if the source cannot be measured on this model.
     """
-    is_own = name == config.strategy
+    is_own = name == settings.strategy
     if is_own and not fresh:
         source, note = parts.source, "has learnt with this model" if parts.source.learns else ""
     else:
-        source_config = config.negatives if is_own else _widest(settings.resolve(name).negatives, sizes)
+        source_config = settings.negatives if is_own else _widest(run_settings.resolve(name).negatives, sizes)
         try:
             source = negatives.find(source_config.source)(source_config, parts.world)
         except UsageError as error:

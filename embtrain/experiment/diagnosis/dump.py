@@ -36,24 +36,24 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries
     strategies: empty for the run's own. threads: as in `diagnose`.
     """
     out = check_output_file(out, "--dump-negatives")
-    config, parts = open_run(folder, strategies or [Run(folder).settings.strategy], [k], threads)
+    settings, parts = open_run(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(parts.model), heldout_queries(parts, max_queries)
-    known, n, strategies = _known(parts), 0, strategies or [config.strategy]
+    known, n, strategies = _known(parts), 0, strategies or [settings.strategy]
     query_texts, names = parts.task.describe_queries(query), parts.task.candidate_names()
     with write_atomically(out, "w") as file:
         lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
         lines.writerow(HEADER)
         for strategy in strategies:
-            for line in _lines(strategy, parts, config, query, view, k, query_texts, names, known):
+            for line in _lines(strategy, parts, settings, query, view, k, query_texts, names, known):
                 lines.writerow(line)
                 n += 1
     return n
 
 
-def _lines(strategy: str, parts: Components, config: Settings, query: Query, view: ModelView, k: int,
+def _lines(strategy: str, parts: Components, settings: Settings, query: Query, view: ModelView, k: int,
            query_texts: Sequence[str],
            names: Sequence[str], known: KnownPositives | None) -> Iterator[tuple[str, ...]]:
-    source, _ = source_of(strategy, parts, config, view, [k])
+    source, _ = source_of(strategy, parts, settings, view, [k])
     drawn, n = source.draw(query, k, view), len(query)
     ids, log_q, weight, origin = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight, drawn.origin))
     score = _scores(view, query, drawn, ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,63 +19,119 @@ from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
+from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.evaluate.words.neighbours import NeighbourList, near
 from embtrain.experiment.inspect import export as run_export
-from embtrain.experiment.inspect.benchmarks import choose_benchmark
+from embtrain.experiment.inspect.benchmarks import BenchmarkChoice, choose_benchmark
 from embtrain.experiment.run import downstream, scoring, stored
 from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """The names of --on, by how they are scored."""
+
+    tables: Sequence[BenchmarkChoice]    # on the vectors as they are
+    files: Sequence[Path]                # by the task of the run
+    translators: Sequence[EvalRecipe]    # by a translator that is trained on the vectors
+
+    @property
+    def only_translators(self) -> bool:
+        return bool(self.translators) and not self.tables and not self.files
+
+
 def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: ReadOptions = PLAIN
              ) -> list[Score]:
-    """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
+    """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is."""
+    if _is_run(what):
+        return evaluate_run(Run(what), on or (), sets, reading.limit)
+    return evaluate_vectors(what, on or (), sets, reading)
+
+
+def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), limit: int | None = None) -> list[Score]:
+    """Scores of a run: of its vectors on benchmarks, or by its task.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
-    translator, files for its task. Empty: the run's own evaluate.on; a run of another task than words is then scored by
-    that task. sets: evaluation keys of a run that is scored by its task; keys of the translator if only benchmarks of
-    kind translation are named, which train one on the vectors. reading: how a file of vectors is read. UsageError,
-    DataError or ResourceError name the problem.
+    translator, files for its task. Empty: the run's own evaluate.on, or its task if that is not of words. sets:
+    evaluation keys of a run that is scored by its task; keys of the translator if `on` names translators alone. limit:
+    of the vectors, from the first. UsageError, DataError or ResourceError name the problem.
     """
-    run = Run(what) if _is_run(what) else None
-    config = words_config(run.settings.evaluate) if run is not None else WordsConfig()
-    by_task = run is not None and tasks.find(run.settings).score_file is not Task.score_file
-    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(on or config.on)]
-    files = [choice.path for choice in choices if choice.recipe is None and choice.path is not None]
-    recipes = [choice.recipe for choice in choices if choice.trains and choice.recipe is not None]
-    is_scored_by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
-    only_training = bool(on) and len(recipes) == len(choices)
-    if not only_training and (wrong := [text for text in sets
-                                        if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
-        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
-    if is_scored_by_task:
-        return rescore(what, sets)
-    if sets and not only_training and len(files) < len(choices):
-        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
-                         f"translator; {what} is judged by others")
+    config, task = words_config(run.settings.evaluate), tasks.find(run.settings)
+    by_task = task.score_file is not Task.score_file
+    choices = _choose(on or config.on, by_task)
+    only_translators = bool(on) and choices.only_translators
+    if not only_translators:
+        _check_evaluation_keys(sets, ("evaluate.", *(["corpus="] * by_task)))
+    if not on and not isinstance(run.settings.evaluate, WordsConfig):
+        return rescore(run.folder, sets)
+    if not only_translators and (choices.tables or choices.translators):
+        _refuse_sets(sets, run.folder)
     rows: list[Score] = []
-    if len(files) < len(choices):
-        vectors, scorer = _open(what, reading), run.scorer if run is not None else None
-        for choice in choices:
-            if choice.recipe is not None and not choice.trains:
-                rows += scoring.benchmark(vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config,
-                                          scorer=scorer)
-    if files:
-        parts = stored.open_run(what, sets)
-        rows += [row for path in files for row in parts.task.score_file(parts, path)]
-    for recipe in recipes:
-        trained = downstream_run(what, recipe) if run is not None and not sets else None
-        rows += downstream.rows(trained.scores, recipe, what.name, vectors.dim) if trained is not None else \
-            _score_translator(what, vectors.dim, recipe, sets)
+    if choices.tables or choices.translators:
+        vectors = run.word_vectors.first(limit)
+        rows += _score_tables(vectors, choices.tables, config, run.scorer)
+    if choices.files:
+        parts = stored.open_run(run.folder, sets)
+        rows += [row for path in choices.files for row in parts.task.score_file(parts, path)]
+    for recipe in choices.translators:
+        trained = None if sets else downstream_run(run.folder, recipe)
+        rows += evaluate_translator(recipe, run.folder, vectors.dim, sets) if trained is None else \
+            downstream.rows(trained.scores, recipe, run.folder.name, vectors.dim)
     return rows
 
 
-def _score_translator(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
-    """Scores of a translator that is trained in a temporary folder. DataError if it finds too few of its words."""
+def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (), reading: ReadOptions = PLAIN
+                     ) -> list[Score]:
+    """Scores of a file of vectors on benchmarks; `on` empty: the default ones.
+
+    sets: keys of the translator if `on` names translators alone; else none. reading: how the file is read.
+    """
+    config = WordsConfig()
+    choices = _choose(on or config.on, by_task=False)
+    if not (on and choices.only_translators):
+        _check_evaluation_keys(sets, ("evaluate.",))
+        _refuse_sets(sets, path)
+    vectors = folders.read_any(path, reading)
+    return _score_tables(vectors, choices.tables, config) + [
+        row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]
+
+
+def evaluate_translator(recipe: EvalRecipe, vectors: Path, dim: int, sets: Sequence[str] = ()) -> list[Score]:
+    """Scores of a translator that is trained on vectors, in a temporary folder.
+
+    vectors: a run or a file. dim: of the vectors. sets: KEY=VALUE of the translator's settings. DataError if the
+    vectors have too few of its words.
+    """
     with tempfile.TemporaryDirectory(prefix="embtrain-") as scratch:
-        trained = fit(downstream.translator_settings(recipe, what, dim, sets), Path(scratch))
-        return downstream.rows(trained.scores, recipe, what.name, dim)
+        trained = fit(downstream.translator_settings(recipe, vectors, dim, sets), Path(scratch))
+        return downstream.rows(trained.scores, recipe, vectors.name, dim)
+
+
+def _choose(names: Sequence[str], by_task: bool) -> _Choices:
+    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(names)]
+    return _Choices([choice for choice in choices if choice.recipe is not None and not choice.trains],
+                    [choice.path for choice in choices if choice.recipe is None and choice.path is not None],
+                    [choice.recipe for choice in choices if choice.recipe is not None and choice.trains])
+
+
+def _check_evaluation_keys(sets: Sequence[str], prefixes: tuple[str, ...]) -> None:
+    if wrong := [text for text in sets if not text.startswith(prefixes)]:
+        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
+
+
+def _refuse_sets(sets: Sequence[str], what: Path) -> None:
+    if sets:
+        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
+                         f"translator; {what} is judged by others")
+
+
+def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: WordsConfig,
+                  scorer: Scorer | None = None) -> list[Score]:
+    """Scores of vectors on benchmarks. scorer: of pairs, by the model of a run; None: cosines."""
+    return [row for choice in choices if choice.recipe is not None for row in scoring.benchmark(
+        vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config, scorer=scorer)]
 
 
 def neighbours(

@@ -97,19 +97,19 @@ def _pykeen(run: Run, out: Path) -> None:
 # -- a model card -----------------------------------------------------------------------------------------------------
 
 def _config(run: Run) -> dict[str, Any]:
-    s = run.settings
-    return {"model_type": f"embtrain-{s.model.name}", "embtrain_version": embtrain.__version__,
+    settings = run.settings
+    return {"model_type": f"embtrain-{settings.model.name}", "embtrain_version": embtrain.__version__,
             "embtrain": _public_settings(run).model_dump(mode="json")}
 
 
 def _front_matter(run: Run) -> dict[str, Any]:
     """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
-    s = run.settings
+    settings = run.settings
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
-    kind = {"type": tasks.find(s).name, "name": tasks.find(s).name}
+    kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
     dataset = {"type": _corpus(run), "name": _corpus(run)}
-    return {"library_name": "embtrain", "tags": ["embeddings", s.model.name, s.strategy],
+    return {"library_name": "embtrain", "tags": ["embeddings", settings.model.name, settings.strategy],
             "model-index": [{"name": run.folder.resolve().name, "results": [
                 {"task": kind, "dataset": dataset, "metrics": results}]}]}
 

@@ -28,9 +28,10 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     for key, value, choices in (("side", side, SIDES), ("part", part, PARTS)):
         if value not in choices:
             raise UsageError(f"--{key}: {value!r} is none of {', '.join(choices)}")
-    config = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
-    text = TranslationTask.read(config).text
+    settings = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
+    text = TranslationTask.read(settings).text
     if len(text.part(part)) == 0:
-        raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
+        raise UsageError(f"--part: {part}: {settings.corpus} holds out no such sentences; set translation.{part} "
+                         "above 0")
     side_text, end_token = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
     return (" ".join(side_text.words(i) + end_token) for i in text.part(part))

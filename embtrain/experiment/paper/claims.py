@@ -16,37 +16,48 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from embtrain.common.files import as_argument
+from embtrain.evaluate.comparison.reproduction import (
+    DOES_NOT_HOLD,
+    HOLDS,
+    NOT_SEPARABLE,
+    CheckResult,
+    ClaimAxis,
+    ClaimVerdict,
+    ProtocolDifference,
+    ReportedNumber,
+    Reproduction,
+)
 from embtrain.evaluate.heldout import higher_better
 from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.paper.spec import Check, Expected, Paper
 from embtrain.report.comparison.decimals import measure
-from embtrain.report.load.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
 
 LEVEL = 0.95
 Values = Mapping[str, Mapping[int, float]]  # label -> seed -> value
 
 
-def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellOutcome]) -> dict[str, Any]:
+def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellOutcome]) -> Reproduction:
     """The part `reproduction` of results.json."""
     values = by_metric(outcomes)
     checks = [judge(check, values, len(paper.checks)) for check in paper.checks]
-    verdict = combine_verdicts([check["verdict"] for check in checks])
+    verdict = combine_verdicts([check.verdict for check in checks])
     missing_benchmarks = [name for name in paper.benchmarks if name not in plan["benchmarks"]]
-    axis = None if paper.axis is None else {"name": paper.axis.name, "metrics": paper.axis.metrics, "x": {
-        label: run.x for label, run in paper.runs.items() if run.x is not None}}
-    return {"name": plan["paper"], "title": paper.title, "citation": paper.citation, "claim": paper.claim,
-            "verdict": verdict, "sentence": f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.",
-            "checks": checks,
-            "expected": [reported_and_measured(row, paper, values) for row in paper.expected],
-            "protocol": [row.model_dump() for row in paper.protocol], "axis": axis,
-            "corpus": paper.corpus, "budget": paper.cpu_seconds,
-            "spent": sum(outcome.cpu_seconds or 0.0 for outcome in outcomes), "command": command(paper, plan),
-            "notes": [f"{name} is left out: it is not on this machine; embtrain data fetch {name}"
-                      for name in missing_benchmarks]}
+    axis = None if paper.axis is None else ClaimAxis(paper.axis.name, paper.axis.metrics, {
+        label: run.x for label, run in paper.runs.items() if run.x is not None})
+    return Reproduction(
+        name=plan["paper"], title=paper.title, citation=paper.citation, claim=paper.claim, verdict=verdict,
+        sentence=f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.", checks=checks,
+        expected=[reported_and_measured(row, paper, values) for row in paper.expected],
+        protocol=[ProtocolDifference(row.what, row.theirs, row.ours) for row in paper.protocol], axis=axis,
+        corpus=paper.corpus, budget=paper.cpu_seconds, spent=sum(outcome.cpu_seconds or 0.0 for outcome in outcomes),
+        command=command(paper, plan),
+        notes=[f"{name} is left out: it is not on this machine; embtrain data fetch {name}"
+               for name in missing_benchmarks])
 
 
 def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, float]]]:
@@ -60,15 +71,15 @@ def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, 
 
 # --- checks --------------------------------------------------------------------------------------------------------
 
-def judge(check: Check, values: Mapping[str, Values], m: int) -> dict[str, Any]:
+def judge(check: Check, values: Mapping[str, Values], m: int) -> CheckResult:
     """Evaluate one of m checks."""
     values_by_run = values.get(check.metric, {})
     quantity = _quantity(check, values_by_run)
     mean, wider = t_interval(quantity, LEVEL), t_interval(quantity, 1 - (1 - LEVEL) / m)
     above, below = bounds(check)
     verdict = interval_verdict(mean, wider, above, below)
-    return {**check.model_dump(), "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n, "above": above,
-            "below": below, "verdict": verdict, "text": _check_text(check, mean, above, below, verdict)}
+    return CheckResult(**check.model_dump(), mean=mean.mean, low=mean.low, high=mean.high, n=mean.n, above=above,
+                       below=below, verdict=verdict, text=_check_text(check, mean, above, below, verdict))
 
 
 def _quantity(check: Check, values_by_run: Values) -> dict[int, float]:
@@ -84,7 +95,8 @@ def bounds(check: Check) -> tuple[float | None, float | None]:
     return (0.0 - margin, None) if higher_better(check.metric) else (None, margin)
 
 
-def interval_verdict(mean: MeanInterval, wider: MeanInterval, above: float | None, below: float | None) -> str:
+def interval_verdict(mean: MeanInterval, wider: MeanInterval, above: float | None, below: float | None
+                     ) -> ClaimVerdict:
     """Compare an interval with an open range. One seed has no interval, nor have several equal values."""
     if mean.low is None or mean.high is None or wider.low is None or wider.high is None:
         return NOT_SEPARABLE
@@ -94,16 +106,16 @@ def interval_verdict(mean: MeanInterval, wider: MeanInterval, above: float | Non
     return DOES_NOT_HOLD if wider.high < lowest or wider.low > highest else NOT_SEPARABLE
 
 
-def combine_verdicts(verdicts: Sequence[str]) -> str:
+def combine_verdicts(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
     if DOES_NOT_HOLD in verdicts:
         return DOES_NOT_HOLD
     return HOLDS if all(verdict == HOLDS for verdict in verdicts) else NOT_SEPARABLE
 
 
-def _verdict_words(verdict: str, checks: Sequence[Mapping[str, Any]]) -> str:
+def _verdict_words(verdict: str, checks: Sequence[CheckResult]) -> str:
     if verdict != NOT_SEPARABLE:
         return verdict
-    return f"cannot be judged ({'not measured' if any(not check['n'] for check in checks) else 'not separable'})"
+    return f"cannot be judged ({'not measured' if any(not check.n for check in checks) else 'not separable'})"
 
 
 def _check_text(check: Check, mean: MeanInterval, above: float | None, below: float | None, verdict: str) -> str:
@@ -128,14 +140,12 @@ def _check_text(check: Check, mean: MeanInterval, above: float | None, below: fl
 
 # --- numbers -------------------------------------------------------------------------------------------------------
 
-def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Values]) -> dict[str, Any]:
+def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Values]) -> ReportedNumber:
     """A reported number and ours."""
-    reported = {"what": row.what, "theirs": row.value, "where": row.where, "protocol": row.protocol,
-                "source": row.source}
+    reported = partial(ReportedNumber, row.what, row.value, row.where, row.protocol, row.source)
     if row.reading == "least":
         least = min_sufficient_x(paper, values)
-        note = "" if least is not None else "no run was shown to be not worse"
-        return {**reported, "ours": least, "low": None, "high": None, "n": 0, "note": note}
+        return reported(least, None, None, 0, "" if least is not None else "no run was shown to be not worse")
     assert row.metric is not None and row.run is not None
     values_by_run = values.get(row.metric, {})
     run_values = values_by_run.get(row.run, {})
@@ -145,7 +155,7 @@ def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Valu
                       if baseline_values.get(seed)}
     mean = t_interval(run_values, LEVEL)
     ours, low, high = (_exp(x) if row.reading == "exp" else x for x in (mean.mean, mean.low, mean.high))
-    return {**reported, "ours": ours, "low": low, "high": high, "n": mean.n, "note": "" if mean.n else "not measured"}
+    return reported(ours, low, high, mean.n, "" if mean.n else "not measured")
 
 
 def _exp(x: float | None) -> float | None:
@@ -156,7 +166,7 @@ def min_sufficient_x(paper: Paper, values: Mapping[str, Values]) -> float | None
     """The smallest x whose runs satisfy the first not_worse check in place of the run it names."""
     check = next(check for check in paper.checks if check.rule == "not_worse")
     sufficient = [run.x for label, run in paper.runs.items() if run.x is not None and label != check.against
-                  and judge(check.model_copy(update={"run": label}), values, 1)["verdict"] == HOLDS]
+                  and judge(check.model_copy(update={"run": label}), values, 1).verdict == HOLDS]
     return min(sufficient, default=None)
 
 

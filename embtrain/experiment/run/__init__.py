@@ -1,6 +1,7 @@
 """One training run, from its settings to its report.
 
 run.py          Run; fit, resume, rescore: train, score, report
+trainer.py      the trainer of a run folder, and its checkpoints
 settings.py     merge YAML layers and flags into the typed configuration
 components.py   build task, model, source and loss from settings
 started.py      state of a run folder in which training has begun

@@ -74,17 +74,17 @@ class Plan(NamedTuple):
                                  "seconds": self.blocks * self.block_seconds}
 
 
-def plan(config: Settings) -> Plan:
+def plan(settings: Settings) -> Plan:
     """Resolve a configuration and estimate memory and time by building the run and training a few blocks.
 
     Raises the errors that the run itself would raise.
     """
-    check(config)
-    threads = components.use_threads(config.train.threads)
-    parts, memory, per_block = profile(config)
-    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * config.train.epochs
+    check(settings)
+    threads = components.use_threads(settings.train.threads)
+    parts, memory, per_block = profile(settings)
+    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * settings.train.epochs
     return Plan(
-        config,
+        settings,
         parts.task.summary(),
         parts.task.describe_files(),
         str(parts.train.engine),
@@ -104,7 +104,7 @@ def _warm_up_torch() -> None:
     torch.optim.SGD([table], lr=0.0).step()
 
 
-def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]:
+def profile(settings: Settings) -> tuple[Components, MemoryEstimate | None, float]:
     """Build a run and train a few blocks.
 
     Returns its components, the memory it needs (None if the system does not report it) and the seconds of a block.
@@ -112,13 +112,13 @@ def profile(config: Settings) -> tuple[Components, MemoryEstimate | None, float]
     _warm_up_torch()
     machine.reset_peak()
     program = machine.process_memory("VmRSS")
-    parts = components.build_for_training(config, tasks.read(config))
+    parts = components.build_for_training(settings, tasks.read(settings))
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
                           parts.known_positives)
         parts.source.on_epoch_start(trainer.step.view)
         seconds = list[float]()
-        for block in trainer.read_blocks(0, trainer.block_size, 0, config.train.shuffle):
+        for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
             result = trainer.run_step(block, keep_costs=not seconds)
             if not seconds:

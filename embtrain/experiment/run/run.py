@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,16 @@ from embtrain.data.hierarchy import senses
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.experiment.run import components, divergence, downstream, provenance, scoring, settings, stored
+from embtrain.experiment.run import (
+    components,
+    divergence,
+    downstream,
+    provenance,
+    scoring,
+    settings as run_settings,
+    stored,
+    trainer as trainers,
+)
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
@@ -33,14 +41,11 @@ from embtrain.models import base as models
 from embtrain.report.format import format_text
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
-from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.sink_relay import Relay
 
 # in a folder without config.yaml: files of something else
 FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
 PARENT_HASH = "vectors.sha256"  # file of a downstream run: sha256 of the vectors it was trained on
-
-_log = logging.getLogger("embtrain")
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -59,7 +64,7 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
-        return settings.from_run(self.folder)
+        return run_settings.from_run(self.folder)
 
     @cached_property
     def word_vectors(self) -> Vectors:
@@ -111,24 +116,24 @@ class Run:
         return resume(self.folder)
 
 
-def fit(config: Settings, out: Path | None = None) -> Run:
+def fit(settings: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
-    folder = out or files.dated_folder(f"{config.model.name}-{_stem(config.strategy)}")
+    folder = out or files.dated_folder(f"{settings.model.name}-{_stem(settings.strategy)}")
     if out is not None:
         _check_new(out)
-    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe name
+    if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():  # else a recipe name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     files.check_output_folder(folder)
-    check(config)
-    threads = components.use_threads(config.train.threads)
-    parts = components.build_for_training(config, tasks.read(config))
+    check(settings)
+    threads = components.use_threads(settings.train.threads)
+    parts = components.build_for_training(settings, tasks.read(settings))
     print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
     with _locked(folder):
         _check_new(folder)               # another process may have started one while the corpus was read
-        files.write_text(folder / "config.yaml", dump(config))
+        files.write_text(folder / "config.yaml", dump(settings))
         _write_identity(folder, parts, threads)
-        return _train_and_report(folder, config, parts, fresh=True)
+        return _train_and_report(folder, settings, parts, fresh=True)
 
 
 def _check_new(folder: Path) -> None:
@@ -144,19 +149,19 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
     return files.lock_folder(folder, f"{folder}: another process trains there; wait for its end, or stop it")
 
 
-def check(config: Settings) -> None:
+def check(settings: Settings) -> None:
     """Raise UsageError for settings that are wrong whatever the corpus contains."""
-    tasks.find(config).check(config)
-    for name in config.train.sinks:
+    tasks.find(settings).check(settings)
+    for name in settings.train.sinks:
         sinks.find(name)
 
 
-def train_in_memory(config: Settings, folder: Path) -> Components:
+def train_in_memory(settings: Settings, folder: Path) -> Components:
     """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
-    check(config)
-    components.use_threads(config.train.threads)
-    parts = components.build_for_training(config, tasks.read(config))
-    trainer = _build_trainer(folder, parts)
+    check(settings)
+    components.use_threads(settings.train.threads)
+    parts = components.build_for_training(settings, tasks.read(settings))
+    trainer = trainers.build(folder, parts)
     trainer.save()
     trainer.run()
     return parts
@@ -164,12 +169,12 @@ def train_in_memory(config: Settings, folder: Path) -> Components:
 
 def resume(folder: Path) -> Run:
     """Continue an interrupted run; start again if it was killed before its first checkpoint."""
-    config = settings.from_run(folder)     # raises before the lock if it is not a run folder
+    settings = run_settings.from_run(folder)     # raises before the lock if it is not a run folder
     with _locked(folder):
-        config, parts, has_started, threads = _reopen(folder, config)
+        settings, parts, has_started, threads = _reopen(folder, settings)
         if not has_started:
             _write_identity(folder, parts, threads)
-        return _train_and_report(folder, config, parts, fresh=not has_started)
+        return _train_and_report(folder, settings, parts, fresh=not has_started)
 
 
 def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
@@ -177,26 +182,26 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
 
     If `sets` overrides evaluation keys, the run folder is left unchanged. DataError if nothing was trained yet.
     """
-    config, parts, has_started, _ = _reopen(folder, settings.from_run(folder, sets))
+    settings, parts, has_started, _ = _reopen(folder, run_settings.from_run(folder, sets))
     if not has_started:
         raise DataError(f"{folder}: has trained nothing yet; {files.resume_command(folder)}")
-    trainer = _build_trainer(folder, parts)
-    _load_checkpoint(folder, trainer)
+    trainer = trainers.build(folder, parts)
+    trainers.load_newest(folder, trainer)
     if not sets:
-        return _score(folder, config, trainer, parts, {})
+        return _score(folder, settings, trainer, parts, {})
     with tempfile.TemporaryDirectory() as scratch:
-        _load_best(folder, config, trainer)
+        trainers.load_best(folder, settings, trainer)
         return parts.task.score_run(parts, Path(scratch), {})
 
 
-def _reopen(folder: Path, config: Settings) -> tuple[Settings, Components, bool, int]:
+def _reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool, int]:
     """Return the settings and components of an existing run, whether it has trained, and its thread count."""
-    threads = components.use_threads(config.train.threads)
-    task, has_started = tasks.read(config), has_trained(folder)
+    threads = components.use_threads(settings.train.threads)
+    task, has_started = tasks.read(settings), has_trained(folder)
     if has_started:
         check_corpus(folder, task)
-        config = restore_engine(folder, config)
-    return config, components.build(config, task), has_started, threads
+        settings = restore_engine(folder, settings)
+    return settings, components.build(settings, task), has_started, threads
 
 
 def _write_identity(folder: Path, parts: Components, threads: int) -> None:
@@ -205,72 +210,48 @@ def _write_identity(folder: Path, parts: Components, threads: int) -> None:
     stored.write(folder, parts)
 
 
-def _train_and_report(folder: Path, config: Settings, parts: Components, fresh: bool) -> Run:
+def _train_and_report(folder: Path, settings: Settings, parts: Components, fresh: bool) -> Run:
     """Train the remaining steps, then score and report."""
     task = parts.task
-    if config.train.patience and (reason := task.missing_split_reason(config, "valid")):
+    if settings.train.patience and (reason := task.missing_split_reason(settings, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
-    with Relay(folder, config.train.sinks, flatten(config), time.time()) as relay:
-        trainer = _build_trainer(folder, parts, relay.on_checkpoint)
+    with Relay(folder, settings.train.sinks, flatten(settings), time.time()) as relay:
+        trainer = trainers.build(folder, parts, relay.on_checkpoint)
         if fresh:
             trainer.save()
         else:
-            _load_checkpoint(folder, trainer)
+            trainers.load_newest(folder, trainer)
         items: scoring.Items = {}
         try:
             position = trainer.run()
-            rows = _score(folder, config, trainer, parts, items)
-            rows += _score_downstream(folder, config)
+            rows = _score(folder, settings, trainer, parts, items)
+            rows += _score_downstream(folder, settings)
         except Stopped as stopped:
             raise Stopped(stopped.signal, files.resume_command(folder)) from stopped
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
         rows += divergence.rows(parts, folder, rows, position)
-        rows += [Score("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
+        rows += [Score("training", f"{key} to {settings.train.target}", value)
+                 for key, value in position.reached.items()]
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.write_scores(rows)
         report.write(folder)
     return Run(folder)
 
 
-def _load_checkpoint(folder: Path, trainer: Trainer) -> None:
-    """Load the newest checkpoint; warn, or raise DataError, if other code wrote it."""
-    code_change = provenance.code_difference(folder)
-    try:
-        trainer.load()
-    except StateMismatch as error:
-        if not code_change:
-            raise
-        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; go on with that version, "
-                        "or train again with another --out") from error
-    if code_change:
-        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
-
-
-def _build_trainer(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] = lambda _: None) -> Trainer:
-    task = parts.task
-
-    def evaluate() -> dict[str, float]:
-        return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
-
-    return Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
-                   parts.known_positives,
-                   task.stopping_metric, on_checkpoint)
-
-
-def _score(folder: Path, config: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
-    _load_best(folder, config, trainer)
+def _score(folder: Path, settings: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
+    trainers.load_best(folder, settings, trainer)
     machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
     return parts.task.score_run(parts, folder, items)
 
 
-def _score_downstream(folder: Path, config: Settings) -> list[Score]:
+def _score_downstream(folder: Path, settings: Settings) -> list[Score]:
     """Score benchmarks that train on the run's vectors: each is a run in a subfolder, with the same seed."""
     rows: list[Score] = []
-    for recipe in downstream.training_recipes(tasks.find(config).benchmarks(config)):
-        train, dim, subfolder = config.train, config.model.dim, folder / recipe.name
+    for recipe in downstream.training_recipes(tasks.find(settings).benchmarks(settings)):
+        train, dim, subfolder = settings.train, settings.model.dim, folder / recipe.name
         if (run := downstream_run(folder, recipe)) is None and (subfolder / "config.yaml").is_file():
             run = resume(subfolder)
         elif run is None:
@@ -290,11 +271,6 @@ def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
     if (subfolder / PARENT_HASH).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
         raise DataError(f"{subfolder}: was trained on other vectors than {folder} has now; take that folder away")
     return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
-
-
-def _load_best(folder: Path, config: Settings, trainer: Trainer) -> None:
-    if config.train.patience and (folder / "best").is_dir():
-        trainer.load("best")
 
 
 def _stem(strategy: str) -> str:

@@ -17,13 +17,13 @@ def has_trained(folder: Path) -> bool:
     return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
-def restore_engine(folder: Path, config: Settings) -> Settings:
+def restore_engine(folder: Path, settings: Settings) -> Settings:
     """Return the settings with the engine that has trained so far, whatever `auto` would choose today.
 
     DataError if identity.json does not name it.
     """
-    if config.train.engine != "auto":
-        return config
+    if settings.train.engine != "auto":
+        return settings
     path = folder / "identity.json"
     try:
         engine = read_json(path).get("engine", "step")
@@ -31,7 +31,7 @@ def restore_engine(folder: Path, config: Settings) -> Settings:
         raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
     if engine not in ("step", "fused"):
         raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
-    return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
+    return settings.model_copy(update={"train": settings.train.model_copy(update={"engine": engine})})
 
 
 def check_corpus(folder: Path, task: Task) -> None:

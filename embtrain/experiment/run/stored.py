@@ -47,20 +47,21 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
     not a run or has no checkpoint; ResourceError if the model does not fit into memory.
     """
-    config = run_settings.from_run(folder, sets)
-    if config.model.name == Nmt.name:
+    settings = run_settings.from_run(folder, sets)
+    if settings.model.name == Nmt.name:
         return translation.load(folder, sets)[0]
-    components.use_threads(config.train.threads)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    components.use_threads(settings.train.threads)
+    train = settings.train.model_copy(update={"engine": "step", "device": "cpu"})
+    settings = settings.model_copy(update={"train": train})
     arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
                                                              for text in sets)
     if has_new_corpus or arrays is None or not stored_corpus.has_task_arrays(arrays):
-        task = _from_corpus(folder, config)
-        parts = components.build(_without_file(config), task, observed=False)
+        task = _from_corpus(folder, settings)
+        parts = components.build(_without_file(settings), task, observed=False)
     else:
-        task = tasks.find(config).from_run_folder(config, folder)
-        parts = components.build(_without_file(config), task, _world(folder, config, task, arrays), observed=False)
-    best = config.train.patience and (folder / "best").is_dir()
+        task = tasks.find(settings).from_run_folder(settings, folder)
+        parts = components.build(_without_file(settings), task, _world(folder, settings, task, arrays), observed=False)
+    best = settings.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
     try:
         parts.model.load_state_dict(state["model"])
@@ -73,10 +74,10 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     return parts
 
 
-def _from_corpus(folder: Path, config: Settings) -> Task:
+def _from_corpus(folder: Path, settings: Settings) -> Task:
     """Read the task of a run from its corpus, because the folder lacks part of what is needed."""
     try:
-        task = tasks.read(config)
+        task = tasks.read(settings)
     except DataError as error:
         raise DataError(f"{folder}: its folder does not hold all that predictions need, and its corpus cannot be read "
                         f"({error}); name the corpus: --set corpus=PATH") from error
@@ -84,16 +85,16 @@ def _from_corpus(folder: Path, config: Settings) -> Task:
     return task
 
 
-def _without_file(config: Settings) -> Settings:
+def _without_file(settings: Settings) -> Settings:
     """Drop the file of model.targets: the checkpoint has that table, and the file may be gone."""
-    targets: Any = getattr(config.model, "targets", None)
+    targets: Any = getattr(settings.model, "targets", None)
     if targets is None or targets.file is None:
-        return config
+        return settings
     targets = targets.model_copy(update={"kind": "sphere", "file": None})
-    return config.model_copy(update={"model": config.model.model_copy(update={"targets": targets})})
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"targets": targets})})
 
 
-def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
+def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
     """Rebuild the ProblemSpec of training. DataError if its arrays do not match the names in the folder."""
     names = task.candidate_names()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
@@ -104,7 +105,7 @@ def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> Proble
     context = arrays.get("context_sizes")
     world = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
                   context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
-                  dim=config.model.dim, seed=config.train.seed, device="cpu", words=names if sizes[2] else None)
+                  dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None)
     raw = arrays.get("raw_counts")
     return world if raw is None else replace(world, raw_counts=torch.from_numpy(raw))
 

@@ -77,18 +77,20 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
     """
     from embtrain.experiment.tasks.translation import TranslationTask
 
-    config = run_settings.from_run(folder, sets, flag_names)
-    if config.model.name != Nmt.name:
-        raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
-    TranslationTask.check(config)
-    targets = cast(Any, config.model).targets
+    settings = run_settings.from_run(folder, sets, flag_names)
+    if settings.model.name != Nmt.name:
+        raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; a run of "
+                         "model.name: nmt does")
+    TranslationTask.check(settings)
+    targets = cast(Any, settings.model).targets
     if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
-        model = config.model.model_copy(update={"targets": targets.model_copy(update={"kind": "sphere", "file": None})})
-        config = config.model_copy(update={"model": model})
-    components.use_threads(config.train.threads)
-    task = TranslationTask.from_run_folder(config, folder)
-    parts = components.build(config, task)
-    best = config.train.patience and (folder / "best").is_dir()
+        model = settings.model.model_copy(update={
+            "targets": targets.model_copy(update={"kind": "sphere", "file": None})})
+        settings = settings.model_copy(update={"model": model})
+    components.use_threads(settings.train.threads)
+    task = TranslationTask.from_run_folder(settings, folder)
+    parts = components.build(settings, task)
+    best = settings.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
     try:
         parts.model.load_state_dict(state["model"])

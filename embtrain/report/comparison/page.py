@@ -6,23 +6,22 @@ give the same bytes.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from embtrain.common.files import write_text
-from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MAX_NEEDED, Difference
-from embtrain.report.comparison import figures, reproduction, rerun
-from embtrain.report.comparison.decimals import Decimals, measure, p_value, true_minus
+from embtrain.report.comparison import differences, figures, reproduction, rerun
+from embtrain.report.comparison.decimals import Decimals, measure, true_minus
+from embtrain.report.comparison.tables import folded_table, level
 from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
+from embtrain.report.load.run import flatten
 from embtrain.report.render import html, markdown_latex
 from embtrain.report.render.document import (
     Block,
     Folded,
-    Items,
     Nearest,
     ReportDocument,
     ReportSection,
@@ -34,11 +33,6 @@ from embtrain.report.render.document import (
 MAX_COLUMNS = 5        # metrics per table of all seeds
 MAX_WORDS = 50    # words whose neighbours are shown
 MAX_NAMED = 6     # folded metrics that are named in the heading
-OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. For Holm, the metric that decides is "
-              "one family and all others are another.")
-OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
-              "says nothing of other seeds. For Holm, each metric is a family.")
-BOTH = "g: Hedges' effect size of the paired differences. What so many would separate is meant with 80 % power."
 
 
 def write(folder: Path) -> list[Path]:
@@ -58,7 +52,7 @@ def document(results: Results) -> ReportDocument:
     sections = [*([ReportSection("search", "Settings that were chosen", _searched(results))] if results.searched
                   else []),
                 ReportSection("scores", "Scores", [*figures.scores(results), *_summary(results, decimals)]),
-                ReportSection("differences", "Differences to the baseline", _differences(results, decimals)),
+                ReportSection("differences", "Differences to the baseline", differences.blocks(results, decimals)),
                 ReportSection("equal", "At equal epochs and CPU time", _equal(results, decimals)),
                 ReportSection("curves", "Curves", figures.curves(results, decimals)),
                 ReportSection("cost", "Score against cost", figures.costs(results, decimals)),
@@ -99,108 +93,29 @@ def _models(plan: Mapping[str, Any]) -> list[str]:
 def _summary(results: Results, decimals: Decimals) -> list[Block]:
     if not results.summary:
         return [Words("No cell finished, so there are no scores.", "missing")]
-    level = _level(results.differences)
     def rows(metric: str) -> list[TableRow]:
         return [measure(metric), *([m.strategy, decimals.format(metric, m.mean), decimals.format(metric, m.sd),
                                     decimals.format_interval(metric, m.low, m.high), str(m.n)]
                                    for m in results.means(metric))]
-    head = [("strategy", ""), ("mean", "number"), ("sd", "number"), (f"{level} % t interval", "number"),
-            ("seeds", "number")]
+    head = [("strategy", ""), ("mean", "number"), ("sd", "number"),
+            (f"{level(results.differences)} % t interval", "number"), ("seeds", "number")]
     return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
                   "interval of the mean. Intervals that overlap do not show that two strategies are alike: seeds are "
                   "paired, and the differences below use that.", "note"),
-            *_folded_table(head, results.metrics, rows, figures.drawn_metrics(results))]
-
-
-def _folded_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[TableRow]],
-                  leading_metrics: Sequence[str]) -> list[ReportTable | Folded]:
-    """A table of the leading metrics, and a folded one of all others."""
-    def table(table_metrics: Sequence[str]) -> ReportTable:
-        return ReportTable(head, [row for metric in table_metrics for row in rows(metric)])
-    leading, rest = [m for m in metrics if m in leading_metrics], [m for m in metrics if m not in leading_metrics]
-    if not leading:
-        return [table(rest)]
-    return [table(leading), *([Folded(_count(rest), [table(rest)])] if rest else [])]
-
-
-def _count(metrics: Sequence[str]) -> str:
-    named = f": {', '.join(map(measure, metrics))}" if len(metrics) <= MAX_NAMED else ""
-    return f"{len(metrics)} further measure{'s' * (len(metrics) != 1)}{named}"
+            *folded_table(head, results.metrics, rows, figures.drawn_metrics(results))]
 
 
 def _searched(results: Results) -> list[Block]:
     intro = (f"Chosen for each strategy by {measure(results.searched[0].metric)}, by as many trials for each and "
              "with a seed of their own; test was not looked at.")
-    rows: list[TableRow] = [[choice.strategy, ", ".join(f"{key} = {value}" for key, value in choice.settings.items()),
-                             number(choice.value), f"{choice.trials}", f"{choice.failed}", number(choice.cpu_seconds)]
-                            for choice in results.searched]
+    rows: list[TableRow] = []
+    for choice in results.searched:
+        chosen = ", ".join(f"{key} = {value}" for key, value in flatten(choice.settings, 1).items())
+        rows.append([choice.strategy, chosen, number(choice.value), f"{choice.trials}", f"{choice.failed}",
+                     number(choice.cpu_seconds)])
     head = [("strategy", ""), ("chosen", "text"), (measure(results.searched[0].metric), "number"), ("trials", "number"),
             ("failed", "number"), ("CPU seconds", "number")]
     return [Words(intro, "note"), ReportTable(head, rows)]
-
-
-def _differences(results: Results, decimals: Decimals) -> list[Block]:
-    out: list[Block] = []
-    seeds = [d for d in results.differences if d.kind == "seeds"]
-    if not seeds:
-        out.append(Words("No differences over seeds: that takes a baseline and another strategy.", "missing"))
-    decisive = [d for d in seeds if d.metric == results.plan.get("metric")]
-    if decisive:
-        out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in decisive]))
-    for kind, differences, intro in (("seeds", seeds, OVER_SEEDS),
-                                     ("items", [d for d in results.differences if d.kind == "items"], OVER_ITEMS)):
-        if differences:
-            out += [Words(f"{intro} {BOTH}", "note"), *_difference_tables(kind, differences, results, decimals),
-                    *_notes(differences)]
-    return out
-
-
-def _difference_tables(kind: str, differences: list[Difference], results: Results, decimals: Decimals
-                       ) -> list[ReportTable | Folded]:
-    by_metric: dict[str, list[Difference]] = {}
-    for difference in differences:
-        by_metric.setdefault(difference.metric, []).append(difference)
-
-    def rows(metric: str) -> list[TableRow]:
-        out: list[TableRow] = [measure(metric)]
-        for d in by_metric[metric]:
-            mean, low, high = (decimals.format_difference(d, x) for x in (d.mean, d.low, d.high))
-            out.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
-                        p_value(d.p_holm), _effect(d.effect), f"{d.n:,}"])
-        return out
-    metrics = [m for m in dict.fromkeys([*results.metrics, *by_metric]) if m in by_metric]
-    against = " or ".join(dict.fromkeys(d.b for d in differences))
-    head = [(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
-            (f"{_level(differences)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
-            ("g", "number"), (kind, "number")]
-    return _folded_table(head, metrics, rows, [str(results.plan.get("metric"))])
-
-
-def _verdict(d: Difference) -> str:
-    if d.verdict in (A_BEATS_B, B_BEATS_A):
-        better, worse = (d.a, d.b) if d.verdict == A_BEATS_B else (d.b, d.a)
-        return f"{better} beats {worse}"
-    text = d.verdict                 # not separable, or the reason it was not tested
-    if d.detectable is not None:
-        text += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
-        text += f"; the difference seen takes {d.needed:,}" if d.needed is not None \
-            else f"; the difference seen takes more than {MAX_NEEDED[d.kind]:,}"
-    return text
-
-
-def _notes(differences: list[Difference]) -> list[Block]:
-    """Notes on differences, each once."""
-    metrics_by_note: dict[tuple[str, str], list[str]] = {}
-    for d in differences:
-        if d.note:
-            metrics_by_note.setdefault((d.a, d.note), []).append(measure(d.metric))
-    n_differences = Counter(d.a for d in differences)
-    return [Words(f"{a}{'' if len(metrics) == n_differences[a] else ' on ' + ', '.join(metrics)}: {note}.", "note")
-            for (a, note), metrics in metrics_by_note.items()]
-
-
-def _effect(g: float | None) -> str:
-    return "–" if g is None else "0" if g == 0 else true_minus(f"{g:+.2f}")
 
 
 def _equal(results: Results, decimals: Decimals) -> list[Block]:
@@ -224,7 +139,7 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
     head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
             ("seeds", "number")]
     notes = [Words(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
-    return [Words(intro + "."), *_folded_table(head, metrics, rows, [f"valid/{decisive}", f"test/{decisive}"]), *notes]
+    return [Words(intro + "."), *folded_table(head, metrics, rows, [f"valid/{decisive}", f"test/{decisive}"]), *notes]
 
 
 def _mean_at(values: list[float | None], metric: str, decimals: Decimals) -> tuple[str, str]:
@@ -294,7 +209,3 @@ def _neighbours(results: Results) -> list[Block]:
         out.append(ReportTable([("neighbours 45–50", ""), ("mean frequency rank", "number"), ("mean PMI", "number")],
                                rows))
     return out + [Nearest(w, [(s, n.near.get(w, []), n.far.get(w, [])) for s, n in known]) for w in words]
-
-
-def _level(differences: list[Difference]) -> str:
-    return f"{100 * (differences[0].level if differences else 0.95):g}"

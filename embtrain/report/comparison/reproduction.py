@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from embtrain.evaluate.comparison.reproduction import SOURCES, ReportedNumber, Reproduction
+from embtrain.evaluate.comparison.results import MetricMean
 from embtrain.report.charts import strategies
 from embtrain.report.comparison.decimals import Decimals, heading, measure, true_minus
 from embtrain.report.format import number
-from embtrain.report.load.claim import SOURCES, Claim, Number
-from embtrain.report.load.comparison import MetricMean, Results
+from embtrain.report.load.comparison import Results
 from embtrain.report.render.document import Block, Figure, Items, ReportTable, Words
 
 
-def blocks(results: Results, claim: Claim, decimals: Decimals) -> list[Block]:
+def blocks(results: Results, claim: Reproduction, decimals: Decimals) -> list[Block]:
     rows = [[n.what, f"{number_of(n.theirs)} ({SOURCES[n.source]})", number_of(n.ours), interval(n), str(n.n or "–"),
-             n.where, n.protocol] for n in claim.numbers]
+             n.where, n.protocol] for n in claim.expected]
     head = [("what", "text"), ("theirs", "text"), ("ours", "number"), ("95 % interval", "number"), ("seeds", "number"),
             ("where theirs stands", "text"), ("their protocol", "text")]
     spent = "" if claim.spent is None else f" These runs took {claim.spent:,.0f} CPU seconds."
     budget = "" if claim.budget is None else f" The budget on {claim.corpus} is {claim.budget:,.0f}."
     return [Words(claim.citation), Words("What must be so for the claim to hold; intervals over seeds:"),
-            Items([text for text, _ in claim.checks]), *([ReportTable(head, rows)] if rows else []),
+            Items([check.text for check in claim.checks]), *([ReportTable(head, rows)] if rows else []),
             Words("What we do otherwise:"),
             ReportTable([("what", "text"), ("theirs", "text"), ("ours", "text")],
-                        [list(row) for row in claim.protocol]),
+                        [[row.what, row.theirs, row.ours] for row in claim.protocol]),
             *[Words(f"{note[:1].upper()}{note[1:]}.", "note") for note in claim.notes],
             Words(f"{spent}{budget}".strip(), "note"), *_figures(results, claim, decimals)]
 
@@ -30,45 +31,47 @@ def number_of(value: float | None) -> str:
     return number(value).replace("-", "−") if value is not None else "–"
 
 
-def interval(n: Number) -> str:
+def interval(n: ReportedNumber) -> str:
     return "–" if n.low is None or n.high is None else f"[{number_of(n.low)}, {number_of(n.high)}]"
 
 
-def lines(claim: Claim) -> list[str]:
+def lines(claim: Reproduction) -> list[str]:
     """The same for a terminal."""
     out = [claim.title, claim.citation, ""]
-    for n in claim.numbers:
+    for n in claim.expected:
         ours = f"{number_of(n.ours)} {interval(n) if n.low is not None else ''}".rstrip()
         out += [f"{n.what}: theirs {number_of(n.theirs)} ({SOURCES[n.source]}; {n.where}), ours {ours}"
                 + (f" ({n.note})" if n.note else "")]
-    out += ["", *(f"- {text}" for text, _ in claim.checks), "", "What we do otherwise:"]
-    out += [f"- {what}: theirs {theirs}; ours {ours}" for what, theirs, ours in claim.protocol]
+    out += ["", *(f"- {check.text}" for check in claim.checks), "", "What we do otherwise:"]
+    out += [f"- {row.what}: theirs {row.theirs}; ours {row.ours}" for row in claim.protocol]
     return [true_minus(line) for line in [*out, *(f"- {note}" for note in claim.notes)]]
 
 
-def _figures(results: Results, claim: Claim, decimals: Decimals) -> list[Block]:
+def _figures(results: Results, claim: Reproduction, decimals: Decimals) -> list[Block]:
     """Each measure of the axis against x; runs without x are horizontal lines."""
     if claim.axis is None:
         return []
+    x_label, x_by_run = claim.axis.name, {label: x for label, x in claim.axis.x.items() if x is not None}
     out: list[Block] = []
-    for i, metric in enumerate(claim.metrics):
+    for i, metric in enumerate(claim.axis.metrics):
         means = {m.strategy: m for m in results.summary if m.metric == metric and m.mean is not None}
-        along = [(claim.x[label], means[label]) for label in sorted(claim.x, key=claim.x.__getitem__) if label in means]
-        across = [m for label, m in means.items() if label not in claim.x]
+        along = [(x_by_run[label], means[label]) for label in sorted(x_by_run, key=x_by_run.__getitem__)
+                 if label in means]
+        across = [m for label, m in means.items() if label not in x_by_run]
         if not along:
             continue
         places = {label: place for place, label in enumerate(results.strategies)}
         first = places[along[0][1].strategy]
         points, levels = [(x, _ends(m)) for x, m in along], [(places[m.strategy], _ends(m)) for m in across]
-        about = f"{measure(metric)} against {claim.axis}"
-        drawing = strategies.against(f"axis{i}", about, points, levels, first, claim.axis)
+        about = f"{measure(metric)} against {x_label}"
+        drawing = strategies.against(f"axis{i}", about, points, levels, first, x_label)
         rows = [[m.strategy, "–" if x is None else f"{x:g}", decimals.format(metric, m.mean),
                  decimals.format_interval(metric, m.low, m.high)] for x, m in [*along, *((None, m) for m in across)]]
-        table = ReportTable([("run", ""), (claim.axis, "number"), (measure(metric), "number"),
+        table = ReportTable([("run", ""), (x_label, "number"), (measure(metric), "number"),
                              ("95 % interval", "number")],
                             rows)
-        legend = [(f"by {claim.axis}", first), *((m.strategy, places[m.strategy]) for m in across)]
-        out.append(Figure(f"{heading(metric)} against {claim.axis}", "Mean over seeds with its t interval.", [drawing],
+        legend = [(f"by {x_label}", first), *((m.strategy, places[m.strategy]) for m in across)]
+        out.append(Figure(f"{heading(metric)} against {x_label}", "Mean over seeds with its t interval.", [drawing],
                           table, legend))
     return out
 

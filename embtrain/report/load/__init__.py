@@ -2,5 +2,4 @@
 
 run.py         RunRecord: the files of a run folder
 comparison.py  Results: results.json and the run folders it names
-claim.py       Claim: the reproduction part of results.json
 """

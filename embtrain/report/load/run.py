@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import check_exists
+from embtrain.common.json_records import MAX_VALUE, decode, finite_or_none, mapping, type_words
 from embtrain.common.types import Score
 from embtrain.train.state.metrics_log import read as read_lines
 
@@ -27,7 +28,6 @@ T = TypeVar("T")
 
 FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
 MAX_FILE_BYTES = 16 << 20      # of a file, except metrics.jsonl
-MAX_VALUE = 1e30    # larger values cannot be drawn and count as gaps
 # of the line itself; every other key is a curve
 POSITION_KEYS = ("step", "epoch", "examples", "seconds", "cpu_seconds")
 
@@ -112,7 +112,7 @@ def read(folder: Path) -> RunRecord:
     if not any(paths.values()):
         raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
     config, text = _config(paths["config.yaml"])
-    return RunRecord(folder.resolve().name, config, text, read_json(paths["identity.json"], _identity),
+    return RunRecord(folder.resolve().name, config, text, read_json(paths["identity.json"], mapping),
                      _metrics(paths["metrics.jsonl"]), read_json(paths["scores.json"], _scores),
                      read_json(paths["neighbours.json"], _neighbours))
 
@@ -162,61 +162,18 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def type_words(value: Any) -> str:
-    """The type of a value in the words of a file format."""
-    if value is None:
-        return "nothing"
-    for type_, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
-                        (dict, "a mapping")):
-        if isinstance(value, type_):
-            return word
-    return "something else"
-
-
 # Each check turns decoded JSON into a record, or raises ValueError with the place of the error.
-
-def _identity(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {type_words(value)}")
-    return value
-
 
 def _scores(value: Any) -> list[Score]:
     if not isinstance(value, list):
         raise ValueError(f"a list of rows is expected, not {type_words(value)}")
-    return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
-
-
-def score_row(row: Any, where: str) -> Score:
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: a mapping is expected, not {type_words(row)}")
-    if wrong := sorted(set(row) - set(Score._fields)):
-        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Score._fields)}")
-    if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
-        raise ValueError(f"{where}: key {missing[0]!r} is missing")
-    for key in ("benchmark", "metric", "note"):
-        if not isinstance(row.get(key, ""), str):
-            raise ValueError(f"{where}: {key} must be text")
-    value, low, high = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "low", "high"))
-    n = row.get("n", 0)
-    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
-        raise ValueError(f"{where}: n must be a count")
-    return Score(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
-
-
-def finite_or_none(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        raise ValueError(f"{where} must be a finite number or null")
-    return float(value) if abs(value) <= MAX_VALUE else None   # e.g. the perplexity of a diverged model
+    return [decode(Score, row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
 def _neighbours(value: Any) -> NeighbourLists:
-    if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {type_words(value)}")
-    far_rank, far_pmi = (finite_or_none(value.get(key), key) for key in ("far_rank", "far_pmi"))
-    return NeighbourLists(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
+    tree = mapping(value)
+    far_rank, far_pmi = (finite_or_none(tree.get(key), key) for key in ("far_rank", "far_pmi"))
+    return NeighbourLists(_lists(tree, "near"), _lists(tree, "far"), far_rank, far_pmi)
 
 
 def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]]:

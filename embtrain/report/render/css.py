@@ -26,7 +26,6 @@ a{{color:inherit;text-decoration-color:var(--faint);text-underline-offset:.18em}
 nav{{margin:1.4rem 0 0;font-size:.9rem;line-height:1.9}}
 nav a{{margin-right:.75rem;white-space:nowrap}}
 .missing{{color:var(--faint);border-left:3px solid var(--rule);padding:.1rem 0 .1rem .8rem}}
-.key{{font-variant-numeric:tabular-nums;white-space:nowrap}}
 .scroll{{overflow-x:auto;max-width:100%}}
 table{{border-collapse:collapse;font-size:.9rem;line-height:1.4;font-variant-numeric:tabular-nums}}
 th,td{{text-align:left;padding:.34rem 1.3rem .34rem 0;vertical-align:top;border-bottom:1px solid var(--rule)}}
@@ -39,9 +38,6 @@ tr.part th{{padding-top:1rem;color:var(--ink);font-weight:650;white-space:normal
 tr.about td{{color:var(--faint);font-size:.8rem;max-width:34rem;white-space:normal}}
 details{{margin:1rem 0 0}}
 summary{{cursor:pointer;color:var(--faint);font-size:.9rem;padding:.2rem 0}}
-dl.meaning{{max-width:44rem;margin:.4rem 0;font-size:.9rem}}
-dl.meaning dt{{font-weight:600;margin-top:.35rem}}
-dl.meaning dd{{margin:0;color:var(--faint)}}
 figure{{margin:1.6rem 0 0;break-inside:avoid}}
 figcaption{{max-width:44rem;margin-bottom:.5rem}}
 figcaption b{{display:block;color:var(--ink);font-size:1rem;font-weight:600}}
@@ -64,7 +60,26 @@ li span{{color:var(--faint);font-variant-numeric:tabular-nums}}
 pre{{background:var(--shade);margin:.6rem 0;padding:.9rem 1rem;overflow-x:auto;border-radius:4px;
 font:.82rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;tab-size:2}}
 pre.wrap{{white-space:pre-wrap;overflow-wrap:anywhere}}
-code{{font:.9em ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;overflow-wrap:anywhere}}
+.verdict p{{margin:.4rem 0}}
+.verdict p:first-child{{margin-top:0}}
+ul.said{{margin:.6rem 0 1rem;padding-left:1.1rem;max-width:46rem}}
+ul.said li{{display:list-item;margin:.3rem 0}}
+ul.legend{{list-style:none;margin:.2rem 0 .6rem;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;
+font-size:.875rem}}
+ul.legend li{{display:flex;align-items:center;gap:.45rem;min-width:0;justify-content:flex-start}}
+ul.legend bdi{{overflow-wrap:anywhere}}
+svg.swatch{{width:2.1rem;flex:none;display:block}}
+tr.part th span{{position:sticky;left:0}}
+.beside{{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.6rem,1fr));gap:1rem 1.3rem;margin:.3rem 0 1.6rem;
+border-top:1px solid var(--rule);padding-top:.5rem}}
+.beside h4{{font-size:.875rem;font-weight:600;margin:0 0 .2rem;overflow-wrap:anywhere}}
+.beside div>span{{color:var(--faint);font-size:.8rem}}
+.beside div{{break-inside:avoid;min-width:0}}
+.beside ol+span{{display:block;margin-top:.4rem}}
+.scroll+.scroll,.many+.note,.scroll+.note,.scroll+p{{margin-top:1.2rem}}
+.scroll+h3{{margin-top:1.8rem}}
+thead th{{vertical-align:bottom}}
+thead th.number{{white-space:normal}}
 footer{{margin-top:3rem;border-top:1px solid var(--rule);padding-top:.8rem}}
 @media (max-width:40rem){{
 main{{padding:1.5rem 1rem 3rem}}
@@ -73,9 +88,10 @@ h2{{margin-top:2.4rem}}
 .verdict{{font-size:1.05rem}}
 table{{font-size:.8rem}}
 th,td{{padding-right:.6rem}}
-tbody th{{white-space:normal;overflow-wrap:anywhere;min-width:6.5rem;max-width:8rem}}
-td.text{{min-width:18rem}}
 .panels{{grid-template-columns:minmax(0,1fr)}}
+.beside{{grid-template-columns:repeat(2,minmax(0,1fr))}}
+td.text{{min-width:12rem}}
+tbody th{{white-space:normal;overflow-wrap:anywhere;min-width:4.6rem;max-width:6rem}}
 }}
 @media print{{
 :root{{color-scheme:light;{LIGHT};--paper:#fff}}
@@ -87,5 +103,6 @@ pre{{white-space:pre-wrap;overflow-wrap:anywhere;overflow:visible;border:1px sol
 h2,h3,thead,figcaption{{break-after:avoid}}
 tr,li{{break-inside:avoid}}
 details::details-content{{content-visibility:visible;block-size:auto}}
+table{{font-size:8pt}}.note{{break-after:avoid}}.scroll+.note{{break-before:avoid;break-after:auto}}
 }}
 """

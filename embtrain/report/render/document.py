@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-TableRow = Sequence[str] | str   # a single text is a heading across all columns
+
+@dataclass(frozen=True)
+class RowNote:
+    """A note on the rows above it, across all columns."""
+
+    text: str
+
+
+TableRow = Sequence[str] | str | RowNote   # a single text is a heading across all columns
 
 
 @dataclass(frozen=True)
@@ -42,16 +50,21 @@ class Figure:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The neighbours of one word, one column per strategy."""
+    """The neighbours of one word, one column per strategy; a single column may have no name."""
 
     word: str
     columns: Sequence[tuple[str, list[tuple[str, float]], list[tuple[str, float]]]]   # (strategy, 1–5, 45–50)
 
+    @property
+    def is_unnamed(self) -> bool:
+        return [name for name, _, _ in self.columns] == [""]
+
     def table(self) -> ReportTable:
         def format_words(neighbours: list[tuple[str, float]]) -> str:
             return ", ".join(f"{word} " + f"{cosine:.2f}".replace("-", "−") for word, cosine in neighbours) or "none"
-        return ReportTable([("strategy", ""), ("1–5", "text"), ("45–50", "text")],
-                           [[name, format_words(near), format_words(far)] for name, near, far in self.columns])
+        head, first = [("strategy", ""), ("1–5", "text"), ("45–50", "text")], 1 if self.is_unnamed else 0
+        return ReportTable(head[first:], [[name, format_words(near), format_words(far)][first:]
+                                          for name, near, far in self.columns])
 
 
 @dataclass(frozen=True)
@@ -85,3 +98,9 @@ class ReportDocument:
     verdict: Sequence[str]
     sections: Sequence[ReportSection] = field(default_factory=list)
     footer: str = ""
+    warnings: Sequence[str] = ()   # shown before all sections
+
+
+def missing_file(file: str, what: str) -> Words:
+    """The paragraph in place of content whose file a run folder lacks."""
+    return Words(f"{what}: this run's folder holds no {file}.", "missing")

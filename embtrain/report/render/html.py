@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from embtrain.report.charts.strategies import swatch
 from embtrain.report.comparison.decimals import true_minus
-from embtrain.report.render.document import Block, Figure, Folded, Items, Nearest, ReportDocument, ReportTable, Words
-from embtrain.report.render.html_tags import absent, fold, minus, page, text
-
-# Styles that the page of a single run does not need.
-EXTRA_STYLE = """
-.verdict p{margin:.4rem 0}
-.verdict p:first-child{margin-top:0}
-ul.said{margin:.6rem 0 1rem;padding-left:1.1rem;max-width:46rem}
-ul.said li{display:list-item;margin:.3rem 0}
-ul.legend{list-style:none;margin:.2rem 0 .6rem;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.875rem}
-ul.legend li{display:flex;align-items:center;gap:.45rem;min-width:0;justify-content:flex-start}
-ul.legend bdi{overflow-wrap:anywhere}
-svg.swatch{width:2.1rem;flex:none;display:block}
-tr.part th span{position:sticky;left:0}
-.beside{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.6rem,1fr));gap:1rem 1.3rem;margin:.3rem 0 1.6rem;
-border-top:1px solid var(--rule);padding-top:.5rem}
-.beside h4{font-size:.875rem;font-weight:600;margin:0 0 .2rem;overflow-wrap:anywhere}
-.beside div>span{color:var(--faint);font-size:.8rem}
-.beside div{break-inside:avoid;min-width:0}
-.beside ol+span{display:block;margin-top:.4rem}
-.scroll+.scroll,.many+.note,.scroll+.note,.scroll+p{margin-top:1.2rem}
-.scroll+h3{margin-top:1.8rem}
-thead th{vertical-align:bottom}
-thead th.number{white-space:normal}
-@media (max-width:40rem){
-.beside{grid-template-columns:repeat(2,minmax(0,1fr))}
-td.text{min-width:12rem}
-tbody th{min-width:4.6rem;max-width:6rem}
-}
-@media print{table{font-size:8pt}.note{break-after:avoid}.scroll+.note{break-before:avoid;break-after:auto}}
-"""
+from embtrain.report.format import minus
+from embtrain.report.render.document import (
+    Block,
+    Figure,
+    Folded,
+    Items,
+    Nearest,
+    ReportDocument,
+    ReportTable,
+    RowNote,
+    Words,
+)
+from embtrain.report.render.html_tags import absent, fold, page, text
 
 
 def render(document: ReportDocument) -> str:
@@ -43,29 +27,27 @@ def render(document: ReportDocument) -> str:
                    for s in document.sections)
     verdict = "".join(f"<p>{text(true_minus(sentence))}</p>" for sentence in document.verdict) \
         or absent("No verdict was reached.")
+    warnings = "".join(f'<p class="warning" role="alert"><b>Warning:</b> {text(sentence)}</p>\n'
+                       for sentence in document.warnings)
     return page(document.heading, f"""<header><h1>{text(document.heading)}</h1>
 <p class="name">{text(document.name)}</p>
 <div class="verdict">{verdict}</div>
-<nav>{links}</nav></header>
+{warnings}<nav>{links}</nav></header>
 {body}<footer>{text(document.footer)}</footer>
-""", EXTRA_STYLE)
+""")
 
 
 def _blocks(blocks: list[Block]) -> str:
-    """Render blocks; consecutive small figures share a grid."""
-    out, i = [], 0
-    while i < len(blocks):
-        block = blocks[i]
-        if isinstance(block, Figure) and block.small:
-            small_figures = []
-            while i < len(blocks) and isinstance(small := blocks[i], Figure) and small.small:
-                small_figures.append(_figure(small))
-                i += 1
-            out.append(f'<div class="many">{"".join(small_figures)}</div>')
-            continue
-        out.append(_block(block))
-        i += 1
-    return "".join(out)
+    """Render blocks; consecutive small figures share a grid, and so do consecutive words without named columns."""
+    return "".join(f'<div class="{grid}">{"".join(map(_block, group))}</div>' if grid else "".join(map(_block, group))
+                   for grid, group in groupby(blocks, _grid))
+
+
+def _grid(block: Block) -> str:
+    """The class of the grid that a block shares with its neighbours; empty if it has a line of its own."""
+    if isinstance(block, Figure) and block.small:
+        return "many"
+    return "words" if isinstance(block, Nearest) and block.is_unnamed else ""
 
 
 def _block(block: Block) -> str:
@@ -94,6 +76,8 @@ def _table(table: ReportTable) -> str:
         if isinstance(row, str):
             rows.append(f'<tr class="part"><th scope="rowgroup" colspan="{len(table.head)}">'
                         f"<span>{text(row)}</span></th></tr>")
+        elif isinstance(row, RowNote):
+            rows.append(f'<tr class="about"><td colspan="{len(table.head)}">{text(row.text)}</td></tr>')
         else:
             first, *rest = row
             cells = "".join(f"<td{_kind(kind)}>{text(value)}</td>"
@@ -118,6 +102,11 @@ def _figure(figure: Figure) -> str:
 
 
 def _nearest(block: Nearest) -> str:
+    if block.is_unnamed:
+        (_, near, far), = block.columns
+        lists = "".join(f"<div><span>{ranks}</span>{_list(words)}</div>" for ranks, words in (("1–5", near),
+                                                                                             ("45–50", far)))
+        return f'<div class="word"><h3><bdi>{text(block.word)}</bdi></h3><div class="pair">{lists}</div></div>'
     columns = "".join(f"<div><h4>{text(name)}</h4><span>1–5</span>{_list(near)}<span>45–50</span>{_list(far)}</div>"
                       for name, near, far in block.columns)
     return f'<h3><bdi>{text(block.word)}</bdi></h3><div class="beside">{columns}</div>'

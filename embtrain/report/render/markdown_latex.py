@@ -20,6 +20,8 @@ from embtrain.report.render.document import (
     Nearest,
     ReportDocument,
     ReportTable,
+    RowNote,
+    TableRow,
     Words,
 )
 from embtrain.report.render.escape_markdown import block as fenced, words as _md
@@ -27,7 +29,8 @@ from embtrain.report.render.escape_markdown import block as fenced, words as _md
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
 def markdown(document: ReportDocument) -> str:
-    out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict)]
+    out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict),
+           *(f"**Warning:** {_md(sentence)}" for sentence in document.warnings)]
     for section in document.sections:
         out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
     return "\n\n".join(text for text in [*out, f"*{_md(document.footer)}*"] if text) + "\n"
@@ -55,8 +58,11 @@ def _md_table(table: ReportTable) -> str:
     out = [line([_md(name) for name, _ in table.head]),
            line(["---:" if kind == "number" else "---" for _, kind in table.head])]
     for row in table.rows:
-        out.append(line([f"**{_md(row)}**", *[""] * (len(table.head) - 1)] if isinstance(row, str)
-                        else [_md(value) for value in row]))
+        if isinstance(row, str | RowNote):
+            cell = f"**{_md(row)}**" if isinstance(row, str) else f"*{_md(row.text)}*"
+            out.append(line([cell, *[""] * (len(table.head) - 1)]))
+        else:
+            out.append(line([_md(value) for value in row]))
     return "\n".join(out)
 
 
@@ -84,7 +90,8 @@ LINE = 250.0        # mm, without the gaps between columns
 
 
 def latex(document: ReportDocument) -> str:
-    body = [rf"\section*{{{_tex(document.heading)}}}", _tex(document.name), *map(_tex, document.verdict)]
+    body = [rf"\section*{{{_tex(document.heading)}}}", _tex(document.name), *map(_tex, document.verdict),
+            *(rf"\textbf{{Warning:}} {_tex(sentence)}" for sentence in document.warnings)]
     for section in document.sections:
         body += [rf"\subsection*{{{_tex(section.name)}}}", *(_tex_block(block) for block in section.blocks)]
     text = "\n\n".join(part for part in [*body, rf"\textit{{{_tex(document.footer)}}}"] if part)
@@ -131,16 +138,19 @@ def _tex_table(table: ReportTable) -> str:
     columns = "".join(f"{'R' if kind == 'number' else 'L'}{{{width:.1f}mm}}"
                       for (_, kind), width in zip(table.head, widths, strict=True))
     head = line([_tex(name) for name, _ in table.head])
-    part = rf"\addlinespace\multicolumn{{{len(table.head)}}}{{l}}{{\textbf{{%s}}}} \\*"
-    rows = [part.replace("%s", _tex(row)) if isinstance(row, str)
-            else line([_tex(value) for value in row]) for row in table.rows]
+    def row_line(row: TableRow) -> str:
+        if isinstance(row, str):
+            return rf"\addlinespace\multicolumn{{{len(widths)}}}{{l}}{{\textbf{{{_tex(row)}}}}} \\*"
+        if isinstance(row, RowNote):
+            return rf"\multicolumn{{{len(widths)}}}{{L{{{sum(widths):.1f}mm}}}}{{\textit{{{_tex(row.text)}}}}} \\"
+        return line([_tex(value) for value in row])
     return "\n".join([r"{\footnotesize", rf"\begin{{longtable}}{{{columns}}}", r"\toprule", head, r"\midrule\endhead",
-                      r"\bottomrule\endlastfoot", *rows, r"\end{longtable}}"])
+                      r"\bottomrule\endlastfoot", *map(row_line, table.rows), r"\end{longtable}}"])
 
 
 def _widths(table: ReportTable) -> list[float]:
     """Width of each column in millimetres, from its longest word or its length, within the line."""
-    rows = [row for row in table.rows if not isinstance(row, str)]
+    rows = [row for row in table.rows if not isinstance(row, str | RowNote)]
     def longest(i: int, parts: Callable[[str], list[str]]) -> int:
         return max((len(part) for row in rows for part in parts(row[i])), default=1)
     widths = []

@@ -6,9 +6,8 @@ from typing import Any
 
 from embtrain.common.types import Score
 from embtrain.report.charts.curves import MAIN, metric
-from embtrain.report.format import duration, interval, number
+from embtrain.report.format import duration, interval, minus, number
 from embtrain.report.load.run import RunRecord
-from embtrain.report.render.html_tags import minus, text
 
 MAIN_SCORES = 2  # benchmarks in the summary, in addition to the held-out measures
 
@@ -36,20 +35,20 @@ def strategy(run: RunRecord) -> str | None:
 def verdict(run: RunRecord) -> str:
     model, source, corpus = named(run, "model"), strategy(run), named(run, "corpus")
     k, loss = get(run.config, "negatives", "k"), named(run, "loss")
-    subject = f"<b>{text(model)}</b>" if model else "A model"
+    subject = model or "A model"
     if source:
-        details = ", ".join([f"k&nbsp;=&nbsp;{text(k)}"] * (k is not None)
-                            + [f"{text(loss)} loss"] * (loss is not None))
-        subject += f" trained with <b>{text(source)}</b> negatives" + (f" ({details})" if details else "")
+        details = ", ".join([f"k\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{k}"] * (k is not None)
+                            + [f"{loss} loss"] * (loss is not None))
+        subject += f" trained with {source} negatives" + (f" ({details})" if details else "")
     else:
         subject += " trained"
-    subject += f" on <b>{text(corpus)}</b>" if corpus else ""
+    subject += f" on {corpus}" if corpus else ""
     return f"{subject}: {_length(run)}. {_main_scores(run.scores)}"
 
 
 def _length(run: RunRecord) -> str:
     if run.metrics is None:
-        return "how long is not known, for <code>metrics.jsonl</code> is missing"
+        return "how long is not known, for metrics.jsonl is missing"
     reached, epochs = run.metrics.reached, get(run.config, "train", "epochs")
     if not reached:
         return "no step was logged"
@@ -68,9 +67,9 @@ def _epochs(done: float, planned: int) -> str:
 
 def _main_scores(scores: list[Score] | None) -> str:
     if not scores:
-        return "It was not judged: <code>scores.json</code> is " + ("missing." if scores is None else "empty.")
-    sentences = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
-                 + (f' <span class="key">{minus(interval(r))}</span>' if interval(r) else "") for r in _main(scores)]
+        return "It was not judged: scores.json is " + ("missing." if scores is None else "empty.")
+    sentences = [f"{r.benchmark} {metric(r.metric)} {minus(number(r.value))}"
+                 + (f" {minus(interval(r))}" if interval(r) else "") for r in _main(scores)]
     return "; ".join(sentences) + "." if sentences else "No score has a value."
 
 

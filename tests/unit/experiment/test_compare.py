@@ -28,7 +28,7 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.types import Score
 from embtrain.evaluate.heldout import heldout, higher_better
-from embtrain.experiment.comparison import compare, join, outcome as found, results, tuning, workers
+from embtrain.experiment.comparison import compare, engine, join, outcome as found, results, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
@@ -156,12 +156,12 @@ def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type
 ])
 def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                    sets: list[str], compiled: bool, wanted: str) -> None:
-    monkeypatch.setattr(compare, "core", lambda: object() if compiled else None)
+    monkeypatch.setattr(engine, "core", lambda: object() if compiled else None)
     of, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
     assert {cell.settings.train.engine for cell in planned} == {wanted}
     assert all(f"train.engine={wanted}" in cell.options for cell in planned) and f"train.engine={wanted}" in of.sets
     assert compare.plan(of, tmp_path)[0] == of
-    line = compare._engine_line(planned)
+    line = engine.describe(planned)
     assert line.startswith(f"engine: {wanted} for all cells") and ("softmax: loss.name" in line) == ("softmax" in line)
 
 
@@ -175,7 +175,7 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
 def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                   sets: list[str], more: list[str]) -> None:
     """Centres are shuffled within blocks: another block would be another order."""
-    monkeypatch.setattr(compare, "core", object)
+    monkeypatch.setattr(engine, "core", object)
     asked = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
     of = compare.read_grid(asked, None, tmp_path)
     planned = compare.plan(of, tmp_path)[0]
@@ -194,7 +194,7 @@ GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
 def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                             strategies: list[str], more: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compare, "core", object)
+    monkeypatch.setattr(engine, "core", object)
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
     asked = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
@@ -203,7 +203,7 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
     assert of.sets == more and compare.plan(of, tmp_path)[0] == of
     block = {"train.block=512": 512}.get(more[-1], 2048)
     assert {cell.settings.train.block for cell in planned} == {block}
-    line = compare._engine_line(planned, compare._plan(asked, tmp_path)[1])
+    line = engine.describe(planned, compare._plan(asked, tmp_path)[1])
     assert (f"train.block={block} for all cells, whose strategies have" in line) == (len(more) == 2)
     if strategies is GRAPH:
         assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")

@@ -13,12 +13,14 @@ import torch
 from helpers import tiny_runs
 
 from embtrain.common.errors import UsageError
+from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.comparison import failures
 from embtrain.experiment.run import provenance, run, scoring
 from embtrain.losses.nce import Nce
 from embtrain.report.load.run import read
-from embtrain.report.run.page import render
+from embtrain.report.render import html
+from embtrain.report.run.page import document
 from embtrain.train.checks.divergence_remedies import lower_rate_hint, most_extreme
 from embtrain.train.config import TrainConfig
 
@@ -44,7 +46,7 @@ def test_a_diverged_run_says_so_in_three_places(place: Path, tmp_path: Path, cap
     rows = [row for row in done.scores if (row.benchmark, row.metric) == ("training", "warning")]
     assert rows and rows[0].note in said[0] and "far below the" in rows[0].note
     assert remedy in done.table().replace("\n    ", " ")
-    page = render(read(done.folder))
+    page = html.render(document(read(done.folder)))
     assert page.index('class="warning"') < page.index("<nav>") and "guessing evenly" in page
 
 
@@ -110,11 +112,11 @@ def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_
 def test_a_comparison_with_failed_cells_is_no_success(tmp_path: Path, codes: list[int | None],
                                                       ends: int | None) -> None:
     (tmp_path / "cells").mkdir()
-    cells = [{"cell": "sgns-seed1", "status": "finished", "scores": []}]
+    cells = [CellResult(cell="sgns-seed1", strategy="sgns", seed=1, status="finished")]
     for i, code in enumerate(codes):
-        cells.append({"cell": f"nce-seed{i}", "status": "failed", "error": "a reason", "scores": []})
+        cells.append(CellResult(cell=f"nce-seed{i}", strategy="nce", seed=i, status="failed", error="a reason"))
         (tmp_path / "cells" / f"nce-seed{i}.error.json").write_text(json.dumps({"error": "a reason", "code": code}))
-    error = failures.failed(tmp_path, {"cells": cells, "plan": {"paper": None}})
+    error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
     assert (None if error is None else error.code) == ends
     if error is not None:
         assert "nce-seed0: a reason; to run what failed again: embtrain compare --out" in str(error)

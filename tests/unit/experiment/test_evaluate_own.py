@@ -22,6 +22,7 @@ from embtrain.data import own_benchmarks
 from embtrain.data.text import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment.inspect.evaluate import evaluate_run, evaluate_vectors
 
 TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
 PLACES = [f"p{i:02}" for i in range(14)]
@@ -171,6 +172,19 @@ def test_the_command_takes_paths_beside_names(words: Path, tmp_path: Path, monke
     capsys.readouterr()
     assert cli.run() == 0
     assert [row["benchmark"] for row in json.loads(capsys.readouterr().out)] == ["a,b.tsv", "c.tsv"]
+
+
+def test_a_run_and_a_file_have_a_function_each(words: Path, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
+    own, more = [str(tmp_path / "own.tsv")], [str(tmp_path / "more.tsv")]
+    assert evaluate_vectors(words, own) == experiment.evaluate(words, own)
+    run = embtrain.Run(place / "graph")
+    hits = evaluate_run(run, more, ["evaluate.hits=[2]"])
+    assert hits == experiment.evaluate(run.folder, more, ["evaluate.hits=[2]"]) and "hits@2" in by_metric(hits)
+    for text, says in (("model.dim=3", "only keys of evaluate change"), ("evaluate.oov=zero", "is judged by others")):
+        with pytest.raises(UsageError, match=f"--set {text}: .*{says}"):
+            evaluate_vectors(words, own, [text])
 
 
 def test_layouts_are_detected() -> None:

@@ -29,7 +29,8 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.labels import LabelsTask
 from embtrain.models.xc import XC, XCConfig
 from embtrain.report.load.run import read as read_run
-from embtrain.report.run.page import render
+from embtrain.report.render import html
+from embtrain.report.run import page as run_page
 from embtrain.train.engines.autograd import Step
 from embtrain.train.loop import optimizers
 
@@ -273,7 +274,7 @@ def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> Non
     items = scoring.read_items(run.folder / "items.safetensors")
     assert len(items["test/precision@1"]) == 60 and len(items["test/log_p"]) == len(items["test/cluster"]) > 60
     assert items["test/psp@5"].mean() == pytest.approx(value(run, "test/psp@5"))
-    page = render(read_run(run.folder))
+    page = html.render(run_page.document(read_run(run.folder)))
     assert "Neighbours" not in page and "precision" in page
     experiment.export(run.folder, "word2vec", tmp_path / "vectors.txt")
     assert (tmp_path / "vectors.txt").read_text().startswith(f"{V} 12\n")

@@ -20,6 +20,7 @@ from embtrain.common import progress, shipped
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import Score
+from embtrain.evaluate.comparison.reproduction import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE, SOURCES, ReportedNumber
 from embtrain.experiment.comparison import compare, outcome
 from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
@@ -27,8 +28,7 @@ from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as report
-from embtrain.report.load import claim, comparison
-from embtrain.report.load.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
+from embtrain.report.load import comparison
 
 SHIPPED = shipped.names("configs", "paper")
 TINY = """\
@@ -100,7 +100,7 @@ def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, m
     of, planned = compare.plan(reproduce.paper_grid(name, {}, [], tmp_path)[0], tmp_path)
     assert len(planned) == len(paper.runs) * paper.seeds and of.paper == name
     assert {cell.label for cell in planned} == set(paper.runs)
-    assert all(row.source in claim.SOURCES for row in paper.expected) and paper.cpu_seconds <= 14_400
+    assert all(row.source in SOURCES for row in paper.expected) and paper.cpu_seconds <= 14_400
     told = {row.metric for row in [*paper.checks, *paper.expected]} | set(paper.axis.metrics if paper.axis else [])
     logged = any("log_z" in metric or "log_sum" in metric for metric in told if metric)
     assert not logged or planned[0].settings.evaluate.log_z
@@ -227,7 +227,8 @@ def test_the_report_has_it_in_every_format(done: compare.Comparison) -> None:
     told = reproduce.format_text(done)
     assert "likelihood: theirs −3.000 (recalled, not verified; page 2), ours" in told
     assert "theirs all; ours some" in told
-    assert claim.parse(done.results["reproduction"]).command.startswith("embtrain reproduce ")
+    assert done.record.reproduction is not None
+    assert done.record.reproduction.command.startswith("embtrain reproduce ")
 
 
 def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: type[Here]) -> None:
@@ -355,12 +356,12 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
     paper = papers.read(papers.path("bose2018_skipgram"))
     told = claims.reproduction(paper, of.model_dump(mode="json"), some({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},
                                                                        "wordsim353/spearman"))
-    assert told["notes"] == ["rareword is left out: it is not on this machine; embtrain data fetch rareword"]
-    assert [check["verdict"] for check in told["checks"]] == [HOLDS, *[NOT_SEPARABLE] * 3]
-    assert told["checks"][2]["text"].endswith("nothing to judge it by, not measured.")
-    assert told["verdict"] == NOT_SEPARABLE and told["sentence"].startswith("The claim cannot be judged (not measured)")
-    assert told["expected"][3]["ours"] is None and told["expected"][3]["note"] == "not measured"
-    assert told["command"] == "embtrain reproduce bose2018_skipgram"
+    assert told.notes == ["rareword is left out: it is not on this machine; embtrain data fetch rareword"]
+    assert [check.verdict for check in told.checks] == [HOLDS, *[NOT_SEPARABLE] * 3]
+    assert told.checks[2].text.endswith("nothing to judge it by, not measured.")
+    assert told.verdict == NOT_SEPARABLE and told.sentence.startswith("The claim cannot be judged (not measured)")
+    assert told.expected[3].ours is None and told.expected[3].note == "not measured"
+    assert told.command == "embtrain reproduce bose2018_skipgram"
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def verdict(rule: dict[str, Any], a: list[float], b: list[float] | None = None, 
     metric = rule.get("metric", "test/mrr")
     check = papers.Check(**{"run": "a", "metric": metric, **({} if b is None else {"against": "b"}), **rule})
     values = claims.by_metric(some({"a": a} | ({} if b is None else {"b": b}), metric))
-    return claims.judge(check, values, m)["verdict"]
+    return claims.judge(check, values, m).verdict
 
 
 E = [0.001, -0.001, 0.0]  # over three seeds: half the interval is 4.303 × .001 / √3 = .00248
@@ -411,7 +412,7 @@ def test_near_is_within_on_both_sides(mean: float, expected: str) -> None:
 
 def test_bounds_are_told_with_the_digits_that_tell_them_apart() -> None:
     check = papers.Check(rule="near", run="a", metric="test/mr", value=120.4, within=2)
-    told = claims.judge(check, claims.by_metric(some({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1)["text"]
+    told = claims.judge(check, claims.by_metric(some({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1).text
     assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim asks for above 118.4 and below 122.4" in told
 
 
@@ -423,7 +424,7 @@ def test_few_seeds_and_no_spread() -> None:
     assert verdict({"rule": "not_worse", "margin": 0.1}, [0.1, 0.2], [0.1, 0.2]) == NOT_SEPARABLE
     values = claims.by_metric(some({"a": [1.0, 2.0, 3.0], "b": [0.5, 1.5]}, "test/mrr"))
     check = papers.Check(rule="better", run="a", against="b", metric="test/mrr")
-    assert claims.judge(check, values, 1)["n"] == 2  # seed 3 has no partner
+    assert claims.judge(check, values, 1).n == 2  # seed 3 has no partner
 
 
 def test_of_many_checks_one_that_fails_must_fail_by_more() -> None:
@@ -450,15 +451,15 @@ def paper_with(place: Path, **row: Any) -> Paper:
 
 def test_readings(place: Path) -> None:
     values = claims.by_metric(some({"nce-k1": [0.2, 0.4], "nce-k2": [0.3, 0.8], "softmax": [9.0, 9.1]}, "test/mrr"))
-    def read(**row: Any) -> dict[str, Any]:
+    def read(**row: Any) -> ReportedNumber:
         paper = paper_with(place, **row)
         return claims.reported_and_measured(paper.expected[0], paper, values)
-    assert read(run="nce-k1", metric="test/mrr")["ours"] == pytest.approx(0.3)
+    assert read(run="nce-k1", metric="test/mrr").ours == pytest.approx(0.3)
     of = read(run="nce-k1", metric="test/mrr", reading="exp")
-    assert of["ours"] == pytest.approx(math.exp(0.3)) and of["low"] == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
+    assert of.ours == pytest.approx(math.exp(0.3)) and of.low == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
     gain = read(run="nce-k2", metric="test/mrr", reading="gain", against="nce-k1")
-    assert gain["ours"] == pytest.approx((0.5 + 1.0) / 2) and gain["n"] == 2  # of each seed, then the mean
-    assert gain["low"] == pytest.approx(0.75 - 12.7062047 * 0.25)
+    assert gain.ours == pytest.approx((0.5 + 1.0) / 2) and gain.n == 2  # of each seed, then the mean
+    assert gain.low == pytest.approx(0.75 - 12.7062047 * 0.25)
 
 
 @pytest.mark.parametrize(("k1", "k2", "least"), [(-0.1, -0.1, 1), (-9.5, -0.1, 2), (-9.5, -9.5, None)])
@@ -517,8 +518,8 @@ def test_log_z_has_its_own_direction(done: compare.Comparison) -> None:
     ("verdict", "maybe", "verdict must be one of holds, does not hold, not separable"),
     ("checks", {}, "checks: a list is expected"),
     ("expected", [3], "expected: row 1: a mapping is expected"),
-    ("axis", {"name": "k", "metrics": 1, "x": {}}, "metrics: a list of texts is expected"),
-    ("axis", {"name": "k", "metrics": [], "x": {"a": "b"}}, "x of a must be a finite number"),
+    ("axis", {"name": "k", "metrics": 1, "x": {}}, "reproduction: axis: metrics: a list is expected, not a number"),
+    ("axis", {"name": "k", "metrics": [], "x": {"a": "b"}}, "axis: x: a must be a finite number"),
     ("title", None, "title must be text"),
     ("spent", "much", "spent must be a finite number"),
 ])

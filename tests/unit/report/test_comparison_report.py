@@ -25,7 +25,7 @@ from embtrain.common.errors import DataError
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics.significance import paired_t
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
-from embtrain.report.comparison import figures, page as report, rerun
+from embtrain.report.comparison import differences, figures, page as report, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
 from embtrain.report.format import number
 from embtrain.report.load import comparison as results, run as record
@@ -208,11 +208,11 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": -1}]}', "row 1: seed must be a count"),
     ('{"cells": [{"cell": "a", "strategy": 1, "status": "finished", "seed": 1}]}', "row 1: strategy must be text"),
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "scores": [{}]}]}', "'benchmark' is"),
-    ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "folder": 1}]}', "must be a path"),
+    ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "folder": 1}]}', "folder must be"),
     ('{"summary": [{"strategy": "a", "metric": "b", "mean": "x", "n": 1}]}', "mean must be a finite"),
-    ('{"differences": [{"a": "x"}]}', "row 1: b must be text"), ('{"differences": [{"q": 1}]}', "unknown key 'q'"),
-    ('{"verdict": [1]}', "verdict: a list of sentences"), ('{"notes": "x"}', "notes: a list"),
-    ('{"at_equal": {"epochs": {"rows": [{"value": 1}]}}}', "epochs: row 1: metric must be text"),
+    ('{"differences": [{"a": "x"}]}', "row 1: key 'b' is missing"), ('{"differences": [{"q": 1}]}', "unknown key 'q'"),
+    ('{"verdict": [1]}', "verdict: row 1 must be text"), ('{"notes": "x"}', "notes: a list"),
+    ('{"at_equal": {"epochs": {"rows": [{"value": 1}]}}}', "at_equal: epochs: rows: row 1: key 'strategy' is missing"),
     ('{"plan": []}', "plan: a mapping"), ('{"cells": [' + ",".join(["{}"] * 2001) + "]}", "2,001 are too many"),
 ])
 def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, says: str) -> None:
@@ -457,7 +457,7 @@ def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], 
 @pytest.mark.parametrize("a, b, verdict, says", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
                                                  ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
 def test_names_do_not_change_who_beats_whom(a: str, b: str, verdict: str, says: str) -> None:
-    assert report._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
+    assert differences._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
 
 
 def test_a_minus_is_put_before_cosines_alone() -> None:

@@ -21,6 +21,7 @@ from embtrain.report.charts import curves, svg as charts
 from embtrain.report.format import cells, duration, format_text, interval, number, plain, wrap
 from embtrain.report.load.run import Curve, read
 from embtrain.report.run import summary
+from embtrain.report.run.page import document
 
 LINE = {"step": 1, "loss": 1.0}
 
@@ -196,6 +197,59 @@ def test_bytes_that_are_no_text_and_what_is_no_file(tmp_path: Path) -> None:
         report.write(folder)
 
 
+# --- Markdown and LaTeX ---------------------------------------------------------------------------------------------
+
+def test_a_run_has_the_same_sections_in_every_format(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    assert report.write(folder) == folder / "report.html"
+    html, md, tex = ((folder / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "tex"))
+    names = [section.name for section in document(read(folder)).sections]
+    assert names == ["Scores", "Curves", "The source of negatives", "Neighbours", "Configuration", "Identity",
+                     "Run it again"]
+    assert re.findall(r"<h2>(.*?)</h2>", html) == re.findall(r"^## (.*)$", md, re.MULTILINE) == names
+    assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
+    assert "<svg" not in md and md.startswith("# skipgram · ace\n") and tex.endswith("\\end{document}\n")
+
+
+def test_markdown_and_latex_have_the_figures_of_the_page(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    report.write(folder)
+    md = (folder / "report.md").read_text(encoding="utf-8").replace("\u00a0", " ")
+    for line in ("| measure | value | 90 % interval | n |", "| **wordsim353** |  |  |  |",
+                 "| log-likelihood | −8.412 | \\[−8.441, −8.382\\] | 20,000 |", "| *242 of 353 pairs* |  |  |  |",
+                 "| step | CPU seconds | Training loss |", "| 1 | 2.500 | 3.000 |", "| 60 | 150.0 | 0.0500 |",
+                 "| step | CPU seconds | NCE samples | adversarial samples |", "### queen",
+                 "| king 0.81, crown 0.70 | treaty −0.31 |", "embtrain fit --out 'my run'",
+                 "negatives: {source: ace, k: 7}"):
+        assert line in md, line
+    assert f"sha256 | {'ab' * 32} |" in md
+    tex = (folder / "report.tex").read_text(encoding="utf-8")
+    for said in (r"log-{}likelihood & \ensuremath{-}8.412 & {[}\ensuremath{-}8.441,{} \ensuremath{-}8.382{]} & 20,",
+                 r"{\textit{242 of 353 pairs}} \\", r"\textbf{queen}"):
+        assert said in tex, said
+    tables = len(re.findall(r"^\|(?: -+:? \|)+$", md, re.MULTILINE))
+    assert {tex.count(mark) for mark in (r"\begin{longtable}", r"\toprule", r"\bottomrule")} == {tables}
+
+
+def test_a_warning_is_before_the_sections_in_every_format(tmp_path: Path) -> None:
+    warning = Score("training", "warning", None, note="the loss grew <b>")
+    folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in [*SCORES, warning]])
+    report.write(folder)
+    for name, said, section in (("html", 'role="alert"><b>Warning:</b> the loss grew &lt;b&gt;</p>', "<nav>"),
+                                ("md", "**Warning:** the loss grew \\<b\\>", "## Scores"),
+                                ("tex", r"\textbf{Warning:} the loss grew \textless{}b\textgreater{}", "subsection")):
+        text = (folder / f"report.{name}").read_text(encoding="utf-8")
+        assert said in text and text.index(said) < text.index(section), name
+
+
+def test_a_file_that_is_missing_is_named_in_markdown(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", scores=None, identity=None)
+    report.write(folder)
+    md = (folder / "report.md").read_text(encoding="utf-8")
+    assert "No scores: this run's folder holds no scores.json." in md.replace("\\", "")
+    assert "holds no identity.json" in md
+
+
 # --- what is read is never markup ----------------------------------------------------------------------------------
 
 def hostile_run(folder: Path, words: list[str]) -> Path:
@@ -368,7 +422,7 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
     folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in rows])
     text = report.write(folder).read_text(encoding="utf-8")
     led, _, folded = text.partition("<details><summary>4 further rows")
-    assert led.index(">test</th>") < led.index(">valid</th>") < led.index(">training</th>")
+    assert led.index("<span>test<") < led.index("<span>valid<") < led.index("<span>training<")
     assert "<th scope=\"row\">mean rank</th>" in led and "mean rank, tail asked for" not in led
     assert "mean rank, tail asked for" in folded and "hits@10, ties for the model" in folded
     assert "1 is best" in checked(text).words and text.count(">all</td>") == 1
@@ -377,6 +431,6 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
 def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
     rows = [Score("valid", "mrr", 0.5, 0.4, 0.6), Score("valid", "bleu", 20.0), Score("test", "mrr", 0.25, 0.2, 0.3),
             Score("test", "bleu", 21.0), Score("training", "seconds", 9.0), Score("wordsim353", "spearman", 0.7)]
-    said = re.sub(r"<[^>]*>", "", summary._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
-    assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
+    said = summary._main_scores(rows).replace("\N{NO-BREAK SPACE}", " ")
+    assert said == ("wordsim353 Spearman's ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
                     "[0.200, 0.300].")
