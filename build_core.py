@@ -87,7 +87,7 @@ def build(root: Path, environ: Mapping[str, str], sanitize: bool = False) -> lis
         scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".building-")  # on the same disk, for os.replace
     except (Absent, OSError) as error:  # OSError: the folder cannot be written to
         if choice == "require":
-            raise BuildError(f"{error}, and EMBTRAIN_CORE=require asks for the core") from None
+            raise BuildError(f"{error}; EMBTRAIN_CORE=require needs the core, auto installs without it") from None
         remove_stale(folder, built)
         return without(str(error))
     with scratch as place, ThreadPoolExecutor(os.cpu_count()) as pool:
