@@ -1,25 +1,25 @@
 # make fit        install into .venv, then train with adversarial negatives on the text that gensim ships; the run is
 #                 runs/ace, or runs/TIME-skipgram-ace if there is a runs/ace
-# make test       install the test tools too, then style, types and tests
-# make test-slow  the long tests: all of tests/slow, or one folder of it: make test-slow AREA=kg
-# make docs       the pages as a site, in docs/_build
-# make look       pictures of a report at the width of a phone and of a desk: make look REPORT=runs/x/report.html
-# make clean      remove .venv and every build product; runs/ stays
+# make test       install the test tools too, then check style and types and run the tests
+# make test-slow  run all of tests/slow, or one folder of it: make test-slow AREA=kernels
+# make docs       build the site in docs/_build
+# make look       render a report at the width of a phone and of a desktop: make look REPORT=runs/x/report.html
+# make clean      remove .venv and every build product; keep runs/
 #
-# PYTHON names the interpreter that .venv is made of: make fit PYTHON=python3.12
-# CXX names the C++ compiler of the fast core; EMBTRAIN_CORE=off does without one
+# PYTHON names the interpreter of .venv: make fit PYTHON=python3.12
+# CXX names the C++ compiler of the core; EMBTRAIN_CORE=off disables the core
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# A file's tests share what they have made, and files bear a neighbour: they count CPU seconds, the memory of processes
-# of their own, and wall clocks by how busy the machine is. Other areas time things.
+# Tests of one file share fixtures. Two files can run in parallel: they measure CPU seconds, the memory of their own
+# processes, and wall time relative to the load. Other areas measure plain times.
 SPREAD_trust := -n 2 --dist loadfile
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .PHONY: fit test test-slow docs look clean
 
-# A test that ran without the core where one could be had would have tested something else.
+# Require the compiled core if there is a compiler: without it the tests would exercise the fallback.
 test test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
 
 fit: $(VENV)/.ready $(VENV)/.core
@@ -37,7 +37,7 @@ docs: $(VENV)/.ready-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 	@echo docs/_build/index.html
 
-# The newest report unless REPORT names one. Pictures are as high as the page: below it, rows of paper are cut off.
+# REPORT defaults to the newest report. Pictures are cropped to the height of the page.
 CHROMIUM ?= chromium
 REPORT   ?= $(shell ls -t runs/*/report.html 2>/dev/null | head -n 1)
 WIDTHS   := 390 1280
@@ -57,10 +57,10 @@ look: $(VENV)/.ready
 	  echo "$$picture"; \
 	done
 
-# A bare comma would part the arguments of `call`.
+# A bare comma would split the arguments of `call`.
 comma := ,
 
-# One call of pip for everything: a later one without our range of torch could bring a build several times as large.
+# One call of pip for everything: a second one without our range of torch could install a build several times as large.
 define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
   echo "embtrain needs Python 3.11 or newer, and $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
@@ -82,8 +82,8 @@ $(VENV)/.ready-peers: pyproject.toml
 	$(call install,.[test$(comma)docs$(comma)peers])
 	@touch $(VENV)/.ready $(VENV)/.ready-test
 
-# By itself and not inside pip, which would hide its lines and knows nothing of edited sources. No stamp without a core:
-# a compiler that is installed later is found by the next make.
+# Separate from pip, which would hide the output and does not notice edited sources. Without a core no stamp is written,
+# so the next make finds a compiler that is installed later.
 $(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py $(wildcard embtrain/kernels/source/* embtrain/kernels/source/*/* embtrain/kernels/source/*/*/*)
 	@echo "building the compiled core (about twenty seconds)"
 	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }

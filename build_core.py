@@ -1,14 +1,14 @@
-"""Builds the compiled core: embtrain/kernels/source/**/*.cpp -> embtrain/kernels/_core_LEVEL.so, one for each level.
+"""Build the compiled core: embtrain/kernels/source/**/*.cpp -> embtrain/kernels/_core_LEVEL.so, one per level.
 
     python build_core.py              in a checkout, in place
     python build_core.py --sanitize   one more, _core_san.so, with address and undefined-behaviour sanitizers
 
-The build of the package runs it as well (hatchling's custom hook). Without a compiler nothing is built, one line says
-so, and the package installs all the same. A compiler that is there and fails fails the build: pip hides what a hook
-prints, so an install that went on would lose the core unseen.
+The build of the package runs it as well (hatchling's custom hook). Without a compiler nothing is built, one line
+reports it, and the package installs without the core. If the compiler fails, the build fails: pip hides the output of a
+hook, so a successful installation would silently lack the core.
 
-EMBTRAIN_CORE  off: nothing is built · require: no compiler is an error · auto (also where it is not set): as above
-CXX            the compiler and its first arguments, "ccache g++"; else c++, g++ or clang++, whichever is found
+EMBTRAIN_CORE  off: build nothing · require: fail without a compiler · auto (the default): as above
+CXX            the compiler and its first arguments, "ccache g++"; otherwise c++, g++ or clang++, the first found
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # in a checkout, by hand
+except ImportError:  # run by hand in a checkout
     BuildHookInterface = object
 
 ROOT = Path(__file__).resolve().parent
 COMPILERS = ("c++", "g++", "clang++")
 
 COMPILE = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-Wall", "-Wextra"]
-# x86-64-v2 to -v4 spelt out, for compilers that do not know the names. A library for each and not levels in one: there
-# the linker would merge templates of one level into the other.
+# x86-64-v2 to -v4 as single flags, for compilers without these names. One library per level: in one library the linker
+# would merge templates of different levels.
 V2 = ["-mssse3", "-msse4.2", "-mpopcnt", "-mcx16"]
 V3 = [*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mmovbe", "-mf16c", "-mprfchw"]
 V4 = [*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", "-mavx512vnni",
       "-mprefer-vector-width=512"]
 OF_LEVEL = {"v2": V2, "v3": V3, "v4": V4, "generic": []}
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-BASELINE = ("core/cpu_level.cpp",)  # asked which level the processor can run, so it must run on any
-# What one source asks for besides. Ranks compare scores that were found in vectors with one that was found alone.
+BASELINE = ("core/cpu_level.cpp",)  # reports the level of the processor, so it must run on all
+# Additional flags of one source. Ranks compare scores computed in vectors with one computed alone.
 OF_SOURCE = {"scoring/ranking.cpp": ["-ffp-contract=off"]}
 
-# Nothing of the compiler's C++ library is looked for where the core runs. Apple's has a fixed place in the system.
+# The core must not need the compiler's C++ library at run time. Apple's has a fixed place in the system.
 STATIC = [] if sys.platform == "darwin" else ["-static-libstdc++", "-static-libgcc"]
 
 
 class BuildError(Exception):
-    """The core cannot be built, and that must not go unseen."""
+    """The core cannot be built, and the build must fail."""
 
 
 class Absent(Exception):
-    """What a build needs is not there."""
+    """A requirement of the build is missing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def build(root: Path, environ: Mapping[str, str], sanitize: bool = False) -> list[Path]:
-    """The files that were built; empty where nothing was, and a line on stderr says why."""
+    """Build the libraries and return their paths; if none, a line on stderr gives the reason."""
     choice = environ.get("EMBTRAIN_CORE") or "auto"
     if choice not in ("auto", "require", "off"):
         raise BuildError(f"EMBTRAIN_CORE={choice}: one of auto, require, off is possible")
@@ -84,10 +84,10 @@ def build(root: Path, environ: Mapping[str, str], sanitize: bool = False) -> lis
     levels = [built.SANITIZED] if sanitize else list(built.LEVELS)
     try:
         command = compiler(environ, built.IS_SUPPORTED_PLATFORM)
-        scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".building-")  # where os.replace can move files from
+        scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".building-")  # on the same disk, for os.replace
     except (Absent, OSError) as error:  # OSError: the folder cannot be written to
         if choice == "require":
-            raise BuildError(f"{error}, and EMBTRAIN_CORE=require asks for the core") from None
+            raise BuildError(f"{error}; EMBTRAIN_CORE=require needs the core, auto installs without it") from None
         remove_stale(folder, built)
         return without(str(error))
     with scratch as place, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -103,7 +103,7 @@ def without(reason: str) -> list[Path]:
 
 
 def names(folder: Path) -> Any:
-    """embtrain/kernels/core/build_info.py, loaded by its path: embtrain needs packages that a build may not have."""
+    """Load embtrain/kernels/core/build_info.py by its path: embtrain imports packages that a build may not have."""
     spec = importlib.util.spec_from_file_location("_embtrain_built", folder / "core" / "build_info.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -112,7 +112,7 @@ def names(folder: Path) -> Any:
 
 
 def compiler(environ: Mapping[str, str], possible: bool) -> list[str]:
-    """The command and its first arguments."""
+    """Return the compiler command and its first arguments."""
     if not possible:
         raise Absent(f"it is written for 64-bit Linux and macOS, and this is {sys.platform}")
     path = environ.get("PATH", os.defpath)
@@ -131,7 +131,7 @@ def compiler(environ: Mapping[str, str], possible: bool) -> list[str]:
 
 
 def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
-    """The highest level that this processor runs."""
+    """Return the highest level that this processor supports."""
     path = place / "level.so"
     run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-I.", "-shared", *BASELINE, "-o", str(path)], folder / "source")
     able = ctypes.CDLL(str(path)).embtrain_level()
@@ -139,7 +139,7 @@ def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
 
 
 def library(command: list[str], built: Any, folder: Path, level: str, place: Path, pool: ThreadPoolExecutor) -> Path:
-    """Every source to an object, all objects to one library."""
+    """Compile every source and link the objects to one library."""
     sanitize = level == built.SANITIZED
     flags = [*COMPILE, f"-DEMBTRAIN_SOURCE={built.source_hash(folder / 'source')}", *(SANITIZE if sanitize else [])]
     own = OF_LEVEL[best_here(command, built, folder, place) if sanitize else level]
@@ -168,7 +168,7 @@ def run(command: list[str], where: Path) -> None:
 
 
 def remove_stale(folder: Path, built: Any) -> None:
-    """A core of other sources than these would be refused at every start, and here nobody can build the right one."""
+    """Remove libraries built from other sources: every start would reject them, and no compiler can rebuild them."""
     stamp = built.source_hash(folder / "source").encode()
     for level in built.LEVELS:
         path: Path = built.core_file(level, folder)
@@ -180,7 +180,7 @@ def remove_stale(folder: Path, built: Any) -> None:
 
 
 class CoreHook(BuildHookInterface):  # type: ignore[misc, valid-type]
-    """A wheel that holds a core is one for this platform, and serves every Python there: py3-none-PLATFORM."""
+    """Tag a wheel with a core py3-none-PLATFORM: it depends on the platform and supports every Python."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         try:

@@ -32,14 +32,23 @@ from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for folder in (".", "docs", "docs/tutorials", "docs/walks") for path in (ROOT / folder).glob("*.md")}
+         for folder in (".", "docs", "docs/tutorials", "docs/walks", "docs/decisions")
+         for path in (ROOT / folder).glob("*.md")}
 FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
 def test_the_pages_are_there() -> None:
-    assert {"README.md", "CONTRIBUTING.md", "DECISIONS.md", "CHANGELOG.md", "docs/science.md",
-            "docs/formats.md"} <= set(PAGES)
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/science.md", "docs/formats.md",
+            "docs/decisions/index.md"} <= set(PAGES)
+
+
+def test_the_index_of_decisions_lists_each_once_with_its_title() -> None:
+    titles = {name.rpartition("/")[2]: text.partition("\n")[0].removeprefix("# ")
+              for name, text in PAGES.items() if re.match(r"docs/decisions/\d", name)}
+    assert [name[:3] for name in sorted(titles)] == [f"{number:03d}" for number in range(1, len(titles) + 1)]
+    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", PAGES["docs/decisions/index.md"], re.MULTILINE)
+    assert sorted((name, title) for title, name in listed) == sorted(titles.items())
 
 
 def spans(text: str) -> Iterator[str]:
