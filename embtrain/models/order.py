@@ -55,11 +55,11 @@ class Order(Model):
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:
-        return Query(self._rows(batch.given), *self.query_fields(batch))             # type: ignore[attr-defined]
+        return Query(self._rows(batch.concept), *self.query_fields(batch))             # type: ignore[attr-defined]
 
     def query_fields(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the fields of a query after its vector: context (B, 2), target, slot, query_id."""
-        concept, slot = batch.given, batch.slot                                  # type: ignore[attr-defined]
+        concept, slot = batch.concept, batch.slot                                # type: ignore[attr-defined]
         group = torch.unique(2 * concept + slot, return_inverse=True)[1]
         return torch.stack([concept, slot], 1), batch.target, slot, group
 
