@@ -55,7 +55,7 @@ class CompiledPairs(CompiledStep):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         x = self.model.x
-        rows = OrderRows(*(field.contiguous().numpy() for field in (block.given, block.target, block.slot)))
+        rows = OrderRows(*(field.contiguous().numpy() for field in (block.concept, block.target, block.slot)))
         margin, is_absolute = self.loss.config.margin, self.model.config.orthant == "abs"
         rule = OrderLossSpec(self.loss.name, margin, is_absolute)  # type: ignore[arg-type]
         result = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
