@@ -1,4 +1,4 @@
-"""The pages as a site: `make docs`. Nothing is fetched, neither while building nor while reading."""
+"""Configuration of the site (`make docs`). Neither building nor reading it needs the network."""
 
 import re
 import sys
@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import citations
+import components
 
 import embtrain
 
 project = "embtrain"
 release = version = embtrain.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "made", "results/README.md", "results/*/report.md"]
+exclude_patterns = ["_build", "made", "generated", "results/README.md", "results/*/report.md"]
 root_doc = "index"
 
 html_theme = "furo"
@@ -22,7 +26,7 @@ html_domain_indices = False
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
-suppress_warnings = ["myst.header"]   # reports and included parts of pages begin at the level that suits them
+suppress_warnings = ["myst.header"]   # reports and included parts begin at a deeper level
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -31,8 +35,7 @@ autodoc_preserve_defaults = True
 
 
 def literal(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Docstrings here are plain text with equations set off by indentation, not markup: prose is escaped, paragraphs
-    with a line that is indented or set in columns are shown as they stand."""
+    """Convert a docstring in plain text to markup: escape prose, show paragraphs with indents or columns as code."""
     shown: list[str] = []
     for part in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
         if any(re.match(r" |.*\S {2,}\S", line) for line in part.split("\n")):
@@ -45,5 +48,13 @@ def literal(app: Any, what: str, name: str, thing: object, options: object, line
     lines[:] = "\n".join(shown).split("\n")
 
 
+def link_citations(app: Any, docname: str, source: list[str]) -> None:
+    """Link the keys of papers in a page to the bibliography."""
+    if docname not in ("bibliography", "changes", "decisions"):
+        source[0] = citations.linked(source[0])
+
+
 def setup(app: Any) -> None:
+    components.write()
     app.connect("autodoc-process-docstring", literal)
+    app.connect("source-read", link_citations)

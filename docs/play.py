@@ -1,14 +1,14 @@
-"""Plays a page: runs its blocks in order, in the folder one is in, and says what was printed.
+"""Runs the blocks of a page in order in the current folder, and returns or updates their output.
 
-    python docs/play.py docs/walks/*.md docs/tutorials/*.md       plays them, and writes into the pages what was printed
+    python docs/play.py docs/walks/*.md docs/tutorials/*.md       runs them and writes their output into the pages
 
-A ```sh block holds lines of `embtrain ...`, a ```python block is run as it stands, with the names of those before it.
-A ```text block behind either shows what it prints, errors and warnings among it. What a comment says of a line is done:
+A ```sh block has lines of `embtrain ...`; a ```python block runs as it is, with the names of the blocks before it. A
+```text block after either shows its output, errors and warnings included. Comments of a line are instructions:
 
-    embtrain fit ...    # ends in 3            it fails with this exit code; without a comment it must not
-    embtrain fit ...    # Ctrl-C: ends in 130  is pressed once the run has logged its first line
-    pip install -e .                           what pyproject.toml in this folder names is found, and nothing installed
-    iconv ..., tr ...                          as a shell would
+    embtrain fit ...    # ends in 3            must fail with this exit code; without a comment it must succeed
+    embtrain fit ...    # Ctrl-C: ends in 130  is interrupted when the run has logged its first line
+    pip install -e .                           makes the package in this folder importable, without installing it
+    iconv ..., tr ...                          runs in a shell
 """
 
 from __future__ import annotations
@@ -34,24 +34,27 @@ from unittest import mock
 INSTALL = ["pip", "install", "-e", "."]
 SHELL = ("iconv", "tr")
 NUMBER = re.compile(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?")
-RELATIVE, ABSOLUTE = 0.05, 0.02  # how far a printed number may be from the page's; see `differing`
+RELATIVE, ABSOLUTE = 0.05, 0.02  # tolerance between printed numbers and those of the page; see `differing`
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
-    kind: str   # sh or python
+    """A block of code of a page with its output."""
+
+    kind: str      # sh or python
     code: str
-    told: str   # what the page says that it prints; "" where it says nothing
-    start: int  # where the block stands in the page
+    expected: str  # the output on the page; "" if it has none
+    start: int     # position of the block in the page
     end: int
 
 
 def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page in order."""
     return [Block(m[1], m[2], m[3] or "", *m.span()) for m in BLOCK.finditer(page)]
 
 
 def play(block: Block, names: dict[str, object]) -> str:
-    """What a block prints; RuntimeError where a command of it fails."""
+    """Run a block and return its output. Raises RuntimeError for another exit code than the page states."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         if block.kind == "python":
@@ -65,40 +68,40 @@ def play(block: Block, names: dict[str, object]) -> str:
                 subprocess.run(line, shell=True, check=True)
             elif words:
                 assert words[0] == "embtrain", line
-                said = re.search(r"#.*\bends in (\d+)$", line)
-                pressed = re.search(r"#.*\bCtrl-C\b", line) is not None
-                if (code := command(words, printed, pressed)) != (int(said[1]) if said else 0):
+                stated = re.search(r"#.*\bends in (\d+)$", line)
+                interrupt = re.search(r"#.*\bCtrl-C\b", line) is not None
+                if (code := command(words, printed, interrupt)) != (int(stated[1]) if stated else 0):
                     raise RuntimeError(f"{line}: exit code {code}; {printed.getvalue()}")
     return printed.getvalue()
 
 
-def command(words: Sequence[str], printed: io.StringIO, pressed: bool) -> int:
-    """The exit code of a command; what a terminal would show stands in `printed`, progress left out."""
+def command(words: Sequence[str], printed: io.StringIO, interrupt: bool) -> int:
+    """Run a command and return its exit code. Its output, without progress, is appended to `printed`."""
     from embtrain import cli
 
-    log, warned = logging.getLogger("embtrain"), logging.StreamHandler(printed)
-    warned.setFormatter(logging.Formatter("embtrain: %(message)s"))
-    words, read = (list(words), os.devnull) if "<" not in words else (list(words[:-2]), words[-1])
-    folder = Path(words[words.index("--out") + 1]) if pressed else None
-    with (open(read, encoding="utf-8") as given, contextlib.redirect_stderr(printed), interrupted(folder),
-          mock.patch.object(sys, "stdin", given), mock.patch.object(sys, "argv", words),
+    log, warnings = logging.getLogger("embtrain"), logging.StreamHandler(printed)
+    warnings.setFormatter(logging.Formatter("embtrain: %(message)s"))
+    words, source = (list(words), os.devnull) if "<" not in words else (list(words[:-2]), words[-1])
+    folder = Path(words[words.index("--out") + 1]) if interrupt else None
+    with (open(source, encoding="utf-8") as stdin, contextlib.redirect_stderr(printed), interrupted(folder),
+          mock.patch.object(sys, "stdin", stdin), mock.patch.object(sys, "argv", words),
           mock.patch.object(log, "propagate", False), mock.patch("embtrain.common.progress.EVERY_SECONDS", math.inf)):
-        log.addHandler(warned)
+        log.addHandler(warnings)
         try:
             return cli.run()
         finally:
-            log.removeHandler(warned)
+            log.removeHandler(warnings)
 
 
 @contextlib.contextmanager
 def interrupted(run: Path | None) -> Iterator[None]:
-    """While the block runs, Ctrl-C as soon as the run in this folder has logged a line; None: nobody presses it."""
+    """Send SIGINT to this process when the run in the folder has logged a line; None: never."""
     ended = threading.Event()
-    def press() -> None:
+    def send_interrupt() -> None:
         while run is not None and not ended.wait(0.01):
             if (log := run / "metrics.jsonl").exists() and log.stat().st_size:
                 return os.kill(os.getpid(), signal.SIGINT)
-    watching = threading.Thread(target=press, daemon=True)
+    watching = threading.Thread(target=send_interrupt, daemon=True)
     watching.start()
     try:
         yield
@@ -108,7 +111,7 @@ def interrupted(run: Path | None) -> Iterator[None]:
 
 
 def install(folder: Path) -> None:
-    """What `pip install -e .` would let Python find of a package, without touching what is installed here."""
+    """Make the package in a folder importable, as `pip install -e .` would, without installing it."""
     from embtrain.common import registry
 
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -125,8 +128,8 @@ def install(folder: Path) -> None:
 
 
 def timeless(printed: str) -> str:
-    """The text without what rests on a clock: seconds, CPU seconds, milliseconds and the sentence on costs."""
-    lines, table = [], ""
+    """Return the text without measured times: seconds, CPU seconds, milliseconds and the sentence on costs."""
+    lines, table = [], ""  # table: heading of the current table of times
     for line in printed.replace("\u2212", "-").strip().splitlines():
         table = line if re.match(r"gradient .* ms$|milliseconds of ", line) else table if line.strip() else ""
         if table and table != line:  # the last column of the gradients; every column of the milliseconds
@@ -139,8 +142,10 @@ def timeless(printed: str) -> str:
 
 
 def shape(printed: str) -> str:
-    """The part of the output that is equal on every machine: without times, with 0 for each number, `word` for each
-    neighbour of a word and each prediction, and one blank for several."""
+    """Return the part of the output that is equal on every machine.
+
+    Times are removed; every number is 0; every neighbour of a word and every prediction is `word`; blanks are merged.
+    """
     text = NUMBER.sub("0", timeless(printed))
     text = re.sub(r"[^\s:]+ 0(?=,|\n)", "word 0", text)
     text = re.sub(r"^ +0  \S.* 0(  in training)?$", "0 word 0", text, flags=re.MULTILINE)
@@ -148,9 +153,9 @@ def shape(printed: str) -> str:
 
 
 def numbers(printed: str) -> list[tuple[float, float]]:
-    """The numbers of the output in order, each with half the width of the interval that it is part of, else 0.
+    """Return the numbers of the output in order, each with half the width of its interval, or 0 without one.
 
-    Digits of names, as in simlex999, are numbers too.
+    Digits of names, as in simlex999, count as numbers.
     """
     text = timeless(printed)
     half = {}
@@ -161,37 +166,37 @@ def numbers(printed: str) -> list[tuple[float, float]]:
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", "")) if text.count(".") < 2 else math.nan  # a version, which `shape` leaves out too
+    return float(text.replace(",", "")) if text.count(".") < 2 else math.nan  # a version, which `shape` also removes
 
 
-def differing(told: str, printed: str) -> list[str]:
-    """The numbers of an output that are not those of the page, as `PAGE on the page, PRINTED printed`.
+def differing(expected: str, printed: str) -> list[str]:
+    """Return the numbers of an output that differ from the page, as `PAGE on the page, PRINTED printed`.
 
     Two numbers agree if they differ by at most RELATIVE of the larger, by at most ABSOLUTE, or by at most half the
-    width of the printed interval. Seconds of any kind are not compared. Both texts must have one shape.
+    width of the printed interval. Times are not compared. Both texts must have the same `shape`.
     """
     faults = []
-    for (on_page, width), (found, _) in zip(numbers(told), numbers(printed), strict=True):
+    for (on_page, width), (found, _) in zip(numbers(expected), numbers(printed), strict=True):
         if abs(on_page - found) > max(RELATIVE * max(abs(on_page), abs(found)), ABSOLUTE, width):
             faults.append(f"{on_page:g} on the page, {found:g} printed")
     return faults
 
 
-def played(page: str) -> str:
-    """The page with what its blocks print now, in a folder of their own."""
+def updated(page: str) -> str:
+    """Return the page with the current output of its blocks."""
     names: dict[str, object] = {}
-    out, at = [], 0
+    out, position = [], 0
     for block in blocks(page):
         text = "\n".join(line.rstrip() for line in play(block, names).rstrip().splitlines())
-        told = f"\n```text\n{text}\n```\n" if text else ""
-        out.append(f"{page[at:block.start]}```{block.kind}\n{block.code}```\n{told}")
-        at = block.end
-    return "".join(out) + page[at:]
+        output = f"\n```text\n{text}\n```\n" if text else ""
+        out.append(f"{page[position:block.start]}```{block.kind}\n{block.code}```\n{output}")
+        position = block.end
+    return "".join(out) + page[position:]
 
 
 if __name__ == "__main__":
     for path in [Path(name).resolve() for name in sys.argv[1:]]:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache, contextlib.chdir(folder):
             os.environ["EMBTRAIN_CACHE"] = cache
-            text = played(path.read_text(encoding="utf-8"))
+            text = updated(path.read_text(encoding="utf-8"))
         path.write_text(text, encoding="utf-8")

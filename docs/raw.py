@@ -1,6 +1,6 @@
-"""The raw rows of docs/results, and how their figures are written.
+"""Reads the raw rows of docs/results and formats their numbers.
 
-A comparison is scores.csv (a row for each cell and measure), its grid and, of a reproduction, the paper's file.
+A comparison is scores.csv (a row for each cell and metric), its grid and, for a reproduction, the paper's file.
 Intervals over seeds are Student's t (embtrain/evaluate/statistics/significance.py).
 """
 
@@ -26,15 +26,17 @@ class Comparison(NamedTuple):
     grid: Mapping[str, Any]
     labels: list[str]
     values: Mapping[str, Mapping[str, Mapping[int, float]]]  # metric -> label -> seed -> value
-    setup: Mapping[str, str]                                 # of the report: versions and machine
+    setup: Mapping[str, str]                                 # versions and machine, from the report
     paper: paper.Paper | None
 
 
 def comparisons() -> list[Comparison]:
+    """Return every comparison of docs/results, by name."""
     return [comparison(path.parent) for path in sorted(RESULTS.glob("*/scores.csv"))]
 
 
 def comparison(folder: Path) -> Comparison:
+    """Read one comparison from its folder."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     labels: list[str] = []
     with open(folder / "scores.csv", encoding="utf-8", newline="") as file:
@@ -44,30 +46,32 @@ def comparison(folder: Path) -> Comparison:
             for metric, value in ((f"{row['benchmark']}/{row['metric']}", row["value"]), (CPU, row["cpu_seconds"])):
                 if value:
                     values.setdefault(metric, {}).setdefault(row["strategy"], {})[int(row["seed"])] = float(value)
-    told = (folder / "report.md").read_text(encoding="utf-8")
-    setup = dict(re.findall(r"^\| (\w+) \| (.*?) \|$", told.rpartition("## ")[2], re.MULTILINE))
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    setup = dict(re.findall(r"^\| (\w+) \| (.*?) \|$", report.rpartition("## ")[2], re.MULTILINE))
     file = folder / "paper.yaml"
     return Comparison(folder.name, read_yaml(folder / "comparison.yaml").tree, labels, values, setup,
                       paper.read(file) if file.exists() else None)
 
 
 def about() -> Mapping[str, Any]:
+    """Return about.yaml: machine, dates, titles and notes that the rows do not contain."""
     return read_yaml(RESULTS / "about.yaml").tree
 
 
 def sources(found: Comparison) -> set[str]:
-    """The recipes that it rests on: its corpus, or where that is a file, the one it was made of; and what judges it."""
+    """Return the recipes of a comparison: its corpus, or the recipe that a corpus file comes from; its benchmarks."""
     corpus = about()["runs"][found.name].get("corpus_of", found.grid["corpus"])
     return {str(corpus), *(found.grid.get("benchmarks") or [])}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
 def figure(value: float | None, spread: float | None, signed: bool = False) -> str:
-    """With two figures of the spread."""
+    """Format a number with two significant digits of its spread; – for None."""
     if value is None:
         return "–"
     decimals = max(0, min(5, 1 - math.floor(math.log10(spread)))) if spread else 3
@@ -75,18 +79,20 @@ def figure(value: float | None, spread: float | None, signed: bool = False) -> s
 
 
 def over_seeds(
-    of: Mapping[str, Mapping[int, float]], labels: Sequence[str]
+    values: Mapping[str, Mapping[int, float]], labels: Sequence[str]
 ) -> tuple[dict[str, MeanInterval], float | None]:
-    """The mean of each, and the smallest spread between seeds: a column has the decimals of its surest value."""
-    means = {label: t_interval(of.get(label, {})) for label in labels}
+    """Return the mean of each label and the smallest spread between seeds, which sets the decimals of a column."""
+    means = {label: t_interval(values.get(label, {})) for label in labels}
     return means, min((mean.sd for mean in means.values() if mean.sd), default=None)
 
 
 def cell(mean: MeanInterval, spread: float | None) -> str:
+    """Format a mean with its interval."""
     if mean.low is None:
         return figure(mean.mean, spread)
     return f"{figure(mean.mean, spread)} [{figure(mean.low, spread)}, {figure(mean.high, spread)}]"
 
 
 def picture(name: str) -> str:
+    """Return the directive that includes a generated chart."""
     return f"```{{raw}} html\n:file: made/{name}.svg\n```\n"

@@ -1,6 +1,6 @@
 """Negative sampling: binary cross-entropy that separates data pairs from noise pairs.
 
-NCE note eq. 15-18; Mikolov et al. 2013.
+[nce_note] eq. 15-18; [mikolov2013].
 
     L = −log σ(s_t) − Σ_j w_j log σ(−s_j)        ∂L/∂s_j = w_j σ(s_j),  ∂L/∂s_t = σ(s_t) − 1
 

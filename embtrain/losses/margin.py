@@ -1,4 +1,4 @@
-"""Margin ranking loss: the positive must score higher than each negative by η (slides eq. 3; Bordes et al. 2013).
+"""Margin ranking loss: the positive must score higher than each negative by η ([bose2018] eq. 3; [bordes2013]).
 
     L = Σ_j w_j max(0, η + s_j − s_t)
 

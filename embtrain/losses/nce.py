@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation (NCE note eq. 7-14; Gutmann and Hyvärinen 2010; Mnih and Teh 2012).
+"""Noise-contrastive estimation ([nce_note] eq. 7-14; [gutmann2010]; [mnih2012]).
 
     logit(b) = s_ab − c_a − log(mass·q(b))        L = −log σ(logit(t)) − Σ_j w_j log σ(−logit(j))
 

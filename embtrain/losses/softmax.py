@@ -1,4 +1,4 @@
-"""Exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
+"""Exact softmax over all V candidates ([nce_note] eq. 4-6; [rawat2019] eq. 2-4).
 
     L = −s_t + log Σ_b e^{s_b}        ∂L/∂s_b = P(b|a) − [b = t]
 

@@ -1,6 +1,6 @@
 """Skip-gram: predicts the words b in the window of the centre word a.
 
-    s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
+    s(a, b) = u_a · v_b                    ([nce_note] eq. 4; `similarity: dot`)
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
 u: input table, one row per centre word; v: output table, one row per context word, trained or frozen

@@ -60,7 +60,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are no inner products, and the "
                          "gradient of inner products is what is measured")
-    if strategies and parts.loss.bent:
+    if strategies and not parts.loss.monotone:
         raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
                          "scores, not of their sizes")
     lines, growth, part, n = [], list[Size](), "", 0

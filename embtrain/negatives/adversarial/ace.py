@@ -1,7 +1,7 @@
 """Adversarial contrastive estimation: half of the noise is drawn by a generator trained on the model's costs.
 
-    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              (slides; log_q is that of the mixture)
-    max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(modes)       (slide eq. 1 and 2)
+    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              ([bose2018]; log_q is that of the mixture)
+    max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(modes)       ([bose2018] eq. 1 and 2)
     ∇_θ ≈ Σ_i (r_i - b_i) ρ_i ∇_θ log g_θ(y_i|x)                        (REINFORCE, ρ = 1 for y_i ~ g_θ)
 
 r   cost of the negative: un-hinged, not corrected for q, normalized by running moments; minus `penalty` if y is a

@@ -1,6 +1,6 @@
 """Uniform noise: Q(b) = 1 / |B|.
 
-With k = |B| draws, kQ(b) = 1 and NCE's logit is the bare score (errata to the remark after eq. 15 of the NCE note).
+With k = |B| draws, kQ(b) = 1 and NCE's logit is the bare score (corrects the remark after eq. 15 of [nce_note]).
 """
 
 from __future__ import annotations

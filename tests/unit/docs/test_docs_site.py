@@ -43,12 +43,14 @@ def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> N
             for path in (tmp_path / "site").rglob("*") if path.suffix in (".html", ".css", ".js")}
     assert {"index.html", "choose.html", "results.html", "tutorials/graphs.html", "adding.html"} <= set(site)
     assert [name for name, text in site.items() if name.endswith((".html", ".css")) and re.search(OUTSIDE, text)] == []
-    assert 'class="way"' in site["index.html"]
+    assert 'class="flow"' in site["index.html"]
     assert site["results.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
     for name in ("embtrain.fit", "embtrain.common.types.Negatives", "embtrain.negatives.base.NegativeSource",
                  "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.estimators.SkipGramEmbedder"):
         assert f'id="{name}"' in site["api.html"], name
+    assert 'class="floors"' in site["architecture.html"] and "reference/sources.html" in site
+    assert 'href="bibliography.html#rawat2019"' in site["samplers.html"]
     assert "costly" in site["adding.html"] and 'href="results.html#english-18m"' in site["choose.html"]
 
 
@@ -59,30 +61,40 @@ def test_what_would_be_fetched_is_found(text: str) -> None:
 
 
 def test_the_picture_shows_the_whole_way_and_needs_nothing() -> None:
-    text = (DOCS / "way.svg").read_text(encoding="utf-8")
+    text = (DOCS / "data-flow.svg").read_text(encoding="utf-8")
     shown = [part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert [name for name in shown if name in WAY] == [*WAY[-1:], *WAY[:-1]]
     assert "prefers-color-scheme:dark" in text and "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "forgive", "LossInput", "loss",
-       "Cost", "update", "source.learn"]
+def test_the_picture_of_the_architecture_shows_each_folder() -> None:
+    text = (DOCS / "architecture.svg").read_text(encoding="utf-8")
+    shown = {part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
+    package = ROOT / "embtrain"
+    folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= shown and folders <= set(spans((DOCS / "architecture.md").read_text(encoding="utf-8")))
+
+
+WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "mask", "LossInput", "loss",
+       "LossOutput", "update", "source.learn"]
 
 
 # --- tables and pictures -------------------------------------------------------------------------------------------
 
 def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
-    now, there = make.made(), {path.name: path.read_text(encoding="utf-8") for path in make.MADE.iterdir()}
+    now = make.generated()
+    there = {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
     assert sorted(now) == sorted(there)
     stale = [name for name in now if now[name] != there[name]]
-    assert stale == [], "python docs/make.py writes them anew"
+    assert stale == [], "run python docs/make.py"
+    assert make.REPORT.read_text(encoding="utf-8") == make.report_chart()
 
 
 def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() -> None:
     folders = {path.parent.name for path in raw.RESULTS.glob("*/scores.csv")}
     benches = {path.stem for path in raw.RESULTS.glob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
-    now = make.made()
+    now = make.generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
     assert all(f"`{name}`" in now["bench.md"] for name in benches)
     for name in shipped.names("configs", "paper"):
@@ -92,7 +104,7 @@ def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() 
 
 
 def test_every_result_names_the_licences_of_its_data() -> None:
-    lines = {cells[0].strip("`"): cells for cells in rows(make.made()["licences.md"])[2:]}
+    lines = {cells[0].strip("`"): cells for cells in rows(make.generated()["licences.md"])[2:]}
     assert list(lines) == [*shipped.names("corpora"), *shipped.names("evals")]
     assert all(len(cells) == 4 and cells[1].strip() for cells in lines.values())
     for found in make.comparisons():

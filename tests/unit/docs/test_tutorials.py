@@ -76,12 +76,12 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
-    assert sum(block.kind == "sh" and bool(block.told) for block in blocks) >= 2
+    assert sum(block.kind == "sh" and bool(block.expected) for block in blocks) >= 2
     names: dict[str, object] = {}
     for block in blocks:
         printed = play.play(block, names)
-        assert play.shape(printed) == play.shape(block.told), block.code
-        assert core() is None or play.differing(block.told, printed) == [], block.code
+        assert play.shape(printed) == play.shape(block.expected), block.code
+        assert core() is None or play.differing(block.expected, printed) == [], block.code
 
 
 @pytest.mark.parametrize(("told", "printed", "alike"), [

@@ -1,0 +1,40 @@
+"""Reference pages: every source, loss, model and key is on them, with what the registry and its docstring state."""
+
+from __future__ import annotations
+
+import pytest
+from docs_scripts import script
+from unit.test_docs import all_keys, rows
+
+from embtrain.losses import base as losses
+from embtrain.models import base as models
+from embtrain.negatives import base as negatives
+
+components = script("components")
+PAGES = components.pages()
+
+
+@pytest.mark.parametrize(("page", "kind", "section"), [
+    ("sources.md", negatives, "negatives"), ("losses.md", losses, "loss"), ("models.md", models, "model")])
+def test_every_component_has_a_section_with_its_first_line(page: str, kind: object, section: str) -> None:
+    for name in kind.names():  # type: ignore[attr-defined]
+        _, _, part = PAGES[page].partition(f"({section}-{name})=\n## `{name}`\n\n")
+        assert part.strip() and not part.startswith(("#", "|")), name
+
+
+def test_every_key_has_one_row_with_its_default() -> None:
+    named = [cells[0].strip("`") for text in PAGES.values() for cells in rows(text) if cells[0].startswith("`")]
+    sections = {key for key in all_keys() if not any(other.startswith(f"{key}.") for other in named)}
+    assert sections - set(named) == set()
+    assert "| `negatives.k` | `5` | integer |" in PAGES["sources.md"]
+    assert "| `train.clip` | `null` | number or `null` |" in PAGES["settings.md"]
+
+
+def test_a_component_names_its_strategies_papers_and_equation() -> None:
+    part = PAGES["sources.md"].partition("## `rff`\n")[2].partition("\n## ")[0]
+    assert "Strategies: `rff`, `rff-leaf`, `rff-prior`." in part and r"Papers: [\[rawat2019\]](#rawat2019)." in part
+    assert "```text\nφ(x) = D^{-1/2}" in part and "`negatives.directions`" in part and "`negatives.k`" not in part
+
+
+def test_signs_of_markup_are_escaped() -> None:
+    assert components._prose("a_b * c\n <eos> `x_y*`") == r"a\_b \* c \<eos> `x_y*`"
