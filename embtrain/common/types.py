@@ -104,6 +104,7 @@ class Negatives:
     log_q_target: Tensor | None = None  # (B,)    log q of the row's target
     total_weight: Tensor | None = None  # (B, 1) or (1, 1)  noise mass per positive, before masking
     false_negatives: Tensor | None = None  # (2, N) int64  (row of B, column) pairs that are known positives
+    state: object = None                # opaque: set by the source's `draw` for its own `learn`; for all rows
 
     @property
     def k(self) -> int:
@@ -129,7 +130,7 @@ class Negatives:
         return value.expand(n, self.k)
 
     def rows(self, index: slice) -> Negatives:
-        """Return the draws of a slice of the batch's rows."""
+        """Return the draws of a slice of the batch's rows, without `state`, which belongs to the whole draw."""
         drawn = self.vectors if self.ids is None else self.ids
         n_draws = 0 if drawn is None else drawn.shape[0]
         has_draw_per_row = self.draw_id is None and n_draws > 1

@@ -103,6 +103,9 @@ class NegativeSource:
 
         cost (G, K): the mean over the rows that share the draw, false negatives excluded; (B, K), one line per row, if
         `learns_per_row`.
+
+        query and drawn are those of one earlier `draw`, with false negatives added. What else this method needs of that
+        draw is in `drawn.state`, which `draw` sets: other draws may have been made in between.
         """
         return {}
 

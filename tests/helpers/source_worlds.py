@@ -73,6 +73,9 @@ CASES: dict[str, dict[str, Any]] = {
     "mixture": {"inner": {"source": "cluster", "clusters": 5}},
     "mixture of an adversary and uniform": {
         "inner": {"source": "ace", "modes": 4, "generator_lr": 0.05}, "plain": {"source": "uniform"}, "epsilon": 0.15},
+    "mixture of a mixture of an adversary": {
+        "epsilon": 0.05, "inner": {"source": "mixture", "plain": {"source": "uniform"},
+                                   "inner": {"source": "ace", "modes": 4, "generator_lr": 0.05}}},
     "midx": {"codewords": 3},
     "midx without the target": {"codewords": 3, "exclude_target": True},
     "midx by halves": {"codewords": 3, "quantisation": "product", "inside": "unigram"},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs_scripts import script
+from helpers.docs_scripts import script
 
 citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from docs_scripts import script
+from helpers.docs_scripts import script
 from unit.test_docs import all_keys, rows
 
 from embtrain.losses import base as losses

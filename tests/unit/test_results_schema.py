@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import comparison
+from helpers.comparisons import comparison
 
 from embtrain.common.errors import DataError
 from embtrain.common.json_records import MAX_VALUE

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -38,7 +38,7 @@ from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling.alias import AliasTable
-from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
+from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
@@ -67,6 +67,15 @@ class AceConfig(NegativesConfig):
     importance: bool = Field(True, description="learn from the noise columns too, weighted by ρ")
     clip: float = Field(10.0, gt=0, description="the largest ρ")
     penalty: float = Field(1.0, ge=0, description="reward of a forgiven right answer is minus this, in running sd")
+
+
+class AceState(NamedTuple):
+    """What `learn` needs of a draw."""
+
+    generation: object                             # of the rows of the cache
+    row: Tensor                                    # (G,) int64  row in the cache; (B,) with `shared`
+    log_g: Tensor                                  # (G, K)
+    shared: shared_draws.SharedDraw | None = None  # with share: block and batch
 
 
 class Ace(NegativeSource):
@@ -104,7 +113,6 @@ class Ace(NegativeSource):
         self.columns_since_step = 0                                         # negatives collected since the last step
         self.has_stepped = False                                  # whether this epoch had a step
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
-        self._pending: tuple[Tensor, Tensor] | shared_draws.SharedDraw | None = None  # last draw, for `learn`
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
@@ -113,14 +121,15 @@ class Ace(NegativeSource):
         stratified, with_probe = self.config.columns == "both", self.config.baseline == "self_critical"
         if self.learns_per_row:
             groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
-            drawn, target, self._pending = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
-                                                             query.target, k, stratified, with_probe, self.random)
+            drawn, target, shared = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
+                                                      query.target, k, stratified, with_probe, self.random)
+            state = AceState(self.cache.generation, shared.row, shared.log_g, shared)
         else:
-            start = _row_offsets(n, draw_id, query)
+            start = row_offsets(n, draw_id, query)
             row = self.cache.find_rows(query.context if draw_id is None else query.contexts(start))    # (G,)
             drawn = self.cache.draw(row, 2 * k if stratified else k, k if stratified else None, with_probe, self.random)
             target = self.cache.log_q(query.target, row, start)
-            self._pending = row, drawn.log_g
+            state = AceState(self.cache.generation, row, drawn.log_g)
         weight, mass = self.weight_and_mass(k)
         if stratified:
             component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device)
@@ -131,7 +140,7 @@ class Ace(NegativeSource):
             weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
         return Negatives(drawn.ids, draw_id=draw_id, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
-                         log_q_target=target, total_weight=mass)
+                         log_q_target=target, total_weight=mass, state=state)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
@@ -147,14 +156,16 @@ class Ace(NegativeSource):
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Collect the costs of the negatives, (G, K), or (B, K) by row. Steps the generator after `refresh` draws."""
-        assert drawn.ids is not None and self._pending is not None
-        pending, self._pending = self._pending, None
-        if isinstance(pending, shared_draws.SharedDraw):
-            a, sums = shared_draws.reinforce_coefficients(pending, drawn, cost.to(pending.log_g.dtype), self._rule())
-            shared_draws.collect(self.cache, pending, drawn.ids, a)
+        state = drawn.state
+        assert drawn.ids is not None and isinstance(state, AceState)
+        cost, row = cost.to(state.log_g.dtype), state.row
+        if state.generation is not self.cache.generation:  # a step since the draw has dropped its rows
+            row = self._find_rows(query, drawn)
+        if state.shared is not None:
+            a, sums = shared_draws.reinforce_coefficients(state.shared, drawn, cost, self._rule())
+            shared_draws.collect(self.cache, state.shared._replace(row=row), drawn.ids, a)
         else:
-            row, log_g = pending
-            a, sums = self._coefficients(drawn, log_g, cost.to(log_g.dtype))
+            a, sums = self._coefficients(drawn, state.log_g, cost)
             self.cache.collect(drawn.ids, row, a)
         self.columns_since_step += int(sums.n_used)
         if (n := sums.n_generator) > 0:
@@ -171,6 +182,13 @@ class Ace(NegativeSource):
         if self.cache.n_draws >= self.config.refresh:
             self._step_generator()
         return dict(self.latest_metrics)
+
+    def _find_rows(self, query: Query, drawn: Negatives) -> Tensor:
+        """Row in the cache of each draw (G,), or of each row of the batch (B,) if `learns_per_row`."""
+        if self.learns_per_row or drawn.draw_id is None:
+            return self.cache.find_rows(query.context)
+        assert drawn.ids is not None
+        return self.cache.find_rows(query.contexts(row_offsets(len(drawn.ids), drawn.draw_id, query)))
 
     def on_epoch_start(self, view: ModelView) -> None:
         """Step at least once per epoch, however short."""
@@ -273,19 +291,9 @@ class Ace(NegativeSource):
         self.cache.load_state_dict(state["snapshot"])
         self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
         self.latest_metrics = dict(state["told"])
-        self._pending = None
 
 
 def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
     """Mean and sd of n numbers, from their sum and sum of squares."""
     mean = total / n
     return mean, math.sqrt(max(0.0, squares / n - mean * mean))
-
-
-def _row_offsets(n: int, draw_id: Tensor | None, query: Query) -> Tensor:
-    """First row of each of n draws, and the end, (n + 1,). The rows of a draw are consecutive."""
-    if draw_id is None:
-        return torch.arange(n + 1, device=query.target.device)
-    if query.window_offsets is not None:
-        return query.window_offsets
-    return torch.nn.functional.pad(group_starts(draw_id), (0, 1), value=len(draw_id))

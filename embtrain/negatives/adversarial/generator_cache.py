@@ -56,6 +56,7 @@ class GeneratorCache:
                                   c.class_start.numpy(), acceptance_bits(c.accept.numpy()), c.alias.numpy())
         self.context_index = ContextIndex(generator.sizes, device)          # row of x, or -1
         self.n_rows, self.key_batches, self.n_draws = 0, list[Tensor](), 0  # key_batches: keys by call
+        self.generation: object = object()                                  # another one once the rows are dropped
         self._max_rows = max(MIN_ROWS_PER_PRODUCT,
                              min(MAX_ROWS_PER_PRODUCT, MAX_SCORES_PER_PRODUCT // max(1, c.n_classes)))
         self._scratch = torch.empty(self._max_rows, c.n_classes, dtype=generator.w.dtype, device=device)
@@ -145,16 +146,9 @@ class GeneratorCache:
             return x[:self.n_rows].numpy()
 
         return kernel.GeneratorTables(
-            used_rows(self.z),
-            self.generator.w.detach().numpy(),
-            self._panel,
-            used_rows(self.log_z),
-            used_rows(self.ends).view(np.uint32),
-            used_rows(self.greedy),
-            used_rows(self.log_best),
-            *self._fixed_tables,
-            self.mix,
-        )
+            used_rows(self.z), self.generator.w.detach().numpy(), self._panel, used_rows(self.log_z),
+            used_rows(self.ends).view(np.uint32), used_rows(self.greedy), used_rows(self.log_best),
+            *self._fixed_tables, self.mix)
 
     # -- draws and densities ------------------------------------------------------------------------------------
 
@@ -277,7 +271,7 @@ class GeneratorCache:
         for table in (self.total, self.count, self.grad_z):
             table[:self.n_rows] = 0
         self.grad_w.zero_()
-        self.n_rows, self.key_batches, self.n_draws = 0, [], 0
+        self.n_rows, self.key_batches, self.n_draws, self.generation = 0, [], 0, object()
 
     # -- state --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +69,14 @@ class KbganScorer(nn.Module):
         return torch.cat([a * c - b * d, a * d + b * c], 1)
 
 
+class KbganState(NamedTuple):
+    """What `learn` needs of a draw."""
+
+    context: Tensor  # (G,) or (G, C)
+    pool: Tensor     # (G, Y)
+    chosen: Tensor   # (G, K)  columns of the pool
+
+
 class Kbgan(NegativeSource):
     """Draws from a softmax over a pool of uniform candidates."""
 
@@ -90,7 +98,6 @@ class Kbgan(NegativeSource):
         self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch
-        self._pending: tuple[Tensor, Tensor, Tensor] | None = None    # context, Y and drawn indices in Y, for `learn`
 
     @torch.no_grad()
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -100,18 +107,18 @@ class Kbgan(NegativeSource):
         pool = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
         log_g = torch.log_softmax(self._logits(context, pool), 1)                             # (G, Y)
         chosen = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
-        self._pending = context, pool, chosen
         share = math.log(self.config.candidates / self.world.n_candidates)
         return Negatives(pool.gather(1, chosen), draw_id=draw_id, log_q=log_g.gather(1, chosen) + share,
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
-                         total_weight=torch.full((1, 1), float(k), device=device))
+                         total_weight=torch.full((1, 1), float(k), device=device),
+                         state=KbganState(context, pool, chosen))
 
     def _logits(self, context: Tensor, ids: Tensor) -> Tensor:
         return self.scorer(context, ids) / self.config.temperature
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        assert self._pending is not None
-        (context, pool, chosen), self._pending = self._pending, None
+        assert isinstance(drawn.state, KbganState)
+        context, pool, chosen = drawn.state
         is_negative = torch.ones_like(cost)
         if drawn.false_negatives is not None and drawn.false_negatives.shape[1]:
             row, column = drawn.false_negatives
@@ -141,4 +148,3 @@ class Kbgan(NegativeSource):
         self.scorer.load_state_dict(state["scorer"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.baseline, self.reward_sum, self.n_rewards = state["baseline"], state["total"], state["count"]
-        self._pending = None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import ProblemSpec
+from embtrain.common.types import ProblemSpec, Query
 
 
 class ContextIndex:
@@ -91,3 +91,12 @@ def group_starts(draw_id: Tensor) -> Tensor:
     first = torch.ones_like(draw_id, dtype=torch.bool)
     torch.ne(draw_id[1:], draw_id[:-1], out=first[1:])
     return first.nonzero()[:, 0]
+
+
+def row_offsets(n: int, draw_id: Tensor | None, query: Query) -> Tensor:
+    """First row of each of n draws, and the end, (n + 1,). The rows of a draw are consecutive."""
+    if draw_id is None:
+        return torch.arange(n + 1, device=query.target.device)
+    if query.window_offsets is not None:
+        return query.window_offsets
+    return torch.nn.functional.pad(group_starts(draw_id), (0, 1), value=len(draw_id))

@@ -25,8 +25,8 @@ IDS_PER_ALLOCATION = 8192        # ids allocated at once
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.bool: np.bool_}
 
 
-class CellIndex:
-    """Candidates sorted by cell: cell c contains order[start[c]:start[c + 1]].
+class CellCoreCache:
+    """The compiled sampler inside cells on the last table; cell c contains order[start[c]:start[c + 1]].
 
     order (V,), start (C + 1,). copy: int8 rows (V, D) in that order, read in place of the model's table.
     """
@@ -37,7 +37,7 @@ class CellIndex:
         self._table_key: tuple[object, ...] = ()      # address and layout of the last table
         self._cell_core: CellCore | None = None       # sampler on that table
 
-    def cell_core(self, view: ModelView) -> CellCore | None:
+    def find(self, view: ModelView) -> CellCore | None:
         """The compiled sampler on the current table; None if PyTorch has to draw."""
         table, unit = view.table(), view.geometry == "cosine"
         stride = table.stride()

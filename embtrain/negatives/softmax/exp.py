@@ -192,7 +192,7 @@ class _SoftmaxWeights:
         return (self.o[query_row.unsqueeze(1), ids].double() - self.max_score[query_row]).clamp_(min=MIN_LOG_WEIGHT)
 
     def _block_sums(self, query_row: Tensor, target: Tensor | None) -> Tensor:
-        """ReinforceSums of the blocks without the targets (n,): (n, blocks)."""
+        """Sums of the blocks without the targets (n,): (n, blocks)."""
         sums = self.block_sums[query_row]
         if target is not None:
             block = torch.div(target, BLOCK_SIZE, rounding_mode="floor").unsqueeze(1)

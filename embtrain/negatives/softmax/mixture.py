@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -30,6 +30,13 @@ class MixtureConfig(NegativesConfig):
     inner: dict[str, Any] = Field({"source": "cluster"}, description="the source to be defended, and its settings")
     plain: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0}, description="unigram or uniform")
     epsilon: float = Field(0.1, gt=0, lt=1, description="ε, the share of the plain source")
+
+
+class MixtureState(NamedTuple):
+    """What `learn` needs of a draw: origin and state of the inner draw."""
+
+    origin: Tensor | None  # (B, K) int8, or broadcast to it
+    inner: object
 
 
 class Mixture(NegativeSource):
@@ -63,7 +70,6 @@ class Mixture(NegativeSource):
         )
         self.learns = self.inner.learns                                   # type: ignore[misc]
         self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
-        self._inner_origin: Tensor | None = None                          # origin of the last inner draw, for `learn`
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
@@ -84,10 +90,10 @@ class Mixture(NegativeSource):
         if inner_draw.origin is not None:
             origin[inner_draw.origin.expand(n, -1) == PROBE] = PROBE
         origin[row, column] = NOISE
-        self._inner_origin = inner_draw.origin
         return Negatives(ids, log_q=self._log_mixture(log_q, log_plain), weight=inner_draw.weight, origin=origin,
                          total_weight=inner_draw.total_weight,
-                         log_q_target=self._log_mixture(inner_draw.log_q_target, plain_draw.log_q_target))
+                         log_q_target=self._log_mixture(inner_draw.log_q_target, plain_draw.log_q_target),
+                         state=MixtureState(inner_draw.origin, inner_draw.state))
 
     def _log_mixture(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
         """log q of the mixture from log q of its components."""
@@ -101,15 +107,16 @@ class Mixture(NegativeSource):
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Pass the costs to the inner source.
 
-        Negatives of the static component are passed as probes, which are not learnt from.
+        Other negatives, those of the static component or of an outer mixture, are passed as probes, which are not
+        learnt from.
         """
-        assert drawn.origin is not None
-        n = len(query)
-        own = self._inner_origin
+        state = drawn.state
+        assert drawn.origin is not None and isinstance(state, MixtureState)
+        own = state.origin
         if own is None:
             own = torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
-        origin = torch.where(drawn.origin == NOISE, PROBE, own.expand(n, drawn.k)).to(torch.int8)
-        return self.inner.learn(query, replace(drawn, origin=origin), cost)
+        origin = torch.where(drawn.origin == GENERATOR, own.expand(len(query), drawn.k), PROBE).to(torch.int8)
+        return self.inner.learn(query, replace(drawn, origin=origin, state=state.inner), cost)
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.inner.prepare_log_prob(view)

@@ -20,7 +20,7 @@ from embtrain.experiment import fit, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.sampling.reinforce import ReinforceSums
 from embtrain.negatives import base
-from embtrain.negatives.adversarial.ace import Ace
+from embtrain.negatives.adversarial.ace import Ace, AceState
 
 EPOCHS, CENTRES = 3, 200
 SETS = [f"train.epochs={EPOCHS}", "evaluate.on=[]", "evaluate.neighbours=[]"]
@@ -30,11 +30,12 @@ class Full(Ace):
     """A logit for each candidate; learns from another's draws."""
 
     theirs: Tensor                                        # (G, K) log g of whoever drew
+    state: AceState                                       # of that draw, by this generator
 
     def listen(self, context: Tensor, drawn: Negatives, log_g: Tensor) -> None:
         assert drawn.ids is not None
         row = self.cache.find_rows(context)
-        self._pending, self.theirs = (row, self.cache.density(drawn.ids, row)[0]), log_g
+        self.state, self.theirs = AceState(self.cache.generation, row, self.cache.density(drawn.ids, row)[0]), log_g
 
     def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
         return self._coefficients_torch(drawn, log_g, cost, self._negative_fraction(drawn))
@@ -57,10 +58,10 @@ class Watched(Ace):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
-        assert drawn.draw_id is not None and self._pending is not None
+        assert drawn.draw_id is not None and isinstance(drawn.state, AceState)
         first = torch.searchsorted(drawn.draw_id, torch.arange(int(drawn.draw_id[-1]) + 1))
         for full in (self.full, self.other):
-            full.listen(query.context[first], drawn, self._pending[1])
+            full.listen(query.context[first], drawn, drawn.state.log_g)
         return drawn
 
     def on_epoch_start(self, view: ModelView) -> None:
@@ -70,7 +71,7 @@ class Watched(Ace):
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         for full in (self.full, self.other):
-            full.learn(query, drawn, cost)
+            full.learn(query, replace(drawn, state=full.state), cost)
         return super().learn(query, drawn, cost)
 
 

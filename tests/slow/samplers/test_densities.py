@@ -140,9 +140,9 @@ def alone(bin_of: np.ndarray, ids: list[int], q: np.ndarray, draws: int) -> np.n
 def node_of(of: NegativeSource, n: int) -> np.ndarray:
     """The lowest node of each candidate, or its block of 64 ids."""
     if isinstance(of, KernelSource):
-        return of.place.numpy() // max(of.config.leaf, 16)
-    cell = getattr(of, "cell", None)
-    return np.arange(n) // 64 if cell is None else cell.numpy()
+        return of.blocks.place.numpy() // max(of.config.leaf, 16)
+    index = getattr(of, "index", None)
+    return np.arange(n) // 64 if index is None else index.cell.numpy()
 
 
 def log_q_of_all(of: NegativeSource, asks: Query, n: int) -> np.ndarray:
@@ -205,10 +205,10 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
     if not isinstance(of, KernelSource):
         log_m = of.log_mass(h.float().unsqueeze(0))[0].double()                    # type: ignore[attr-defined]
         if of.copy is not None:                                                    # type: ignore[attr-defined]
-            o = torch.empty_like(o).index_copy_(0, of.order, of_copy(of, h))  # type: ignore[attr-defined]
-        weight = torch.exp(o - o.max()) if of.exact else of.candidate_weights                      # type: ignore[attr-defined]
-        inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.cell, weight)  # type: ignore[attr-defined]
-        walked = log_m.log_softmax(0)[of.cell] + weight.log() - inside.log()[of.cell]  # type: ignore[attr-defined]
+            o = torch.empty_like(o).index_copy_(0, of.index.order, of_copy(of, h))  # type: ignore[attr-defined]
+        weight = torch.exp(o - o.max()) if of.rules.exact else of.candidate_weights                      # type: ignore[attr-defined]
+        inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.index.cell, weight)  # type: ignore[attr-defined]
+        walked = log_m.log_softmax(0)[of.index.cell] + weight.log() - inside.log()[of.index.cell]  # type: ignore[attr-defined]
     else:
         tree, x = of.tree, (h * of.feature_map.scale(TAU) / TAU).unsqueeze(0)
         phi, least = of.feature_map.encode_queries(x)[0], of.config.floor * float(of.feature_map.log_neutral(x).exp())
@@ -219,21 +219,21 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
             node = place // (tree.leaf * tree.fan ** (len(tree.sums) - 1 - level))
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
         if tree.leaf > 1:
-            order = of.order
+            order = of.blocks.order
             if of.config.inside == "copied":
                 o = torch.empty_like(o).index_copy_(0, order, of_copy(of, h))
-            if of.exact:
+            if of.sampler.rules.exact:
                 weight = torch.exp(o[order] - o.max())
             else:
                 y = of.feature_map.scale(TAU) * c[order]
                 k = torch.cat([of.feature_map.kernel(x, phi.unsqueeze(0), part.unsqueeze(0))[0]
                                for part in y.split(1 << 15)])
-                weight = torch.maximum(k, torch.tensor(least)) * of.prior
+                weight = torch.maximum(k, torch.tensor(least)) * of.blocks.prior
             block = place // tree.leaf
             inside = torch.zeros(int(block[-1]) + 1, dtype=torch.float64).index_add_(0, block, weight)
             share += weight.log() - inside.log()[block]
         walked = torch.empty(n, dtype=torch.float64)
-        walked[of.order] = share
+        walked[of.blocks.order] = share
     np.testing.assert_allclose(log_q, walked.numpy(), rtol=0, atol=1e-4)
 
 

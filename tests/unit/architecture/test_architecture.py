@@ -295,6 +295,78 @@ def test_files_can_be_read_in_one_sitting() -> None:
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
 
 
+# --- no class is cut in two to keep files short  ------------------------------------------------------------
+
+def split_classes(package: Path) -> list[str]:
+    """One line for every class that reads attributes of `self` which only its one subclass sets.
+
+    Such a class cannot be used or read without the other half. Names that the package defines twice are passed over.
+    """
+    classes, subclasses = dict[str, list[ast.ClassDef]](), dict[str, list[ast.ClassDef]]()
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+                for base in node.bases:
+                    subclasses.setdefault(_class_name(base), []).append(node)
+
+    def all_set(node: ast.ClassDef) -> set[str]:
+        bases = chain(*(classes.get(_class_name(base), []) for base in node.bases))
+        return _own_attributes(node)[1].union(*map(all_set, bases))
+
+    faults = []
+    for name, (base, *others) in sorted(classes.items()):
+        halves = subclasses.get(name, [])
+        if len(halves) == 1 and not others:
+            missing = (_own_attributes(base)[0] - all_set(base)) & _own_attributes(halves[0])[1]
+            if missing:
+                faults.append(f"{name}: reads {', '.join(sorted(missing))}, which {halves[0].name} sets; make the two "
+                              "one class, or parts that are composed")
+    return faults
+
+
+def _class_name(node: ast.expr) -> str:
+    """Base of a class without its module and type arguments."""
+    return dotted(node.value if isinstance(node, ast.Subscript) else node).rpartition(".")[2]
+
+
+def _own_attributes(node: ast.ClassDef) -> tuple[set[str], set[str]]:
+    """Attributes of `self` that a class reads, and those that it sets: on `self`, as a method, a field or a value."""
+    read, written = set[str](), set[str]()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
+            (read if isinstance(part.ctx, ast.Load) else written).add(part.attr)
+    has_fields = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef):
+            written.add(part.name)
+        elif isinstance(part, ast.Assign):
+            written |= {ast.unparse(target) for target in part.targets}
+        elif isinstance(part, ast.AnnAssign) and (part.value is not None or has_fields):
+            written.add(ast.unparse(part.target))
+    return read, written
+
+
+def test_no_class_is_split_by_inheritance() -> None:
+    assert split_classes(PACKAGE) == []
+
+
+HALF = "class Half:\n    table: list\n\n    def first(self):\n        return self.table[0]\n\n\n"
+
+
+@pytest.mark.parametrize(("source", "n"), [
+    (HALF + "class Whole(Half):\n    def __init__(self):\n        self.table = []\n", 1),
+    (HALF + "class Whole(Half):\n    table = []\n", 1),
+    (HALF + "class Whole(Half):\n    pass\n", 0),                                                    # sets nothing
+    (HALF + "class Whole(Half):\n    table = []\n\n\nclass Other(Half):\n    table = [1]\n", 0),     # a real base
+    (HALF.replace("table: list", "table: list = [1]") + "class Whole(Half):\n    table = []\n", 0),   # a default
+    ("@dataclass\n" + HALF + "class Whole(Half):\n    table = []\n", 0),                             # a field
+])
+def test_a_split_class_is_found(source: str, n: int, tmp_path: Path) -> None:
+    (tmp_path / "some.py").write_text(source)
+    assert len(split_classes(tmp_path)) == n
+
+
 def test_a_folder_that_a_run_has_made_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
     """`make fit` makes runs/, and the tests have a module of that name."""
     (tmp_path / "runs").mkdir()

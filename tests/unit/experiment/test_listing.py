@@ -9,7 +9,7 @@ import pytest
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml
 from embtrain.experiment.catalogue import combinations
-from embtrain.experiment.catalogue.listing import listing as everything, format_text
+from embtrain.experiment.catalogue.listing import format_text, listing as everything
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives

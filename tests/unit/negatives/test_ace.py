@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, ProblemSpec, Query
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.negatives.adversarial.ace import Ace, AceConfig
 
 V, CONTEXTS, ROWS, K = 7, 3, 20_000, 4
@@ -55,14 +55,7 @@ def estimated(of: Ace, monkeypatch: pytest.MonkeyPatch, right_id: int | None = N
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
     assert drawn.ids is not None
     if right_id is not None:
-        drawn = Negatives(
-            drawn.ids,
-            log_q=drawn.log_q,
-            weight=drawn.weight,
-            origin=drawn.origin,
-            total_weight=drawn.total_weight,
-            false_negatives=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)),
-        )
+        drawn = replace(drawn, false_negatives=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)))
     of.learn(query, drawn, COST[query.context].gather(1, drawn.ids))
     return kept
 

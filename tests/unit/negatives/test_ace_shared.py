@@ -17,7 +17,7 @@ from embtrain.common.config import Layer, build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, ProblemSpec, Query
 from embtrain.negatives.adversarial import shared_draws
-from embtrain.negatives.adversarial.ace import Ace, AceConfig
+from embtrain.negatives.adversarial.ace import Ace, AceConfig, AceState
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.softmax import mixture
@@ -218,9 +218,9 @@ def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) 
     drawn = drawn_by(of, query)
     cost = torch.randn(8, drawn.k, generator=torch.Generator().manual_seed(4)).to(of.generator.w.dtype)
     drawn = replace(drawn, false_negatives=torch.tensor([[0, 4, 7], [2, 0, drawn.k - 1]]))
-    assert isinstance(of._pending, shared_draws.SharedDraw)
-    a, told = shared_draws.reinforce_coefficients(of._pending, drawn, cost, of._rule())
-    torch.testing.assert_close(a.double(), by_hand(of, of._pending, drawn, cost), rtol=2e-4, atol=2e-4)
+    assert isinstance(drawn.state, AceState) and drawn.state.shared is not None
+    a, told = shared_draws.reinforce_coefficients(drawn.state.shared, drawn, cost, of._rule())
+    torch.testing.assert_close(a.double(), by_hand(of, drawn.state.shared, drawn, cost), rtol=2e-4, atol=2e-4)
     assert drawn.origin is not None
     teaching = (drawn.origin == GENERATOR) | ((drawn.origin == NOISE) & importance)
     assert told.n_used == float((teaching.sum(1) * torch.tensor([3, 3, 2])).sum()) > 0
@@ -234,7 +234,8 @@ def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
     k = int((drawn.origin[0] != PROBE).sum())
     log_g = shared_draws._densities(of.cache, drawn.ids, row, groups)
     log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), of.cache.p[drawn.ids].log())
-    of._pending = shared_draws.SharedDraw(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
+    shared = shared_draws.SharedDraw(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
+    drawn = replace(drawn, state=AceState(of.cache.generation, row, shared.log_g, shared))
     ids = drawn.per_row(drawn.ids, len(query))
     told = of.learn(query, drawn, COST[query.context].gather(1, ids))  # type: ignore[arg-type]
     part = of.cache

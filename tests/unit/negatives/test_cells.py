@@ -20,7 +20,7 @@ from embtrain.evaluate.gradient_bias import closeness
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
-from embtrain.negatives.softmax.cells import base as cells, cluster as clusters, sampler
+from embtrain.negatives.softmax.cells import cluster as clusters, inside, sampler
 
 N, D, B, TAU = 400, 8, 6, 6.0
 
@@ -80,17 +80,17 @@ def test_cluster_is_its_formula(estimate, inside, geometry):
     h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
     for b in range(2):
         cells = []
-        for cell in range(int(of.cell.max()) + 1):
-            x = c[of.cell == cell]
+        for cell in range(int(of.index.cell.max()) + 1):
+            x = c[of.index.cell == cell]
             away = x - x.mean(0)
             spread = {"centroid": 0.0, "diagonal": float((h[b] ** 2) @ away.square().mean(0)),
                       "full": float(((away @ h[b]) ** 2).mean())}[estimate]
             cells.append(len(x) * math.exp(float(h[b] @ x.mean(0)) + spread / 2))
         for i in range(0, N, 37):
-            own = of.cell == of.cell[i]
+            own = of.index.cell == of.index.cell[i]
             weight = {"exact": (c @ h[b]).exp(), "unigram": torch.arange(1, N + 1).double(),
                       "uniform": torch.ones(N).double()}[inside]
-            q = cells[int(of.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
+            q = cells[int(of.index.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
             assert float(log_q[b, i]) == pytest.approx(math.log(q), abs=1e-4)
 
 
@@ -116,14 +116,14 @@ def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_question
 
     h = scaled(heard.vector)[[0, 1, 2] if rows == 3 else [round(n * 99 / 31) for n in range(32)]].requires_grad_()
     masses = []
-    for cell in range(int(of.cell.max()) + 1):
-        L = (h @ c[of.cell == cell].T).logsumexp(1)
+    for cell in range(int(of.index.cell.max()) + 1):
+        L = (h @ c[of.index.cell == cell].T).logsumexp(1)
         g = torch.autograd.grad(L.sum(), h)[0].mean(0)
         masses.append((L.mean() + (scaled(some.vector) - h.mean(0)) @ g).detach())
     wanted = torch.stack(masses, 1).log_softmax(1)
     found = of.log_prob(some, EVERYONE).double()
     for cell in range(len(masses)):
-        torch.testing.assert_close(found[:, of.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
+        torch.testing.assert_close(found[:, of.index.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
 
 
 def prominent(rows: int, seed: int) -> Query:
@@ -143,16 +143,17 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
         of = snap_rounding("cluster", view, **{} if alone is None else {"alone": alone})
         assert of.singleton_mask is None                                  # nothing was heard
-        before = of.cell.clone()
+        before = of.index.cell.clone()
         of.draw(heard, 2, view)
         wanted = v[rest > least / N]
         if len(wanted) > 20:                                     # no more than clusters
             wanted = v[rest >= rest.sort(descending=True)[0][19]]
         assert (alone == 8.0 or len(wanted) > 0) and v[of.singleton_mask].tolist() == wanted.tolist()
-        size = torch.bincount(of.cell)
-        assert (size[of.cell[wanted]] == 1).all() and int(size.sum()) == N
+        size = torch.bincount(of.index.cell)
+        assert (size[of.index.cell[wanted]] == 1).all() and int(size.sum()) == N
         others = ~of.singleton_mask                                       # stay together, but for those that are parted
-        assert ((of.cell[others][:, None] == of.cell[others]) <= (before[others][:, None] == before[others])).all()
+        cell = of.index.cell[others]
+        assert ((cell[:, None] == cell) <= (before[others][:, None] == before[others])).all()
 
 
 @pytest.mark.parametrize("settings", [{"alone": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
@@ -219,7 +220,7 @@ def test_midx_is_its_formula(inside, quantisation):
     pop = torch.arange(1, N + 1).double() if inside == "unigram" else torch.ones(N).double()
     z = (code.exp() * pop).sum(1, keepdim=True)                                     # Σ over cells of ω e^. , by members
     weight = (h @ c.T).exp() if inside == "exact" else pop.expand(B, N)
-    own = of.cell.unsqueeze(0) == of.cell.unsqueeze(1)
+    own = of.index.cell.unsqueeze(0) == of.index.cell.unsqueeze(1)
     omega = (own * pop).sum(1)
     q = code.exp() * omega / z * weight / (weight @ own.double())
     torch.testing.assert_close(log_q.double(), q.log(), atol=1e-4, rtol=0)
@@ -249,13 +250,13 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
     view, some = Moving(clustered()), asked()
     of = snap_rounding("cluster", view)
     of.draw(some, 1, view)                                       # the first questions are heard, and no others
-    shares = {cell: of.log_prob(some, EVERYONE)[:, of.cell == cell].logsumexp(1) for cell in range(3)}
+    shares = {cell: of.log_prob(some, EVERYONE)[:, of.index.cell == cell].logsumexp(1) for cell in range(3)}
     view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
     drawn = of.draw(some, 50, view)
     torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
     log_q, o = of.log_prob(some, EVERYONE), view.score(some, EVERYONE)
     for cell, share in shares.items():
-        own = of.cell == cell
+        own = of.index.cell == cell
         torch.testing.assert_close(log_q[:, own].logsumexp(1), share, atol=1e-5, rtol=0)
         torch.testing.assert_close(log_q[:, own] - share.unsqueeze(1), o[:, own].log_softmax(1), atol=1e-4, rtol=0)
     of.on_epoch_start(view)
@@ -282,8 +283,8 @@ def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, nam
         kept.write(torch.arange(N), c.float())
         o = kept.round_query(h) @ kept.read(slice(None)).T
         assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is seen, and is small
-        for cell in range(of.n_cells):
-            own = of.cell == cell
+        for cell in range(of.index.n_cells):
+            own = of.index.cell == cell
             inside = log_q[:, own].log_softmax(1).double()
             torch.testing.assert_close(inside, o[:, own].log_softmax(1), atol=1e-4, rtol=0)
         of.on_epoch_start(view)
@@ -302,7 +303,7 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
             torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
             if inside == "copied" and step % 2 == 0:             # a summary was due
                 fresh = RowStore(N, D, "int8", "cpu")
-                fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.order])
+                fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.index.order])
                 for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh), strict=True):
                     assert torch.equal(mine, theirs)
 
@@ -346,7 +347,7 @@ def test_the_first_question_makes_a_summary_anew_where_none_is_due():
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
     of = snap_rounding(case, view)
-    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.n_cells_requested + 1
+    assert int(torch.bincount(of.index.cell).max()) <= 4 * N / of.n_cells_requested + 1
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
     if case == "cluster":
@@ -390,12 +391,13 @@ def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
     rows = drawn.per_row(drawn.ids, B)
     torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, rows), rtol=1e-4, atol=1e-4)
     assert drawn.log_q.isfinite().all() and not (exclude and (rows == asked().target.unsqueeze(1)).any())
-    inside = torch.stack([log_q[:, of.cell == c].logsumexp(1) for c in range(of.n_cells)], 1)[:, of.cell]
+    index = of.index
+    inside = torch.stack([log_q[:, index.cell == c].logsumexp(1) for c in range(index.n_cells)], 1)[:, index.cell]
     w = counts ** exponent
     for row, target in enumerate(asked().target.tolist()):
         kept = w.clone()
         kept[target] = 0 if exclude else kept[target]
-        total = torch.zeros(of.n_cells).double().index_add_(0, of.cell, kept)[of.cell]
+        total = torch.zeros(of.index.n_cells).double().index_add_(0, of.index.cell, kept)[of.index.cell]
         there = kept > 0
         r = (log_q[row].double() - inside[row].double()).exp()
         torch.testing.assert_close(r[there], (kept / total)[there], rtol=1e-3, atol=1e-12)
@@ -487,8 +489,8 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
     for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
-            patch.setattr(cells, "MAX_SCORES", 48)
-            patch.setattr(sampler, "MAX_SCORES", 48)
+            for module in (inside, sampler):
+                patch.setattr(module, "MAX_SCORES", 48)
             parts = source(case).draw(query(30), 4, TableView())
         assert torch.equal(whole.ids, parts.ids)
         torch.testing.assert_close(whole.log_q, parts.log_q)
@@ -499,7 +501,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
                                             (5, [3, 7]), (6, [3, 7]), (9, [7])])
 def test_a_slice_ends_where_a_window_does(step, cuts):
     window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
-    assert list(cells._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
+    assert list(sampler._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
 
 
 @pytest.mark.parametrize(("case", "settings", "says"), [

@@ -19,8 +19,8 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.models.base import Model
 from embtrain.negatives import base
-from embtrain.negatives.sampling.row_store import RowStore, stored
-from embtrain.negatives.softmax.kernels import sampler
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
+from embtrain.negatives.softmax.kernels import inside
 from embtrain.negatives.softmax.kernels.base import KernelSource, prior_weights
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.state.serialize import encode
@@ -73,20 +73,20 @@ def ask(rows: int, seed: int = 5, v: int = 500, scale: float = 1.0) -> Query:
 def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | None) -> torch.Tensor:
     """q of every candidate for one question (D,), each mass a sum over candidates, one node at a time: (V,)."""
     unit, fan, leaf, v = view.geometry == "cosine", of.config.fan, of.config.leaf, view.n_candidates
-    s = of.map.scale(view.tau)
+    s = of.feature_map.scale(view.tau)
     x, y = h.double(), view.c.double()
     if unit:
         x, y = x / x.norm(), y / y.norm(dim=1, keepdim=True)
-    phi = of.map.of_query(s * x.unsqueeze(0))[0]
-    k = of.map.of_class(s * y).double() @ phi                                             # (V,) K(h, c)
-    least = of.config.floor * float(of.map.log_neutral(s * x.unsqueeze(0)).exp())
+    phi = of.feature_map.encode_queries(s * x.unsqueeze(0))[0]
+    k = of.feature_map.encode_classes(s * y).double() @ phi                                             # (V,) K(h, c)
+    least = of.config.floor * float(of.feature_map.log_neutral(s * x.unsqueeze(0)).exp())
     o = view.tau * (y @ x)
     if of.config.inside == "copied":
         own = torch.nn.functional.normalize(view.c, dim=1) if unit else view.c
         kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
-        o = kept.read(slice(None)) @ kept.of_query(view.tau * x.unsqueeze(0))[0]
-    pi, order = prior_weights(of.world.counts, of.config.prior), of.order.tolist()
+        o = kept.read(slice(None)) @ kept.round_query(view.tau * x.unsqueeze(0))[0]
+    pi, order = prior_weights(of.world.counts, of.config.prior), of.blocks.order.tolist()
     q = torch.zeros(v, dtype=DOUBLE)
 
     def mass(places: range) -> float:
@@ -219,14 +219,15 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
         view.c[moved] += torch.randn(len(moved), D, generator=torch.Generator().manual_seed(step))
     of.draw(asked, 1, view)
     fresh = made(way, 200)
-    fresh.map.load(of.map.state())
-    fresh.map.fit = lambda some, largest: None                                            # type: ignore[method-assign]
+    fresh.feature_map.load(of.feature_map.state())
+    fresh.feature_map.fit = lambda some, largest: None                                            # type: ignore[method-assign]
     fresh.on_epoch_start(view)                                                                   # with the same offsets
     for mine, theirs in zip(of.tree.sums, fresh.tree.sums, strict=True):
         far = theirs.read(slice(None)).abs().max() * (1e-6 if theirs.scale is None else 1 / 127)  # one step at the most
         torch.testing.assert_close(mine.read(slice(None)), theirs.read(slice(None)), rtol=0, atol=float(far))
     assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh.copy), strict=True))
+    copies = stored_tensors(of.copy), stored_tensors(fresh.copy)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*copies, strict=True))
 
 
 @pytest.mark.parametrize(("update", "rebuild", "same"), [(0, 0, [1, 1, 1, 1, 1]), (2, 0, [1, 0, 1, 0, 1]),
@@ -236,7 +237,7 @@ def test_the_pace_of_updates_is_that_of_the_settings(update: int, rebuild: int, 
     of, seen = made("rff", 50, update=update, rebuild=rebuild), []
     for _ in range(6):
         of.draw(asked, 20, view)
-        seen.append([s.clone() for s in of.tree.stored()])
+        seen.append([s.clone() for s in of.tree.stored_tensors()])
         view.c += 0.1
     assert [int(all(map(torch.equal, a, b))) for a, b in itertools.pairwise(seen)] == same
 
@@ -377,7 +378,8 @@ def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.L
 
 def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes() -> None:
     of = made("rff", 500_000, features=1000, fan=16, leaf=64)
-    held = [*of.tree.stored(), *of.tree.prior, *of.tree.count, of.order, of.place, of.prior, of.touched]
+    held = [*of.tree.stored_tensors(), *of.tree.prior, *of.tree.count, of.blocks.order, of.blocks.place,
+            of.blocks.prior, of.touched]
     assert sum(t.numel() * t.element_size() for t in held) < 150e6
 
 
@@ -389,13 +391,13 @@ def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
     of.prepare_log_prob(view)
-    known, draw = of._asked(query), torch.Generator().manual_seed(2)
+    known, draw = of.sampler.encode(query, of._required_view), torch.Generator().manual_seed(2)
     question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
-    monkeypatch.setattr(sampler, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
+    monkeypatch.setattr(inside, "MAX_NUMBERS", 4 * 101)             # of four questions, or a few candidates, at once
     found = []
     for together in (0, 1e9):
-        monkeypatch.setattr(sampler, "TOGETHER", together)
-        found.append(of._inside(known.x, known.tree, question, block, None))
+        monkeypatch.setattr(inside, "MIN_QUERIES_PER_GROUP", together)
+        found.append(of.sampler.inside.masses(of._required_view, known.x, known.tree, question, block, None))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
     slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)
     last = block == of.tree.blocks - 1
@@ -461,12 +463,12 @@ def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
 def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float | None, exclude: bool,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     of, view = made(way, exclude_target=exclude), VectorView(500, tau, scale=0.3)
-    monkeypatch.setattr(of, "_draw", lambda *a: pytest.fail("step by step"))
+    monkeypatch.setattr(of.sampler, "_draw_with_torch", lambda *a: pytest.fail("step by step"))
     query = ask(30, scale=0.3)
     drawn = of.draw(query, 7, view)
     torch.testing.assert_close(of.log_prob(query, drawn.ids), drawn.log_q, rtol=0, atol=1e-3)
     marked = torch.zeros_like(of.touched)
-    marked[of.place[torch.cat([drawn.ids.flatten(), query.target])] // of.config.leaf] = True
+    marked[of.blocks.place[torch.cat([drawn.ids.flatten(), query.target])] // of.config.leaf] = True
     assert torch.equal(of.touched, marked)
     if exclude:
         assert not (drawn.ids == query.target.unsqueeze(1)).any() and drawn.log_q_target is None
@@ -483,7 +485,7 @@ def test_torch_draws_by_the_copies_too(tau: float | None, monkeypatch: pytest.Mo
     of.on_epoch_start(view)
     view.c.copy_(VectorView(500, seed=9, scale=0.5).c)
     log_q = of.log_prob(ask(4), everyone)
-    monkeypatch.setattr(of.members, "within", lambda view: None)
+    monkeypatch.setattr(of.blocks, "core", lambda view: None)
     torch.testing.assert_close(of.log_prob(ask(4), everyone), log_q, rtol=0, atol=1e-4)
 
 
@@ -493,7 +495,7 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
     """Once the share of negative masses has been looked at; after a rebuild and a resumption too."""
     of, view, query = made(way, exclude_target=True), VectorView(500), ask(4)
     of.draw(query, 3, view)
-    monkeypatch.setattr(of, "_asked", lambda *a: pytest.fail("features by torch"))
+    monkeypatch.setattr(of.sampler, "encode", lambda *a: pytest.fail("features by torch"))
     of.draw(query, 3, view)
     state = of.state_dict()
     other = made(way, exclude_target=True)
@@ -507,7 +509,7 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
 def test_sums_with_one_number_that_is_not_finite_are_refused(number):
     of = source("rff")
     of.prepare_log_prob(TableView())
-    whole = of.map.sums
-    of.map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
+    whole = of.feature_map.sums
+    of.feature_map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
     with pytest.raises(UsageError, match="not finite"):
         of.on_epoch_start(TableView())

@@ -1,7 +1,9 @@
 """Sources that draw a cell of candidates, then a candidate inside it.
 
-base     `Cells`: when to regroup and to summarise, and the index of the cells
-sampler  `CellSampling`: draws and probabilities, by the compiled core or by PyTorch
+base     `Cells`: when to regroup and to summarise, and the weights of the cells
+index    `CellIndex`: the candidates, cell by cell
+sampler  `CellSampler`: draws and probabilities, by the compiled core or by PyTorch
+inside   probabilities and draws inside a cell
 cluster  cells are k-means clusters
 midx     cells are pairs of codewords (inverted multi-index)
 """

@@ -18,8 +18,7 @@ above the mean size are split: the larger a cell, the more often it is drawn, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,12 +28,13 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, CounterRng
+from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
-from embtrain.negatives.sampling.within_cell import CellIndex, DrawBuffers, check_settings
-from embtrain.negatives.softmax.cells.sampler import MAX_SCORES, CellSampling
+from embtrain.negatives.sampling.within_cell import check_settings
+from embtrain.negatives.softmax.cells.index import CellIndex
+from embtrain.negatives.softmax.cells.sampler import CellRules, CellSampler
 from embtrain.negatives.static.unigram import unigram_masses
 
 ROWS_PER_WRITE = 8192           # rows of the int8 copy written at once
@@ -53,11 +53,11 @@ class CellsConfig(NegativesConfig):
     recluster: int = Field(1000, ge=0, description="draws between two groupings (sooner at first); 0: once an epoch")
 
 
-class Cells(CellSampling):
+class Cells(NegativeSource):
     """Source that draws by cells; decides when to regroup and when to summarize.
 
     A subclass sets `n_cells_requested` and implements `label`, `summarise` and `log_mass`; it may implement
-    `singletons`.
+    `singletons` and `linear_log_mass`.
     """
 
     geometry = inner_product.GEOMETRIES
@@ -66,14 +66,16 @@ class Cells(CellSampling):
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: CellsConfig
     n_cells_requested: int
+    index: CellIndex                 # the cells; another one after each regrouping, and so the sampler
+    sampler: CellSampler
 
     def __init__(self, config: CellsConfig, world: ProblemSpec):
         super().__init__(config, world)
         check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.exact, self.uses_copy = config.inside in ("exact", "copied"), config.inside == "copied"
-        self.excludes_target, v = config.exclude_target, world.n_candidates
+        self.uses_copy, v = config.inside == "copied", world.n_candidates
+        self.rules = CellRules(config.inside in ("exact", "copied"), config.exclude_target, config.share == "window")
         self.iid = config.mass in (None, config.k)  # else weights are not 1
         uses_unigram = config.inside == "unigram"
         weights = unigram_masses(world, config.exponent, "after") if uses_unigram else torch.ones(v).double()
@@ -89,7 +91,7 @@ class Cells(CellSampling):
         self.copy: RowStore | None = None                  # (V, D)  candidates in `order`, as old as the summary
         self.recent_queries: Tensor | None = None          # (N, D)  queries of an earlier draw, if fits_to_queries
         self.n_draws = self.draws_since_grouping = self.n_groupings = 0
-        self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
+        self.counter_rng = CounterRng(self.random)          # of all samplers, one after the other
 
     # -- methods of subclasses ----------------------------------------------------------------------------------
 
@@ -101,6 +103,14 @@ class Cells(CellSampling):
         """Mask of the candidates of c (V, D) that form cells of their own, (V,) bool; None: none."""
         return None
 
+    def log_mass(self, h: Tensor) -> Tensor:
+        """log M_c(h) of every cell, (Q, C), for h (Q, D)."""
+        raise TypeError(f"{type(self).__name__} does not implement log_mass")
+
+    def linear_log_mass(self) -> tuple[Tensor, Tensor] | None:
+        """μ (C, D) and log n (C,) in float32 if log M = log n + h·μ, which the core can compute; else None."""
+        return None
+
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         """Summary of the candidates c (V, D), as `log_mass` needs it."""
         raise TypeError(f"{type(self).__name__} does not implement summarise")
@@ -109,31 +119,15 @@ class Cells(CellSampling):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(query, view)
-        core = self._core()
-
-        def draw_rows(query: Query) -> CellDraw:
-            return self._draw_with_torch(query, k) if core is None else self._draw_with_core(core, query, k)
-
-        n, step = len(query), self.max_rows
-        if n <= step:
-            ids, log_q, draw_id, log_q_target = draw_rows(query)
-        else:
-            slices = _slices(n, step) if self.config.share == "row" else _window_slices(query.windows(), step)
-            ids, log_q, draw_id, log_q_target = _concat_draws(query, slices, draw_rows)
+        ids, log_q, draw_id, log_q_target = self.sampler.draw(query, k, view)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=draw_id if self.config.share == "window" else None, log_q=log_q, weight=weight,
-                         total_weight=mass, log_q_target=None if self.excludes_target else log_q_target)
+        return Negatives(ids, draw_id=draw_id if self.rules.by_window else None, log_q=log_q, weight=weight,
+                         total_weight=mass, log_q_target=None if self.rules.excludes_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
-        n = len(query)
-        ids, step = ids.expand(n, -1), self._rows_per_chunk(ids.shape[1])
-        return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in _slices(n, step)]).float()
-
-    def _rows_per_chunk(self, k: int) -> int:
-        """Rows handled at once."""
-        return max(1, min(MAX_ROWS, MAX_SCORES // max(self.n_cells, k)))
+        return self.sampler.log_prob(query, ids.expand(len(query), -1), self.view)
 
     # -- updates from the model ---------------------------------------------------------------------------------
 
@@ -192,43 +186,22 @@ class Cells(CellSampling):
         if self.uses_copy:
             copy = self._allocate_copy(c.shape[1])
             for places in torch.arange(len(c), device=c.device).split(ROWS_PER_WRITE):
-                copy.write(places, c[self.order[places]])
+                copy.write(places, c[self.index.order[places]])
 
     def _allocate_copy(self, dim: int) -> RowStore:
         """Memory for a copy; reused if the size is unchanged."""
-        if self.copy is None or self.copy.stored.shape != (len(self.order), dim):
-            self.copy = RowStore(len(self.order), dim, "int8", self.world.device)
-        if self.cell_index.copy is not self.copy:
-            self.cell_index = CellIndex(self.order, self.start, self.copy)
+        n = self.world.n_candidates
+        if self.copy is None or self.copy.stored.shape != (n, dim):
+            self.copy = RowStore(n, dim, "int8", self.world.device)
+        self.index.use_copy(self.copy)
         return self.copy
 
     def _split_cells(self, labels: Tensor, singleton_mask: Tensor | None) -> None:
-        """Build cells 0..C-1 from labels (V,) and the singleton mask (V,).
-
-        `order` (V,) lists the candidates cell by cell; cell c begins at `start[c]` (C + 1,).
-        """
-        v, device = len(labels), labels.device
-        cell_labels = labels
-        if singleton_mask is not None:
-            cell_labels = torch.where(singleton_mask, labels.amax() + 1 + torch.arange(v, device=device), labels)
-        order = torch.argsort(cell_labels, stable=True)
-        run = torch.unique_consecutive(cell_labels[order], return_inverse=True)[1]
-        count = torch.bincount(run)
-        rank = torch.arange(v, device=device) - (count.cumsum(0) - count)[run]
-        max_size = -(-MAX_SIZE_RATIO * v // self.n_cells_requested)
-        cell = torch.unique_consecutive(run * v + rank // max_size, return_inverse=True)[1]
+        """Build the cells from labels (V,) and the singleton mask (V,)."""
+        max_size = -(-MAX_SIZE_RATIO * len(labels) // self.n_cells_requested)
         self.labels, self.singleton_mask = labels, singleton_mask
-        self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
-        self.log_size = (self.start[1:] - self.start[:-1]).log()                                        # (C,)
-        self.cell_index, self.n_cells = CellIndex(self.order, self.start), len(self.log_size)
-        self.max_rows = self._rows_per_chunk(1)
-        self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
-        self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
-        # One row of weights per cell: a single global cumulative sum would lose small weights to rounding.
-        longest = int(torch.bincount(cell).amax())
-        self.cell_weights = self.candidate_weights.new_zeros(self.n_cells, longest)             # (C, L) float64
-        self.cell_weights[cell, torch.arange(v, device=device) - self.start[cell]] = self.candidate_weights[order]
-        self.cell_totals = self.cell_weights.sum(1)                                                          # (C,)
+        self.index = CellIndex(labels, singleton_mask, max_size, self.candidate_weights)
+        self.sampler = CellSampler(self.index, self, self.rules, self.counter_rng)
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -249,33 +222,3 @@ class Cells(CellSampling):
             for tensor, saved_tensor in zip(stored_tensors(self._allocate_copy(saved[0].shape[1])), saved, strict=True):
                 tensor.copy_(saved_tensor)
         self.recent_queries = None if state["heard"] is None else state["heard"].to(self.world.device)
-
-
-CellDraw = tuple[Tensor, Tensor, Tensor | None, Tensor]
-
-
-def _concat_draws(query: Query, slices: Iterable[slice], draw: Callable[[Query], CellDraw]) -> CellDraw:
-    """Draw for slices of a batch, and concatenate. Draw ids are offset by the draws before."""
-    ids, log_q, draw_ids, log_q_target = zip(*(draw(query.rows(rows)) for rows in slices), strict=True)
-    n_before = accumulate(map(len, ids), initial=0)
-    offset_ids = [g + n for g, n in zip(draw_ids, n_before, strict=False) if g is not None]
-    return torch.cat(ids), torch.cat(log_q), torch.cat(offset_ids) if offset_ids else None, torch.cat(log_q_target)
-
-
-def _slices(n: int, step: int) -> list[slice]:
-    return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
-
-
-def _window_slices(window: Tensor, step: int) -> Iterator[slice]:
-    """Slices of at most `step` rows, or one window, that end where a window (B,) ends.
-
-    The rows of a window share a draw.
-    """
-    ends = [*(window[1:] != window[:-1]).nonzero().flatten().add(1).tolist(), len(window)]
-    begin = end = 0
-    for following in ends:
-        if following - begin > step and end > begin:
-            yield slice(begin, end)
-            begin = end
-        end = following
-    yield slice(begin, end)

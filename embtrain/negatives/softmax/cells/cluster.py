@@ -40,7 +40,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
-from embtrain.negatives.softmax.cells.sampler import MIN_LOG_MASS
+from embtrain.negatives.softmax.cells.inside import MIN_LOG_MASS
 
 LINEAR_ESTIMATES = ("fitted", "centroid")  # estimates with a linear log M
 MAX_MOMENTS = 1 << 29                      # numbers in full covariances: 2 GiB
@@ -107,12 +107,12 @@ class Cluster(Cells):
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         if self.config.estimate in LINEAR_ESTIMATES:
             return self._fit_lines(c)
-        n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
-        mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
-        deviation = c - mean[self.cell]                                                         # (V, D)
+        n = (self.index.start[1:] - self.index.start[:-1]).unsqueeze(1)                                     # (C, 1)
+        mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.index.cell, c) / n                  # (C, D)
+        deviation = c - mean[self.index.cell]                                                         # (V, D)
         if self.config.estimate == "diagonal":
-            return mean, torch.zeros_like(mean).index_add_(0, self.cell, deviation.square()) / n
-        deviation, bounds = deviation[self.order], self.start.tolist()
+            return mean, torch.zeros_like(mean).index_add_(0, self.index.cell, deviation.square()) / n
+        deviation, bounds = deviation[self.index.order], self.index.start.tolist()
         covariance = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
         for cell in range(len(n)):
             x = deviation[bounds[cell]:bounds[cell + 1]]
@@ -124,10 +124,10 @@ class Cluster(Cells):
         h = c.new_zeros(1, c.shape[1]) if self.recent_queries is None else self.recent_queries.to(c.dtype)      # (N, D)
         o = c @ h.T                                                                             # (V, N)
         weight = o.sub_(o.amax(0)).exp_()                               # scaled: the largest of a query is 1
-        mass = weight.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, weight)          # (C, N)
+        mass = weight.new_zeros(self.index.n_cells, len(h)).index_add_(0, self.index.cell, weight)          # (C, N)
         mass.clamp_(min=math.exp(MIN_LOG_MASS))
-        g, share = c.new_zeros(self.n_cells, c.shape[1]), 1 / (len(h) * mass)
-        chunks = (x.split(ROWS_PER_CHUNK) for x in (self.cell, c, weight))
+        g, share = c.new_zeros(self.index.n_cells, c.shape[1]), 1 / (len(h) * mass)
+        chunks = (x.split(ROWS_PER_CHUNK) for x in (self.index.cell, c, weight))
         for cell, vectors, weights in zip(*chunks, strict=True):
             g.index_add_(0, cell, vectors * (weights * share[cell]).sum(1, keepdim=True))
         return g, mass.log_().mean(1) - g @ h.mean(0)
@@ -135,7 +135,7 @@ class Cluster(Cells):
     def log_mass(self, h: Tensor) -> Tensor:
         slope, second = self.summary
         is_linear = self.config.estimate in LINEAR_ESTIMATES
-        out = torch.addmm((second if is_linear else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
+        out = torch.addmm((second if is_linear else self.index.log_size).to(h.dtype), h, slope.T)           # (Q, C)
         if self.config.estimate == "diagonal":
             out += 0.5 * h.square() @ second.T
         elif self.config.estimate == "full":

@@ -60,8 +60,8 @@ class Midx(Cells):
         assert self.labels is not None
         K = self.codewords
         a, b = self.labels // K, self.labels % K         # (V,) each
-        code = self.labels[self.order[self.start[:-1]]]  # (C,)  label of each cell
-        size = self.cell_totals.log().to(c.dtype)        # (C,) log ω
+        code = self.labels[self.index.order[self.index.start[:-1]]]  # (C,)  label of each cell
+        size = self.index.totals.log().to(c.dtype)        # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         codebook = _means(first, a, K)
         if self.config.quantisation == "residual":

@@ -4,7 +4,7 @@ A subclass defines φ. Scores are inner products, o = h·c, or τ times those of
 have no inner product to approximate. The tree stores sums of φ(c) as of its last update. These sums, however stale,
 define both the draw and the reported q. Inside a block of several candidates, `inside: exact` draws in proportion to
 e^o and `inside: kernel` to π K, both with the current vectors. `inside: copied` draws by e^o of an int8 copy, made with
-the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. ReinforceSums are
+the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. Sums are
 stored as float32 or int8 (row_store.py).
 
 A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update` draws, and
@@ -25,13 +25,14 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, stored_tensors
-from embtrain.negatives.sampling.within_cell import CellIndex, DrawBuffers, check_settings, prior_weights
+from embtrain.negatives.sampling.within_cell import check_settings, prior_weights
+from embtrain.negatives.softmax.kernels.blocks import CandidateBlocks, ScaledView
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.sampler import ScaledView, TreeSampling
+from embtrain.negatives.softmax.kernels.sampler import TreeRules, TreeSampler
 from embtrain.negatives.softmax.kernels.sum_tree import SumTree, TreeQuery
 
 MAX_FLOORED_FRACTION = 0.4      # share of negative weights above which the kernel is mostly noise (pure noise: .5)
@@ -57,7 +58,7 @@ class KernelConfig(NegativesConfig):
     memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
 
 
-class KernelSource(TreeSampling):
+class KernelSource(NegativeSource):
     """Source that draws by a kernel, through a tree; decides when to update the tree.
 
     A subclass implements `make_feature_map`. Raises UsageError if the model has no vectors, or if features are not
@@ -69,6 +70,7 @@ class KernelSource(TreeSampling):
     supports_total_weight: ClassVar[bool] = True
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: KernelConfig
+    scaled_view: ScaledView | None            # None before the first view
 
     def __init__(self, config: KernelConfig, world: ProblemSpec):
         super().__init__(config, world)
@@ -77,7 +79,6 @@ class KernelSource(TreeSampling):
             raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
                              "model has none")
         self.density = "conditional" if config.exclude_target else "exact"
-        self.exact, self.excludes_target, self.floor = config.inside != "kernel", config.exclude_target, config.floor
         self.iid = config.mass in (None, config.k)                                # else weights are not 1
         order = torch.arange(world.n_candidates)
         if config.order == "frequency":
@@ -87,16 +88,14 @@ class KernelSource(TreeSampling):
         self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
         self.tree = SumTree(prior, self.feature_map.width, config.fan, config.leaf, config.memory, world.device,
                             config.sums)
-        self.order = order.to(world.device)                                       # (V,) candidate at each place
-        self.place = torch.argsort(self.order)                                    # (V,) place of each candidate
-        self.prior = prior.to(world.device)                                       # (V,) π by place, float64
-        start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
-        if config.inside == "copied" and config.leaf > 1:
-            self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device)
-        self.cell_index = CellIndex(self.order, start.clamp(max=world.n_candidates), self.copy)
+        has_copy = config.inside == "copied" and config.leaf > 1
+        self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device) if has_copy else None
+        self.blocks = CandidateBlocks(order.to(world.device), prior.to(world.device), config.leaf, self.copy)
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.is_built, self.since_update, self.since_rebuild = False, 0, 0
-        self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
+        self.counter_rng, self.scaled_view = CounterRng(self.random), None
+        rules = TreeRules(config.inside != "kernel", config.exclude_target, config.floor, config.share)
+        self.sampler = TreeSampler(self.tree, self.blocks, self.feature_map, rules, self.counter_rng)
         self.floored_fraction = 0.0                                                 # as of the last check
         self._is_noise_checked = self._has_warned = False
 
@@ -108,36 +107,16 @@ class KernelSource(TreeSampling):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(view)
-        unique, query_id, row_query, draw_id = query, None, None, None
-        if query.query_id is not None or self.config.share == "window":
-            unique, query_id, _, draw_id = inner_product.queries_per_draw(query, self.config.share)
-            row_query = query_id if draw_id is None else query.unique()[1]
-        core, touched = self._core(unique), self.touched if self.config.update else None
-        encoded = None if core is not None and core.w is not None and self._is_noise_checked else self._encode(unique)
-        if encoded is not None:
-            self._warn_if_noisy(encoded.tree)
-            if query_id is None:
-                query_id = row_query = query.unique()[1]
-        if core is not None:
-            ids, log_q, log_q_target = self._draw_with_core(core, unique, encoded, query_id, row_query, query.target,
-                                                            k, touched)
-        else:
-            assert encoded is not None and query_id is not None and row_query is not None
-            ids, log_q, log_q_target = self._draw_with_torch(encoded, query_id, row_query, query.target, k, touched)
+        ids, log_q, draw_id, log_q_target = self.sampler.draw(
+            query, k, self._required_view, self.touched if self.config.update else None,
+            None if self._is_noise_checked else self._warn_if_noisy)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=mass,
-                         log_q_target=None if self.excludes_target else log_q_target)
+                         log_q_target=None if self.config.exclude_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
-        unique, query_id = query.unique()
-        encoded, k = self._encode(unique), ids.shape[1]
-        place = self.place[ids.expand(len(query), -1)].flatten()
-        excluded = self._excluded_targets(encoded, query_id, query.target, k) if self.excludes_target else None
-        log_q = self._find_places(encoded, query_id.repeat_interleave(k), place, excluded, None)[1]
-        if excluded is not None:
-            log_q = log_q.masked_fill(place == excluded.position, -torch.inf)
-        return log_q.view(-1, k)
+        return self.sampler.log_prob(query, ids, self._required_view)
 
     # -- updates from the model -----------------------------------------------------------------------------------
 
@@ -149,6 +128,12 @@ class KernelSource(TreeSampling):
     def on_epoch_start(self, view: ModelView) -> None:
         self._set_view(view)
         self._rebuild()
+
+    @property
+    def _required_view(self) -> ScaledView:
+        if self.scaled_view is None:
+            raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
+        return self.scaled_view
 
     def _set_view(self, view: ModelView) -> None:
         """Store the view and the scale of its vectors."""
@@ -170,28 +155,31 @@ class KernelSource(TreeSampling):
 
     def _rebuild(self) -> None:
         """Fit the feature map, and sum all blocks again."""
-        table = self._required_view.view.table()
+        scaled = self._required_view
+        table = scaled.view.table()
         norms = torch.linalg.vector_norm(table, dim=1)
         if not_finite := (~torch.isfinite(norms)).nonzero().flatten().tolist():
             raise UsageError(f"negatives.source: {self.name}: the vector of candidate {not_finite[0]} is not finite, "
                              f"nor are {len(not_finite):,} of {len(table):,} in all; the training has "
                              "diverged: lower train.lr")
-        largest = 1.0 if self._required_view.view.geometry == "cosine" else float(norms.max()) ** 2
+        largest = 1.0 if scaled.view.geometry == "cosine" else float(norms.max()) ** 2
         sample = torch.arange(0, len(table), -(-len(table) // N_SAMPLED_VECTORS), device=table.device)
-        self.feature_map.fit(self._class_vectors(sample, torch.float64), self._required_view.scale ** 2 * largest)
+        self.feature_map.fit(scaled.class_vectors(sample, torch.float64), scaled.scale ** 2 * largest)
         self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._block_sums)
         self.touched.zero_()
         self.is_built, self.since_update, self.since_rebuild = True, 0, 0
-        self._is_noise_checked, self._core_blocks = False, None
+        self._is_noise_checked = False
+        self.sampler.update_features()
 
     def _block_sums(self, blocks: Tensor) -> Tensor:
-        """ReinforceSums Σ π φ(c) of blocks (n,): (n, W). Also writes the copy."""
-        place, prior = self._block_places(blocks)                                    # (n, leaf) each
+        """Sums Σ π φ(c) of blocks (n,): (n, W). Also writes the copy."""
+        scaled = self._required_view
+        place, prior = self.blocks.places(blocks)                                    # (n, leaf) each
         places = place.flatten()
-        c = inner_product.candidate_rows(self._required_view.view, self.order[places])
+        c = inner_product.candidate_rows(scaled.view, self.blocks.order[places])
         if self.copy is not None:
             self.copy.write(places, c)
-        y = (c.float() * self._required_view.scale).view(*place.shape, -1)
+        y = (c.float() * scaled.scale).view(*place.shape, -1)
         sums = self.feature_map.sums(y, prior.to(y.dtype))
         if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN if one number is
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
@@ -200,8 +188,6 @@ class KernelSource(TreeSampling):
 
     def _warn_if_noisy(self, query: TreeQuery) -> None:
         """Log a warning, once, if the weights are mostly noise from random features."""
-        if self._is_noise_checked:
-            return
         positive = self.feature_map.positive
         self._is_noise_checked, self.floored_fraction = True, self.tree.floored_fraction(query, positive)
         if self.floored_fraction >= MAX_FLOORED_FRACTION and not self._has_warned:
@@ -226,8 +212,8 @@ class KernelSource(TreeSampling):
             tensor.copy_(saved)
         for tensor, saved in zip(stored_tensors(self.copy), state["copy"] or (), strict=True):  # null if old
             tensor.copy_(saved)
-        self._core_blocks = None
         self.feature_map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
+        self.sampler.update_features()
         self.touched.copy_(state["touched"])
         self.counter_rng.load(state["numbers"])
         self.is_built, self.since_update, self.since_rebuild = (state[key] for key in (

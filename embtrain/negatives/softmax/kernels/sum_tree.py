@@ -12,7 +12,7 @@ same m define the draw and its probability, which is exact for any sums, stale o
 
 On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; otherwise PyTorch does.
 
-ReinforceSums are never incremented. A changed block is summed again, then every node above it from its children, each
+Sums are never incremented. A changed block is summed again, then every node above it from its children, each
 in float64
 and then stored as row_store.py does. A partial update thus gives the same result as a rebuild, and rounding errors do
 not accumulate.
@@ -57,7 +57,7 @@ class ExcludedTargets:
 
 
 class SumTree:
-    """ReinforceSums of features at every node.
+    """Sums of features at every node.
 
     prior: π in the tree's order, (V,) float64. width: W, numbers of φ. fan, leaf: children per node, candidates per
     block. memory: maximum size in GiB. kind: data type of the sums. Raises ResourceError if the sums need more memory.
