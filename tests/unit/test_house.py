@@ -290,7 +290,7 @@ def test_the_source_contains_nothing_forbidden() -> None:
 
 def test_files_can_be_read_in_one_sitting() -> None:
     lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-             for path in PACKAGE.rglob("*.py")}
+             for kind in ("*.py", "*.h", "*.cpp") for path in PACKAGE.rglob(kind)}
     assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
 
