@@ -14,7 +14,8 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Query
-from embtrain.kernels.core.library import BufferView, core
+from embtrain.kernels.core.binding import BufferView
+from embtrain.kernels.core.library import core
 from embtrain.kernels.sampling import tree_draw as kernel
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
