@@ -36,7 +36,7 @@ from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment import Settings
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.inspect.sentences import sentences
-from embtrain.experiment.run import components, scoring, translation
+from embtrain.experiment.run import components, scoring, translate_words, translation
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
@@ -409,7 +409,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translation.translate)
-    monkeypatch.setattr(translation, "written", read)
+    monkeypatch.setattr(translate_words, "translate", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
