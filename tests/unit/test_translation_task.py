@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -395,7 +396,8 @@ def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, st
     query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
     pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
-    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query, target_vectors=lambda: e[query.target]))
+    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query,
+                               whole_table=SimpleNamespace(target_vectors=lambda: e[query.target])))
     density = made.loss.logit(score, query) + made.loss.log_scale(query)
     of_target = density.gather(1, query.target.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(of_target, -cost.per_example, atol=1e-4, rtol=1e-4)

@@ -15,7 +15,7 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.train.checks import memory_trial
 from embtrain.train.engines.autograd import MAX_SCORES_HELD
-from embtrain.train.loop import Examples
+from embtrain.train.engines.base import Examples
 
 OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # state values per weight
 

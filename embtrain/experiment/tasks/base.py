@@ -28,8 +28,8 @@ from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
+from embtrain.train.engines.base import Examples
 from embtrain.train.engines.false_negatives import KnownPositives
-from embtrain.train.loop import Examples
 
 
 class Task:
