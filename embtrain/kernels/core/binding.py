@@ -124,13 +124,10 @@ def call(name: str, function: Callable[..., int], *arguments: Any) -> None:
     An int is passed as int64 or uint64, a float as double, everything else unchanged: pointers, bool and
     ctypes.c_int as int, ctypes.c_float as float, ctypes.byref(...) as a pointer to a struct.
     """
-    if (status := function(*map(_as_argument, arguments))) != OK:
+    status = function(*[ctypes.c_int64(x) if type(x) is int else ctypes.c_double(x) if type(x) is float else x
+                        for x in arguments])  # in line, because a call per argument takes as long as a small kernel
+    if status != OK:
         raise_for_status(name, status)
-
-
-def _as_argument(x: Any) -> Any:
-    kind = type(x)
-    return ctypes.c_int64(x) if kind is int else ctypes.c_double(x) if kind is float else x
 
 
 def raise_for_status(name: str, status: int) -> None:
