@@ -151,6 +151,13 @@ class Negatives:
                          cut_row_field(self.total_weight), false_negatives)
 
 
+class WholeTable(Protocol):
+    """Values of the queries that need the whole table, computed when a loss requests them."""
+
+    def log_partition(self, rows: Tensor | slice) -> Tensor: ...   # exact log Z of these rows, (n,), in chunks
+    def target_vectors(self) -> Tensor: ...                        # unit vectors of the targets (B, D), no gradient
+
+
 @dataclass(frozen=True)
 class LossInput:
     """All that a loss may use.
@@ -165,13 +172,11 @@ class LossInput:
     drawn: Negatives
     query: Query
     row: Tensor | None = None  # (B,) int64  the scored row of each example; None: R = B
-    exact_log_partition: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log Z (n,), in chunks
 
     # Per-draw fields aligned with the rows of neg; None if the source reported none.
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
     weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
-
-    target_vectors: Callable[[], Tensor] | None = None   # -> unit vectors of the targets (B, D), without gradient
+    whole_table: WholeTable | None = None        # None: the engine does not offer it
 
     def expanded(self) -> LossInput:
         """Return the same input with one scored row per example (R = B)."""

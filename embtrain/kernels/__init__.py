@@ -1,6 +1,7 @@
 """Compiled kernels: C++ sources, their Python wrappers, and NumPy references.
 
-    core/        finding and loading the library, argument types, parallel loops
+    core/        finding and loading the library, binding to it: arrays, calls, threads
+    arguments/   records that wrappers and references receive, with their C structs
     sampling/    draws from cells, trees and the adversarial generator; int8 rows
     scoring/     dot products with gathered rows, ranks, von Mises-Fisher normalizer
     text/        scanning text into ids, subsampling, windows
@@ -9,5 +10,7 @@
     reference/   the same functions in NumPy: the fallback, and the oracle of the tests
     source/      C++, in the same folders
 
-A wrapper checks its arguments and calls the core, or the reference if there is no core.
+A wrapper checks its arguments and calls the core, or the reference if there is no core. To add a kernel, follow the
+shortest one: sampling/int8_rows.py, reference/sampling/int8_rows.py, source/sampling/int8_rows.cpp and
+tests/unit/test_kernel_int8_rows.py; tests/contract/test_kernels.py checks that all four exist.
 """

@@ -13,23 +13,20 @@ import ctypes
 
 import numpy as np
 
-from embtrain.kernels.core.library import OK, core
+from embtrain.kernels.core.binding import array_arg, call, check_rows, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference import roofline as reference
 
 
 def rows(table: np.ndarray, ids: np.ndarray) -> None:
     """Add 1 to row ids[i] of table (R, d) float32, in turn. Rows may be padded (core.tables.zeros). IndexError."""
-    if table.dtype != np.float32 or table.ndim != 2 or table.strides[1] != 4 or table.strides[0] % 4:
-        raise ValueError(f"roofline: a table of float32 rows expected, got {table.dtype} {table.shape}")
-    if ids.dtype != np.int64 or ids.ndim != 1 or not ids.flags.c_contiguous:
-        raise ValueError("roofline: ids must be a contiguous array of int64 with one axis")
+    check_rows("roofline: table", table)
+    ids_arg = array_arg("roofline: ids", ids, np.int64, (ids.size,))
     if (library := core()) is None:
         reference.rows(table, ids)
         return
-    pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-    if library.embtrain_roofline_rows(pointer(table.ctypes.data), int64(len(table)), int64(table.shape[1]),
-                                    int64(table.strides[0] // 4), pointer(ids.ctypes.data), int64(len(ids))) != OK:
-        raise IndexError(f"roofline: an id beyond the {len(table)} rows")
+    call("roofline", library.embtrain_roofline_rows, pointer(table), *table.shape, table.strides[0] // 4, ids_arg,
+         len(ids))
 
 
 def multiply_adds(n: int, a: float, b: float) -> tuple[int, float]:
@@ -37,7 +34,6 @@ def multiply_adds(n: int, a: float, b: float) -> tuple[int, float]:
     if (library := core()) is None:
         return reference.multiply_adds(n, a, b)
     total, floats = ctypes.c_double(), ctypes.c_int64()
-    library.embtrain_roofline_multiply_adds(ctypes.c_int64(n), ctypes.c_float(a), ctypes.c_float(b),
-                                            ctypes.byref(total),
-                                          ctypes.byref(floats))
+    call("roofline", library.embtrain_roofline_multiply_adds, n, ctypes.c_float(a), ctypes.c_float(b),
+         ctypes.byref(total), ctypes.byref(floats))
     return floats.value, total.value

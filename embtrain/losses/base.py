@@ -149,17 +149,17 @@ class Loss(nn.Module):
 
     def _penalty(self, scored: LossInput) -> Tensor:
         """Return (α/γ) (log Z)² for the sampled examples and 0 for the others, (B,)."""
-        if scored.exact_log_partition is None:
+        if scored.whole_table is None:
             raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
-            return alpha * scored.exact_log_partition(slice(0, len(scored.pos))).square()
+            return alpha * scored.whole_table.log_partition(slice(0, len(scored.pos))).square()
         is_sampled = torch.rand(len(scored.pos), generator=self._sample_generator) < gamma
         rows = is_sampled.nonzero().squeeze(1).to(scored.pos.device)
         zeros = torch.zeros_like(scored.pos)
         if len(rows) == 0:
             return zeros
-        return zeros.index_add(0, rows, (alpha / gamma) * scored.exact_log_partition(rows).square())
+        return zeros.index_add(0, rows, (alpha / gamma) * scored.whole_table.log_partition(rows).square())
 
 
 def softplus(x: Tensor) -> Tensor:

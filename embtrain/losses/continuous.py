@@ -46,8 +46,8 @@ class Continuous(Loss):
         raise TypeError(f"{type(self).__name__} does not implement terms")
 
     def example(self, scored: LossInput) -> Tensor:
-        assert scored.target_vectors is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
-        return _Along.apply(scored.query.vector, scored.target_vectors(), self.terms)
+        assert scored.whole_table is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
+        return _Along.apply(scored.query.vector, scored.whole_table.target_vectors(), self.terms)
 
 
 class _Along(torch.autograd.Function):

@@ -36,8 +36,8 @@ class Softmax(SoftmaxLoss):
     cost_label = "s, the score of the column"
 
     def example(self, scored: LossInput) -> Tensor:
-        if scored.drawn.k == 0 and scored.exact_log_partition is not None:
-            return scored.exact_log_partition(slice(0, len(scored.pos))) - scored.pos
+        if scored.drawn.k == 0 and scored.whole_table is not None:
+            return scored.whole_table.log_partition(slice(0, len(scored.pos))) - scored.pos
         if not _is_every_candidate_once(scored.drawn, self.world.n_candidates):
             raise UsageError(f"loss.name: softmax needs each of the {self.world.n_candidates} candidates as a column, "
                              f"and the source drew {scored.drawn.k}; set negatives.source: every")

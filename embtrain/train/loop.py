@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from pydantic import BaseModel
@@ -19,8 +20,6 @@ from torch import Tensor
 
 from embtrain.common.errors import Stopped, UsageError
 from embtrain.common.progress import Progress
-from embtrain.common.types import Batch
-from embtrain.data.text.windows import WindowBatch
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
@@ -28,10 +27,7 @@ from embtrain.train.checks.divergence_remedies import not_finite_error
 from embtrain.train.checks.target_metric import parse_threshold
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.autograd import Step, StepResult
-from embtrain.train.engines.compiled import CompiledStep
-from embtrain.train.engines.compiled_tasks import COMPILED_STEPS
-from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.engines.base import Examples, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
 from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, use_dense_gradients_for
@@ -40,15 +36,6 @@ from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.metrics_log import MetricsLog
 from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
-
-
-class Examples(Protocol):
-    """The training data, as blocks of examples that (epoch, block) alone determine."""
-
-    def n_blocks(self, epoch: int, block: int) -> int: ...
-    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Batch]: ...
-    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]: ...
-
 
 Evaluate = Callable[[], dict[str, float]]
 
@@ -67,13 +54,10 @@ class Trainer:
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
         self.optimizers = optimizers(model, loss, config)
-        fused = config.engine == "fused"
-        step_class: type[Step | CompiledStep] = COMPILED_STEPS[model.task] if fused else Step
-        self.step = step_class(model, source, loss, self.optimizers, config, known_positives)
-        self.read_blocks: Callable[..., Iterator[Any]] = (
-            examples.windows if step_class is CompiledWindows else examples.blocks
-        )
-        self.block_size = choose.block_size(config, "fused" if fused else "step", source.uses_model)
+        engine = choose.engine_class(config, model.task)
+        self.step = engine(model, source, loss, self.optimizers, config, known_positives)
+        self.read_blocks = partial(self.step.batches, examples)
+        self.block_size = choose.block_size(config, engine.name, source.uses_model)
         self.metrics = MetricsLog(folder / "metrics.jsonl")
         self.threshold = parse_threshold(config.target) if config.target else None
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/library.py
-NO_WRAPPERS = {"__init__", "draw_batch"}
+NO_WRAPPERS = {"__init__"}
 FAMILIES = ("sampling", "scoring", "text", "training")
 # The test of each wrapper that passes ids out of range to every core. `alias`, `row_products` and `bessel` take no ids.
 REFUSES = {"generator": "test_what_does_not_fit_is_refused",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -218,7 +219,14 @@ def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass
     of_row, ids_of_row = (torch.tensor([0, 1, 2]) % CONTEXTS, ids) if layout == "rows" else (context, ids[read])
     neg = table[of_row].gather(1, ids_of_row).clone().requires_grad_()
     align = (lambda x: x) if layout in ("rows", "shared") else (lambda x: None if x is None else x[read])
-    return LossInput(pos, neg, drawn, query, rows, None, align(log_q), align(weight), lambda: e)
+    return LossInput(pos, neg, drawn, query, rows, align(log_q), align(weight),
+                     SimpleNamespace(target_vectors=lambda: e))
+
+
+def with_log_z(scored: LossInput, log_z: Callable[[Tensor | slice], Tensor]) -> LossInput:
+    assert scored.whole_table is not None
+    return replace(scored, whole_table=SimpleNamespace(log_partition=log_z,
+                                                       target_vectors=scored.whole_table.target_vectors))
 
 
 def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
@@ -240,7 +248,7 @@ def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
             float(pos[i]), float(drawn.log_q_target[i]), mass,
             0.0 if c is None else float(c if c.ndim == 0 else c[scored.query.context[i]]),
             [x for j, x in columns if (i, j) not in right], [x for j, x in columns if (i, j) in right],
-            tuple(scored.query.vector[i].tolist()), tuple(scored.target_vectors()[i].tolist())))
+            tuple(scored.query.vector[i].tolist()), tuple(scored.whole_table.target_vectors()[i].tolist())))
     return out
 
 
@@ -415,7 +423,8 @@ def test_rows_do_not_mix(case):
     d = scored.drawn
     mixed = replace(scored, pos=scored.pos[order], neg=scored.neg[order], query=scored.query.rows(order),
                     log_q=scored.log_q[order], weight=None if scored.weight is None else scored.weight[order],
-                    target_vectors=lambda: scored.target_vectors()[order],
+                    whole_table=SimpleNamespace(
+                        target_vectors=lambda: scored.whole_table.target_vectors()[order]),
                     drawn=replace(d, ids=d.ids[order], log_q=d.log_q[order], total_weight=d.total_weight[order],
                                   weight=None if d.weight is None else d.weight[order],
                                   log_q_target=d.log_q_target[order]))
@@ -447,7 +456,7 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
         asked.extend(torch.arange(B)[rows].tolist())
         return log_z[rows]
 
-    scored = replace(make_scored(case, "rows"), exact_log_partition=exact)
+    scored = with_log_z(make_scored(case, "rows"), exact)
     with_it, without = case.loss(penalty=0.2, penalty_share=share), case.loss()
     extra = with_it(scored).per_example - without(scored).per_example
     expected = torch.zeros(B, dtype=DOUBLE)
@@ -460,9 +469,7 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
 
 @each_case
 def test_the_state_resumes_the_choice_of_examples(case):
-    scored = replace(
-        make_scored(case, "private"), exact_log_partition=lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2
-    )
+    scored = with_log_z(make_scored(case, "private"), lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2)
     one, two = case.loss(penalty=0.2, penalty_share=0.4), make_loss(case.name, replace(WORLD, seed=9), **case.settings,
                                                                   penalty=0.2, penalty_share=0.4)
     one(scored)

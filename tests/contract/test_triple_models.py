@@ -123,7 +123,7 @@ def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str
     torch.testing.assert_close(private, shared)
     torch.testing.assert_close(vectors, shared)
     torch.testing.assert_close(model.score(query, torch.tensor([[4, 4, 0]])), shared[:, [4, 4, 0]])
-    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)                          # one row at a time, made again to differentiate
+    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)  # one row at a time, made again to differentiate
     again = model.score(query, EVERY)
     torch.testing.assert_close(again, shared)
     with torch.no_grad():                                               # pieces are then put into their place

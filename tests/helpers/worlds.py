@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -77,8 +78,8 @@ class Exam:
             score, part = table[self.context[rows]], query.rows(rows)
             return (score if loss is None else loss.logit(score, part)).logsumexp(1)
 
-        return LossInput(table[self.context, self.target], neg, self.drawn, query, self.row, log_z,
-                      self.drawn.log_q, self.drawn.weight)
+        return LossInput(table[self.context, self.target], neg, self.drawn, query, self.row, self.drawn.log_q,
+                         self.drawn.weight, SimpleNamespace(log_partition=log_z))
 
 
 def _examples(world: LossWorld) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,34 +12,24 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
 from embtrain.experiment.run import memory
+from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.losses import base as losses
-from embtrain.losses.base import Loss
 from embtrain.models import base as models
-from embtrain.models.base import Model
 from embtrain.negatives import base as negatives
-from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import incompatibilities
-from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.optimizers import use_dense_gradients_for
 
 OBSERVED_SHARE = 0.25  # of the free memory, for the set of observed pairs
 
 
 @dataclass(frozen=True)
-class Components:
+class Components(ModelParts):
     """Task, model, source, loss and training settings of one run."""
+
     task: Task
-    world: ProblemSpec
-    model: Model
-    source: NegativeSource
-    loss: Loss
-    known_positives: KnownPositives | None
-    train: TrainConfig    # with engine and block chosen
-    fused_blockers: list[str]       # why `auto` did not choose the fused engine
 
 
 def build(settings: Settings, task: Task, world: ProblemSpec | None = None, observed: bool = True) -> Components:
@@ -66,13 +56,13 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     known_positives = None
     if observed and settings.negatives.mask == "observed":
         known_positives = task.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
-    return Components(task, world, model, source, loss, known_positives, train, fused_blockers)
+    return Components(world, model, source, loss, known_positives, train, fused_blockers, task)
 
 
 def build_for_training(settings: Settings, task: Task) -> Components:
     """Like `build`; ResourceError if an update or the optimizer state does not fit into memory."""
     parts = build(settings, task)
-    memory.require_step(parts, settings)
+    memory.require_step(parts, settings, task.examples)
     return parts
 
 

@@ -7,17 +7,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.common.types import Batch
-from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
 from embtrain.train.checks import memory_trial
 from embtrain.train.engines.autograd import MAX_SCORES_HELD
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
+from embtrain.train.engines.base import Examples
 
 OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # state values per weight
 
@@ -29,14 +27,14 @@ def require_tables(settings: Settings, n_candidates: int) -> None:
     _require(4 * numbers, f"model.dim: a table of {n_candidates:,} by {settings.model.dim:,} numbers takes")
 
 
-def require_step(parts: Components, settings: Settings) -> None:
+def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> None:
     """Raise ResourceError if one update, or the optimizer state, does not fit into the remaining memory."""
     states = OPTIMIZER_STATES[settings.train.optimizer] * sum(p.numel() * p.element_size()
                                                               for p in parts.model.parameters())
     key, size = ("block", parts.train.block or 1) if parts.train.engine == "fused" else ("batch", settings.train.batch)
     subject = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _min_step_bytes(parts), subject)
-    if parts.train.engine == "step" and parts.task.examples.n_blocks(0, parts.train.block or 1):
+    if parts.train.engine == "step" and examples.n_blocks(0, parts.train.block or 1):
         _require(
             states
             + memory_trial.update_bytes(
@@ -45,7 +43,7 @@ def require_step(parts: Components, settings: Settings) -> None:
                 parts.loss,
                 parts.train,
                 parts.known_positives,
-                lambda places: _block(parts, places),
+                lambda places: _block(examples, places),
             ),
             subject,
         )
@@ -57,7 +55,7 @@ def _require(need: int, subject: str) -> None:
                             "make it smaller")
 
 
-def _min_step_bytes(parts: Components) -> int:
+def _min_step_bytes(parts: ModelParts) -> int:
     """Lower bound on the bytes of an update: scores and gathered rows, forward and backward.
 
     For the fused engine, the columns of a block's centres or queries.
@@ -70,11 +68,10 @@ def _min_step_bytes(parts: Components) -> int:
     return 2 * 4 * rows * k * (parts.world.dim if config.share == "row" and not parts.source.exhaustive else 1)
 
 
-def _block(parts: Components, places: int) -> Batch:
+def _block(examples: Examples, places: int) -> Batch:
     """A block of about `places` positions: the last but one of the ordered corpus.
 
     If a task orders its examples by length, no block is larger.
     """
-    examples = parts.task.examples
     last = max(0, examples.n_blocks(0, places) - 2)
     return next(islice(examples.blocks(0, places, last, False), 1))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
@@ -32,10 +31,8 @@ from embtrain.evaluate.config import LabelsEvaluate, LikelihoodConfig, WordsConf
 from embtrain.evaluate.pairs import entailment
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.evaluate.words import analogy, similarity
+from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.train.engines.autograd import ReadOnly
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
@@ -108,7 +105,7 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
 
 
-def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
+def likelihood(parts: ModelParts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
                clusters: np.ndarray | None = None) -> list[Score]:
     """Held-out rows under the benchmark name `part` (valid or test). items: filled with the per-item values.
 
@@ -135,7 +132,7 @@ def likelihood(parts: Components, batch: Batch, part: str, config: LikelihoodCon
     return [row._replace(benchmark=part) for row in rows]
 
 
-def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
+def labels(parts: ModelParts, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
            ) -> list[Score]:
     """PREC@k, nDCG@k and PSP@k of held-out documents; the rows of `batch` are their (document, label) pairs.
 
@@ -155,7 +152,7 @@ def labels(parts: Components, batch: Batch, part: str, p: np.ndarray, config: La
     return [row._replace(benchmark=part) for row in rows]
 
 
-def encode_heldout(parts: Components, batch: Batch) -> Query:
+def encode_heldout(parts: ModelParts, batch: Batch) -> Query:
     """Encode a held-out batch in evaluation mode, without gradients; returns a detached Query."""
     machine.release_free_memory()  # freed blocks are too fragmented for this
     was_training = parts.model.training
@@ -166,7 +163,7 @@ def encode_heldout(parts: Components, batch: Batch) -> Query:
     return query
 
 
-def evaluation_bytes(parts: Components, sample: Batch, n: int) -> int:
+def evaluation_bytes(parts: ModelParts, sample: Batch, n: int) -> int:
     """Estimate the bytes that evaluating n held-out examples needs.
 
     Encoding is measured on `sample` and scaled to n; ranking is measured on as many queries as are ranked together.
@@ -206,7 +203,7 @@ def read_items(path: Path) -> Items:
     return items
 
 
-def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
+def logits(parts: ModelParts, corrected: bool) -> Callable[[Query], Tensor]:
     """Return a function that maps queries to logits (Q, V). With `corrected`, log q is added to log-odds.
 
     A log Z that the loss learns is not subtracted: it is constant for each query.
@@ -222,7 +219,7 @@ def logits(parts: Components, corrected: bool) -> Callable[[Query], Tensor]:
     return compute_logits
 
 
-def estimates_probabilities(parts: Components) -> bool:
+def estimates_probabilities(parts: ModelParts) -> bool:
     """Whether softmax of `logits(parts, corrected=True)` estimates P.
 
     The loss must estimate log P, or log-odds whose q the source can state.
@@ -230,6 +227,6 @@ def estimates_probabilities(parts: Components) -> bool:
     return parts.loss.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.estimates_log_odds)
 
 
-def _are_log_odds(parts: Components) -> bool:
+def _are_log_odds(parts: ModelParts) -> bool:
     """Whether scores are log-odds against a noise distribution whose q the source states for all candidates."""
     return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")

@@ -14,45 +14,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from embtrain.common import shipped
 from embtrain.common.config import KeyPath, Layer, Place, Section, build, describe_value, from_set, merge, read_yaml
 from embtrain.common.config.layers import printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
 from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
-from embtrain.models.base import ModelConfig
 from embtrain.negatives import base as negatives
-from embtrain.negatives.base import NegativesConfig
-from embtrain.train.config import TrainConfig
+
+__all__ = ["Settings", "from_run", "resolve", "settings_class", "strategy_sets"]
 
 Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the place of each key
-
-
-class Settings(Section):
-    """The whole configuration of a run.
-
-    `model`, `negatives` and `loss` have the keys of the components they name. The model's task adds a section for its
-    data, such as `text`, and the keys of `evaluate`.
-    """
-
-    strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
-    corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
-    model: ModelConfig = ModelConfig()
-    negatives: NegativesConfig = NegativesConfig()
-    loss: LossConfig = LossConfig()
-    train: TrainConfig = TrainConfig()
-    evaluate: EvaluateConfig = EvaluateConfig()
-
-    @property
-    def data(self) -> Section:
-        """The section of the model's task: how its data are read."""
-        return getattr(self, tasks.find_for_model(self.model.name).section)
 
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,15 +23,13 @@ from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.inventory.name_lists import format_line
 from embtrain.data.storage.folders import cache_folder, retry_if_deleted
 from embtrain.evaluate.config import EvaluateConfig
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
+from embtrain.train.engines.base import Examples
 from embtrain.train.engines.false_negatives import KnownPositives
-from embtrain.train.loop import Examples
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
 
 
 class Task:
@@ -147,18 +145,18 @@ class Task:
         """
         raise AbstractMethod(cls, "stored")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         """Return the scores of an evaluation during training, without intervals."""
         raise AbstractMethod(self, "during")
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         """Return the scores of the trained model.
 
         Adds the values that the scores are computed from, item by item, to `items`, and writes exports into `folder`.
         """
         raise AbstractMethod(self, "judge")
 
-    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Return the scores of the trained model on the user's file `where`; no file of the run changes.
 
         folder: receives predictions of single items, if the task writes any. UsageError if the task cannot evaluate a
@@ -167,7 +165,7 @@ class Task:
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
                          "benchmarks of evals/")
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the peak extra memory of `validate` and `score_run`, in bytes."""
         raise AbstractMethod(self, "judging")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -27,12 +27,10 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import label_precision
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
 
 NAME_BYTES = 250  # bytes of a label name in a list, a vocabulary and its index
 N_PROBE = 1024    # held-out examples that are measured to estimate memory
@@ -178,19 +176,19 @@ class LabelsTask(Task):
         if Vocabulary.read(folder / "labels.txt").words != self.documents.label_names():
             raise self.ids_changed(folder, "labels.txt")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         return self._score_part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.documents.label_names(), table), "safetensors")
         return [row for part in ("valid", "test") for row in self._score_part(components, part, self.evaluate, items)]
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
         return scoring.evaluation_bytes(components, heldout.rows(slice(0, N_PROBE)), len(heldout))
 
-    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Score the documents of a file in a training format, with the measures of held-out documents.
 
         The first evaluate.heldout_documents documents that have a label of the run are used.
@@ -212,11 +210,11 @@ class LabelsTask(Task):
                 for row in self._rows(components, batch, where.name, self.evaluate, None)]
 
     def _score_part(
-        self, components: Components, part: str, config: LabelsEvaluate, items: Items | None
+        self, components: ModelParts, part: str, config: LabelsEvaluate, items: Items | None
     ) -> list[Score]:
         return self._rows(components, cast(LabelBatch, self.heldout(part)), part, config, items)
 
-    def _rows(self, components: Components, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
+    def _rows(self, components: ModelParts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
               ) -> list[Score]:
         p = label_precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
         return [*scoring.labels(components, batch, part, p, config, items),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast, get_args
+from typing import ClassVar, cast, get_args
 
 import numpy as np
 import torch
@@ -21,14 +21,11 @@ from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, piece_ids, with_perplexity
 from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
 from embtrain.train.engines.false_negatives import KnownPositives
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
-
 
 N_PROBE = 4096  # held-out words that are measured to estimate memory
 
@@ -149,16 +146,16 @@ class LanguageTask(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.ids_changed(folder, "vocabulary.txt")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         return self._part(components, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
         return [row for part in ("valid", "test") for row in self._part(components, part, self.evaluate, items)]
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         n = max(len(self.heldout(part)) for part in ("valid", "test"))
         text_part = self.valid if len(self.valid) else self.test
         return scoring.evaluation_bytes(
@@ -166,7 +163,7 @@ class LanguageTask(Task):
         )
 
     def _part(
-        self, components: Components, part: str, config: PerplexityConfig, items: Items | None = None
+        self, components: ModelParts, part: str, config: PerplexityConfig, items: Items | None = None
     ) -> list[Score]:
         batch = self.heldout(part)
         rows = scoring.likelihood(components, batch, part, config, items, piece_ids(len(batch), config.piece))

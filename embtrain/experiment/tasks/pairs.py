@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -28,12 +28,10 @@ from embtrain.evaluate.pairs import hypernymy, own_pairs
 from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import scoring as scoring
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
 
 MAX_PAIRS = 1 << 16  # pairs scored at once
 
@@ -143,11 +141,11 @@ class PairsTask(Task):
         if written != self.hierarchy.concepts:
             raise self.ids_changed(folder, "concepts.txt")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         valid = self.score_held_out(components, "valid")
         return hypernymy.scores("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(components.model), self.hierarchy.words)
@@ -164,7 +162,7 @@ class PairsTask(Task):
                       f"{part}/cluster": np.arange(len(held_out), dtype=np.int64)}
         return rows
 
-    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Score the pairs of a file: with labels, with grades, or positives only.
 
         For positives, negatives are drawn that neither hold in the hierarchy nor are in the file. Thresholds are chosen
@@ -195,12 +193,12 @@ class PairsTask(Task):
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
         return hypernymy.scores(where.name, file_scores, valid, self.evaluate, drawn)
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         """Measure the memory of one chunk of `MAX_PAIRS` pairs."""
         pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
         return machine.measure_peak(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
 
-    def score_held_out(self, components: Components, part: str) -> PairScores:
+    def score_held_out(self, components: ModelParts, part: str) -> PairScores:
         """Return the scores of the pairs of `valid` or `test`, and of their negatives."""
         held_out = self.held[part]
         return PairScores(
@@ -210,7 +208,7 @@ class PairsTask(Task):
 
 
 @torch.no_grad()
-def score_pairs(components: Components, pairs: np.ndarray) -> np.ndarray:
+def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
     """Return the model's score of each pair (n, 2), (n,) float64."""
     scores = []
     for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):

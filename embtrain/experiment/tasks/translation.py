@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, cast, get_args
+from typing import ClassVar, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -28,15 +28,13 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
 from embtrain.evaluate.translation import scores as translation_scores
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate
-from embtrain.experiment.run import scoring as scoring, translation as translators
+from embtrain.experiment.run import scoring as scoring, translate_words
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
 
 SIDES = ("source", "target")  # SIDE.vocabulary.txt in a run folder
 
@@ -46,7 +44,7 @@ N_PROBE = 128                     # held-out sentences that are measured to esti
 
 
 class TranslationTask(Task):
-    """Task for translators."""
+    """Task for translate_words."""
 
     name = "translation"
     section = "translation"
@@ -176,7 +174,7 @@ class TranslationTask(Task):
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
                 raise self.ids_changed(folder, f"{side}.vocabulary.txt")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(components, "valid", config, None)
         if config.during:
@@ -185,7 +183,7 @@ class TranslationTask(Task):
             )[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
         rows: list[Score] = []
@@ -195,10 +193,10 @@ class TranslationTask(Task):
                 row._replace(benchmark=part) for row in (*bleu, *self._vectors(components, part, self.evaluate, items))
             ]
             write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
-        write_json(folder / "examples.json", translators.examples(components, self, self.evaluate.examples))
+        write_json(folder / "examples.json", translate_words.examples(components, self, self.evaluate.examples))
         return rows
 
-    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Return scores on another test set, under its name. No file of the run changes, and its corpus is not needed.
 
         components: the translator, as `translation.load` returns it. where: two files, given by one of them or by their
@@ -229,7 +227,7 @@ class TranslationTask(Task):
         """Return the text of these words; its first letter is capitalized if the model was trained in lower case."""
         return detokenize(words, self.config.lower, self.tokenizer)
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the larger of the peak memory of translating the longest sentences of a batch and that of scoring
         queries together with rows of length 1."""
         part = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
@@ -239,16 +237,16 @@ class TranslationTask(Task):
         )
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
         _, translation_bytes = machine.measure_peak(
-            lambda: translators.translate(components, self, longest, [()] * len(longest), self.evaluate)
+            lambda: translate_words.translate(components, self, longest, [()] * len(longest), self.evaluate)
         )
         return max(translation_bytes, query_bytes + 4 * components.world.n_candidates * components.world.dim)
 
-    def _translations(self, components: Components, part: str, config: TranslationEvaluate, items: Items | None
+    def _translations(self, components: ModelParts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:
         """Return the BLEU scores and the translations as running text."""
         chosen = self.text.part(part)[:config.sentences]
-        translations = translators.translate(components, self, [self.text.source.sentence(i) for i in chosen],
-                                  [self.source_tokens(i) for i in chosen], config)
+        translations = translate_words.translate(components, self, [self.text.source.sentence(i) for i in chosen],
+                                                 [self.source_tokens(i) for i in chosen], config)
         lines = [self.detokenize(words) for words in translations]
         rows, statistics = translation_scores.bleu_scores(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
@@ -258,7 +256,7 @@ class TranslationTask(Task):
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
     def _vectors(
-        self, components: Components, part: str, config: TranslationEvaluate, items: Items | None
+        self, components: ModelParts, part: str, config: TranslationEvaluate, items: Items | None
     ) -> list[Score]:
         query = scoring.encode_heldout(components, self.heldout(part))
         if len(query) == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -30,15 +30,13 @@ from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import link_prediction
 from embtrain.evaluate.link_prediction import RankingConfig, Ranks
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
-
 NAME_BYTES = 200  # bytes of a name, its written copy and its index entry
-# Components to filter by: a model is selected by ranks that do not depend on test triples.
+# ModelParts to filter by: a model is selected by ranks that do not depend on test triples.
 FILTER_PARTS = {"valid": ("train", "valid"), "test": PARTS}
 
 
@@ -140,7 +138,7 @@ class TriplesTask(Task):
             if Vocabulary.read(folder / name).words != vocabulary.words:
                 raise self.ids_changed(folder, name)
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         triples, max_triples = self.graph.part("valid"), self.evaluate.during
         if 0 < max_triples < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:max_triples]
@@ -149,7 +147,7 @@ class TriplesTask(Task):
         ranks = link_prediction.ranks(components.model, batch, known, torch.get_num_threads())
         return link_prediction.mean_scores("valid", ranks, self.evaluate, self._note("valid", len(triples)))
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = components.model.vectors().detach().cpu().float().numpy()
         vector_files.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
         if (of_relations := components.model.relations()) is not None:
@@ -166,7 +164,7 @@ class TriplesTask(Task):
                           f"{part}/cluster": np.repeat(np.arange(len(triples)), 2)}
         return rows
 
-    def score_file(self, components: Components, where: Path, folder: Path | None = None) -> list[Score]:
+    def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Return filtered ranks of the triples of a file, in the names of the run.
 
         Known triples of any part and triples of the file are excluded from the ranked candidates.
@@ -194,7 +192,7 @@ class TriplesTask(Task):
         kind = np.repeat(kinds[triples[:, 1]], 2)
         return link_prediction.scores(benchmark, ranks, cluster, side, kind, self.evaluate, note)
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the peak extra memory of evaluation, in bytes.
 
         The known triples of both sides, 8 bytes each, for both parts. In addition the largest of: the unsorted keys;

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import WindowsConfig
 from embtrain.data.walks import walks
 from embtrain.data.walks.walks import WalksConfig
+from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.tasks.base import corpus_name, find_corpus
 from embtrain.experiment.tasks.windows import WindowsTask
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.settings import Settings
 
 
 class WalksTask(WindowsTask):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
+from typing import Any, ClassVar, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -24,13 +24,10 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours
 from embtrain.experiment.run import downstream, scoring as scoring
+from embtrain.experiment.run.model_parts import ModelParts
+from embtrain.experiment.run.schema import Settings
+from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
-
-if TYPE_CHECKING:
-    from embtrain.experiment.run.components import Components
-    from embtrain.experiment.run.scoring import Items
-    from embtrain.experiment.run.settings import Settings
-
 
 N_PROBE = 4096  # held-out examples that are measured to estimate memory
 
@@ -146,7 +143,7 @@ class WindowsTask(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.ids_changed(folder, "vocabulary.txt")
 
-    def validate(self, components: Components) -> list[Score]:
+    def validate(self, components: ModelParts) -> list[Score]:
         config = self.evaluate
         rows = scoring.likelihood(
             components, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0})
@@ -155,7 +152,7 @@ class WindowsTask(Task):
             rows += scoring.benchmarks(self._vectors(components), config.every, config)
         return rows
 
-    def score_run(self, components: Components, folder: Path, items: Items) -> list[Score]:
+    def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         rows = scoring.benchmarks(table, self.evaluate.on, self.evaluate, items)
@@ -181,14 +178,14 @@ class WindowsTask(Task):
             ),
         ]
 
-    def evaluation_bytes(self, components: Components) -> int:
+    def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
         return 4 * components.model.vectors().numel() + scoring.evaluation_bytes(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
         )
 
-    def _vectors(self, components: Components) -> Vectors:
+    def _vectors(self, components: ModelParts) -> Vectors:
         table = components.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
         return Vectors(self.corpus.vocabulary.words, table)
 

@@ -11,23 +11,15 @@ code.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.kernels.core.build_info import FOLDER, LEVELS, MIN_CPU_LEVEL, SANITIZED, SOURCE, core_file, source_hash
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Shape = tuple[int, ...]
-
 # Status codes of exported functions; embtrain/kernels/source/core/core.h has the same numbers.
 OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
-_EmptyBuffer = ctypes.c_char * 0
 
 CHOICES = ("auto", "require", "off")
 REBUILD_HINT = "rebuild it with python build_core.py (in a checkout) or a new install, or set EMBTRAIN_CORE=off"
@@ -71,69 +63,6 @@ def best(folder: Path, source: Path, requested: str = "") -> str | None:
     cpu_level = load(core_file(built[0], folder), source).embtrain_level()
     usable = [level for level in built if MIN_CPU_LEVEL.get(level, 0) <= cpu_level and requested in ("", level)]
     return usable[-1] if usable else None
-
-
-class BufferView:
-    """Pointer, dtype and shape of a contiguous array owned by another object, usually a tensor.
-
-    Cheaper than Tensor.numpy(), which matters for draws that take microseconds.
-    """
-
-    __slots__ = ("dtype", "owner", "pointer", "shape")
-
-    def __init__(self, pointer: int, dtype: type, shape: Shape, owner: object):
-        self.pointer, self.dtype, self.shape, self.owner = pointer, dtype, shape, owner
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def array(self) -> np.ndarray:
-        """The array, valid as long as this view."""
-        import numpy as np  # imported late: commands start without NumPy
-        buffer = (ctypes.c_char * (math.prod(self.shape) * np.dtype(self.dtype).itemsize)).from_address(self.pointer)
-        return np.frombuffer(memoryview(buffer), np.dtype(self.dtype)).reshape(self.shape)
-
-
-def as_array(x: np.ndarray | BufferView | None) -> Any:
-    return x.array() if isinstance(x, BufferView) else x
-
-
-def check_array(name: str, array: np.ndarray | BufferView, dtype: type, shape: Shape) -> None:
-    """Raise TypeError or ValueError unless the array is contiguous and has this dtype and shape."""
-    matches = array.dtype is dtype if isinstance(array,
-                                                 BufferView) else array.dtype == dtype and array.flags.c_contiguous
-    if not matches:
-        raise TypeError(f"{name} must be a contiguous array of {dtype.__name__}, got {array.dtype}")
-    if array.shape != shape:
-        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
-
-
-def address(array: np.ndarray | BufferView | None) -> int | None:
-    """The address of a contiguous array; None for None. Reading array.ctypes takes four times as long."""
-    if array is None:
-        return None
-    if isinstance(array, BufferView):
-        return array.pointer
-    return ctypes.addressof(_EmptyBuffer.from_buffer(array.data)) if array.flags.writeable else int(array.ctypes.data)
-
-
-def raise_for_status(name: str, status: int) -> None:
-    """Raise the error for a status code other than OK."""
-    if status == NOT_FINITE:
-        raise UsageError("negatives.source: vectors are not finite, so nothing can be drawn from them; the training "
-                         "has diverged: lower train.lr, or set train.clip")
-    if status != OK:
-        raise MemoryError(f"{name}: no memory") if status == NO_MEMORY else out_of_range(name)
-
-
-def out_of_range(name: str) -> ValueError:
-    return ValueError(f"{name}: a number is out of range")
-
-
-def check_range(name: str, x: np.ndarray | None, low: int, high: int) -> None:
-    """Raise ValueError unless low <= x < high. For the reference; the core checks its own input."""
-    if x is not None and x.size and not (low <= x.min() and x.max() < high):
-        raise out_of_range(name)
 
 
 def levels() -> list[str]:

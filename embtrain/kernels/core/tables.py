@@ -1,13 +1,17 @@
-"""Shared by the training kernels: argument types, validation and aligned allocation."""
+"""Shared by the training kernels: argument types, validation, aligned allocation and the parallel loop."""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
+
+from embtrain.kernels.core.binding import check_array, parallel_map
 
 MAX_ROWS = 2**31 - 1  # rows of a table
 LINE_FLOATS = 16         # floats of a cache line
@@ -90,16 +94,6 @@ def zeros_on_huge_pages(n: int, dtype: type[np.generic] = np.float32) -> np.ndar
     return as_bytes[offset:offset + size].view(dtype)
 
 
-def address(x: np.ndarray | None) -> int | None:
-    return None if x is None or x.size == 0 else x.ctypes.data
-
-
-def expect(name: str, x: np.ndarray | None, dtype: type | np.dtype, shape: tuple[int, ...]) -> None:
-    if x is not None and (x.dtype != dtype or x.shape != shape or not x.flags.c_contiguous):
-        raise ValueError(f"{name}: {np.dtype(dtype).name} {shape} expected, got {x.dtype} {x.shape}"
-                         f"{'' if x.flags.c_contiguous else ', not contiguous'}")
-
-
 def expect_table(name: str, table: Table, padded: bool) -> None:
     """Raise ValueError unless the table is a writeable float32 table. `padded`: rows are read in whole cache lines, so
     that everything beyond their D floats must be zero.
@@ -111,7 +105,7 @@ def expect_table(name: str, table: Table, padded: bool) -> None:
         padding = f", padded with zeros to a multiple of {LINE_FLOATS}," if padded else ""
         raise ValueError(f"{name}: rows of a writeable float32 table{padding} expected, got {x.dtype} {x.shape}, "
                          f"{x.strides[0] if x.ndim else 0} bytes a row")
-    expect(f"{name}.acc", acc, np.float32, (len(x),))
+    _check_optional(f"{name}.acc", acc, np.float32, (len(x),))
 
 
 def expect_negatives(negatives: NegativeBatch, rows: int, units: int, v: int) -> None:
@@ -121,14 +115,19 @@ def expect_negatives(negatives: NegativeBatch, rows: int, units: int, v: int) ->
     g, k = negatives.ids.shape
     if g != (rows if negatives.share == 0 else -(-units // negatives.share)):
         raise ValueError(f"negatives: {g} draws do not fit {units} units of {rows} rows under share {negatives.share}")
-    expect("ids", negatives.ids, np.int64, (g, k))
-    expect("log_q", negatives.log_q, np.float32, (g, k))
-    expect("log_q_table", negatives.log_q_table, np.float32, (v,))
-    expect("log_q_target", negatives.log_q_target, np.float32, (rows,))
+    check_array("ids", negatives.ids, np.int64, (g, k))
+    _check_optional("log_q", negatives.log_q, np.float32, (g, k))
+    _check_optional("log_q_table", negatives.log_q_table, np.float32, (v,))
+    _check_optional("log_q_target", negatives.log_q_target, np.float32, (rows,))
     if negatives.weight is not None:
-        expect("weight", negatives.weight, np.float32, (k,) if negatives.weight.ndim == 1 else (g, k))
+        check_array("weight", negatives.weight, np.float32, (k,) if negatives.weight.ndim == 1 else (g, k))
     if negatives.false_negatives is not None:
-        expect("false_negatives", negatives.false_negatives, np.int64, (2, negatives.false_negatives.shape[-1]))
+        check_array("false_negatives", negatives.false_negatives, np.int64, (2, negatives.false_negatives.shape[-1]))
+
+
+def _check_optional(name: str, array: np.ndarray | None, dtype: type, shape: tuple[int, ...]) -> None:
+    if array is not None:
+        check_array(name, array, dtype, shape)
 
 
 def subtracts_log_q(loss_spec: CorrectedLoss) -> bool:
@@ -158,3 +157,41 @@ def describe_out_of_range(ids: Mapping[str, tuple[np.ndarray, int]], negatives: 
         if row[0] < 0 or row[-1] >= rows or (np.diff(row) < 0).any() or column.min() < 0 or column.max() >= k:
             return "false_negatives: (row, column) must be within range and sorted by row"
     return ""
+
+
+# --- the parallel loop ---------------------------------------------------------------------------------------------
+
+# A compiled update of a range: first, last, the sum of the loss, the address of ∂L/∂c.
+RangeKernel = Callable[[int, int, ctypes.c_double, int | None], int]
+
+
+def range_kernel(run: Callable[..., int], task: ctypes.Structure) -> RangeKernel:
+    """Bind a compiled function (task, first, last, loss, ∂L/∂c) to its task."""
+    def call(first: int, last: int, total: ctypes.c_double, c_grad_pointer: int | None) -> int:
+        return int(run(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(total),
+                       ctypes.c_void_p(c_grad_pointer)))
+    return call
+
+
+def run_ranges(call: RangeKernel, ranges: Sequence[tuple[int, int]],
+               c: np.ndarray | None = None) -> tuple[float, np.ndarray | None]:
+    """Run an update on every range, each on its own thread. Returns the sums of the loss and of ∂L/∂c."""
+    shape = () if c is None else c.shape
+
+    def part(first: int, last: int) -> tuple[int, float, np.ndarray]:
+        loss, c_grad = ctypes.c_double(0.0), np.zeros(shape)
+        status = call(first, last, loss, None if c is None else c_grad.ctypes.data)
+        return status, loss.value, c_grad
+
+    results = parallel_map(part, ranges)
+    if any(status for status, _, _ in results):
+        raise MemoryError("the update has no memory for its scratch buffers")
+    return sum(loss for _, loss, _ in results), None if c is None else np.asarray(
+        sum((c_grad for _, _, c_grad in results), np.zeros(shape)))
+
+
+def split_ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
+    """Split n rows into at most `threads` ranges of whole units and nearly equal length."""
+    units, threads = -(-n // unit), max(1, threads)
+    edges = [min(n, units * i // threads * unit) for i in range(threads)] + [n]
+    return [(a, b) for a, b in pairwise(edges) if b > a]

@@ -8,5 +8,4 @@
     generator   the adversarial generator: draws, densities, rows of logits
     reinforce   REINFORCE factors and gradients
     int8_rows   quantized rows
-    draw_batch  requests and outputs of draws
 """

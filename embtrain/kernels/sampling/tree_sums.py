@@ -8,14 +8,14 @@ Sums are replaced, not incremented, so recomputing a part gives the same result 
 
 from __future__ import annotations
 
-from ctypes import byref, c_int64, c_void_p
+from ctypes import byref
 
 import numpy as np
 
-from embtrain.kernels.core.library import check_array, check_range, core, raise_for_status
-from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.arguments.trees import TreeLevels
+from embtrain.kernels.core.binding import call, check_array, check_range, parallel_for, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.sampling import tree_sums as reference
-from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 GRAIN = 1 << 18  # numbers per thread that pay for the thread
 
@@ -34,10 +34,9 @@ def update(levels: TreeLevels, blocks: np.ndarray, threads: int = 1) -> None:
             reference.add(levels, level, blocks)
             continue
 
-        def part(begin: int, end: int, level: int = level, pointer: int = blocks.ctypes.data) -> None:
-            raise_for_status("tree_sums", library.embtrain_tree_sums_add(
-                byref(levels.task), c_int64(level), c_void_p(pointer + 8 * begin), c_int64(end - begin),
-                c_int64(len(levels.sums[level]))))
+        def part(begin: int, end: int, level: int = level, blocks: np.ndarray = blocks) -> None:
+            call("tree_sums", library.embtrain_tree_sums_add, byref(levels.task), level, pointer(blocks[begin:end]),
+                 end - begin, len(levels.sums[level]))
         parallel_for(part, len(blocks), min(threads, len(blocks) * levels.fan * levels.width // GRAIN))
 
 
@@ -49,12 +48,9 @@ def fourier(angle: np.ndarray, weight: np.ndarray, threads: int = 1) -> np.ndarr
     if (library := core()) is None:
         return reference.fourier(angle, weight)
     sums = np.empty((n, 2 * frequencies), np.float32)
-    pointer = [x.ctypes.data for x in (angle, weight, sums)]
 
     def part(begin: int, end: int) -> None:
-        raise_for_status("tree_sums", library.embtrain_tree_sums_fourier(
-            c_void_p(pointer[0] + 4 * begin * leaf * frequencies), c_void_p(pointer[1]
-                                                                            + 4 * begin * leaf), c_int64(end - begin),
-            c_int64(leaf), c_int64(frequencies), c_void_p(pointer[2] + 8 * begin * frequencies)))
+        call("tree_sums", library.embtrain_tree_sums_fourier, pointer(angle[begin * leaf:end * leaf]),
+             pointer(weight[begin:end]), end - begin, leaf, frequencies, pointer(sums[begin:end]))
     parallel_for(part, n, min(threads, angle.size // GRAIN))
     return sums

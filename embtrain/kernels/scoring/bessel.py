@@ -7,11 +7,10 @@ The core computes in double for any dtype, the reference in the dtype of κ².
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 
-from embtrain.kernels.core.library import address, check_array, core
+from embtrain.kernels.core.binding import array_arg, call, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.scoring import bessel as reference
 
 
@@ -23,15 +22,13 @@ def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple
     """
     if kappa2.dtype not in (np.float32, np.float64):
         raise TypeError(f"bessel: κ² must be float32 or float64, got {kappa2.dtype}")
-    check_array("bessel: κ²", kappa2, kappa2.dtype.type, (kappa2.size,))
-    check_array("bessel: pairs", pairs, np.float64, (len(pairs), 2))
+    kappa2_arg = array_arg("bessel: κ²", kappa2, kappa2.dtype.type, (kappa2.size,))
+    pairs_arg = array_arg("bessel: pairs", pairs, np.float64, (len(pairs), 2))
     if not (0 <= raised <= w and 0 < w < np.inf) or len(pairs) < 1:
         raise ValueError(f"bessel: {len(pairs)} terms for the order {w}, raised by {raised}")
     if (library := core()) is None:
         return reference.log_c(kappa2, w, raised, pairs)
     log, r = np.empty_like(kappa2), np.empty_like(kappa2)
-    pointers = [ctypes.c_void_p(address(x)) for x in (kappa2, pairs, log, r)]
-    is_double, n = ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2))
-    library.embtrain_bessel_log_c(pointers[0], is_double, n, ctypes.c_double(w), ctypes.c_int64(raised), pointers[1],
-                                  ctypes.c_int64(len(pairs)), *pointers[2:])
+    call("bessel", library.embtrain_bessel_log_c, kappa2_arg, int(kappa2.dtype == np.float64), len(kappa2), float(w),
+         raised, pairs_arg, len(pairs), pointer(log), pointer(r))
     return log, r

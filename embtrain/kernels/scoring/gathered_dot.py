@@ -9,13 +9,12 @@ Results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.library import check_array, core, out_of_range, raise_for_status
-from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.core.binding import call, check_array, check_range, check_rows, parallel_for, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.scoring import gathered_dot as reference
 
 GRAIN = 1 << 18  # multiply-adds per thread that pay for the thread
@@ -35,13 +34,12 @@ def products(h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) ->
     if (library := core()) is None:
         return reference.products(h, c, ids)
     (b, k), d = ids.shape, h.shape[1]
-    raise_for_status("gathered_dot: ids", library.embtrain_gathered_dot_check(_pointer(ids), *_ints(ids.size, len(c))))
+    call("gathered_dot: ids", library.embtrain_gathered_dot_check, pointer(ids), ids.size, len(c))
     s, n = np.empty(ids.shape, np.float32), np.empty(ids.shape, np.float32)
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_gathered_dot_products(_pointer(h), _pointer(c), _pointer(ids),
-                                               *_ints(c.strides[0] // 4, d, k, begin, end),
-                                           _pointer(s), _pointer(n))
+        call("gathered_dot", library.embtrain_gathered_dot_products, pointer(h), pointer(c), pointer(ids),
+             c.strides[0] // 4, d, k, begin, end, pointer(s), pointer(n))
     parallel_for(part, b, min(threads, ids.size * d // GRAIN))
     return s, n
 
@@ -55,9 +53,8 @@ def query_gradient(g: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int =
     to = np.zeros((b, d), np.float32)
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_gathered_dot_query_gradient(_pointer(g), _pointer(c), _pointer(ids),
-                                                     *_ints(c.strides[0] // 4, d, k, begin, end),
-                                            _pointer(to))
+        call("gathered_dot", library.embtrain_gathered_dot_query_gradient, pointer(g), pointer(c), pointer(ids),
+             c.strides[0] // 4, d, k, begin, end, pointer(to))
     parallel_for(part, b, min(threads, ids.size * d // GRAIN))
     return to
 
@@ -78,9 +75,9 @@ def table_gradient(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.nda
     cuts = [*np.searchsorted(begin, [ids.size * i // parts for i in range(parts)]).tolist(), len(unique_ids)]
 
     def part(first: int, last: int) -> None:
-        library.embtrain_gathered_dot_table_gradient(
-            *map(_pointer, (g, m, h, c, unique_ids, begin, end, order)),
-            *_ints(c.strides[0] // 4, d, ids.shape[1], cuts[first], cuts[last]), _pointer(to))
+        call("gathered_dot", library.embtrain_gathered_dot_table_gradient,
+             *map(pointer, (g, m, h, c, unique_ids, begin, end, order)),
+             c.strides[0] // 4, d, ids.shape[1], cuts[first], cuts[last], pointer(to))
     parallel_for(part, parts, parts)
     return SparseGradient(unique_ids, to)
 
@@ -92,7 +89,8 @@ def _places_by_id(library: Any, ids: np.ndarray, rows: int) -> tuple[np.ndarray,
         unique_ids, begin = np.unique(ids[order], return_index=True)
         return unique_ids, begin, np.append(begin[1:], len(ids))[: len(unique_ids)], order
     begin, order = np.zeros(rows + 1, np.int64), np.empty(len(ids), np.int64)
-    library.embtrain_gathered_dot_order(_pointer(ids), *_ints(len(ids), rows), _pointer(begin), _pointer(order))
+    call("gathered_dot", library.embtrain_gathered_dot_order, pointer(ids), len(ids), rows, pointer(begin),
+         pointer(order))
     unique_ids = np.flatnonzero(begin[1:] > begin[:-1])
     return unique_ids, begin[unique_ids], begin[unique_ids + 1], order
 
@@ -103,17 +101,8 @@ def _check(h: np.ndarray, c: np.ndarray, ids: np.ndarray) -> None:
         raise ValueError(f"gathered_dot: h, c and ids must have two axes, got {h.ndim}, {c.ndim} and {ids.ndim}")
     check_array("gathered_dot: h", h, np.float32, h.shape)
     check_array("gathered_dot: ids", ids, np.int64, (len(h), ids.shape[1]))
-    if c.dtype != np.float32 or c.strides[1] != 4 or c.strides[0] % 4 or c.strides[0] < 4 * c.shape[1]:
-        raise TypeError(f"gathered_dot: c must have rows of float32 that are contiguous, got {c.dtype}")
+    check_rows("gathered_dot: c", c)
     if c.shape[1] != h.shape[1]:
         raise ValueError(f"gathered_dot: c must have {h.shape[1]} columns, got {c.shape[1]}")
-    if core() is None and ids.size and not (ids.min() >= 0 and ids.max() < len(c)):
-        raise out_of_range("gathered_dot: ids")
-
-
-def _pointer(x: np.ndarray | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if x is None else int(x.ctypes.data))
-
-
-def _ints(*x: int) -> tuple[ctypes.c_int64, ...]:
-    return tuple(map(ctypes.c_int64, x))
+    if core() is None:
+        check_range("gathered_dot: ids", ids, 0, len(c))

@@ -8,12 +8,10 @@ Results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 
-from embtrain.kernels.core.library import address, check_array, core
-from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.core.binding import call, check_array, parallel_for, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.scoring import row_products as reference
 
 GRAIN = 1 << 18  # numbers per thread that pay for the thread
@@ -25,11 +23,10 @@ def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray,
     if (library := core()) is None:
         return reference.measure(h, e)
     kappa2, c = np.empty(n, h.dtype), np.empty(n, h.dtype)
-    inputs, outputs = [ctypes.c_void_p(address(x)) for x in (h, e)], [ctypes.c_void_p(address(x)) for x in (kappa2, c)]
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_row_products_measure(*inputs, is_double, ctypes.c_int64(begin), ctypes.c_int64(end),
-                                              ctypes.c_int64(d), *outputs)
+        call("row_products", library.embtrain_row_products_measure, pointer(h), pointer(e), is_double, begin, end, d,
+             pointer(kappa2), pointer(c))
     parallel_for(part, n, min(threads, n * d // GRAIN))
     return kappa2, c
 
@@ -42,19 +39,18 @@ def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads:
     if (library := core()) is None:
         return reference.combine(h, e, a, b)
     g = np.empty_like(h)
-    inputs, outputs = [ctypes.c_void_p(address(x)) for x in (h, e, a, b)], ctypes.c_void_p(address(g))
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_row_products_combine(*inputs, is_double, ctypes.c_int64(begin), ctypes.c_int64(end),
-                                              ctypes.c_int64(d), outputs)
+        call("row_products", library.embtrain_row_products_combine, *map(pointer, (h, e, a, b)), is_double, begin, end,
+             d, pointer(g))
     parallel_for(part, n, min(threads, n * d // GRAIN))
     return g
 
 
-def _checked_shape(h: np.ndarray, e: np.ndarray) -> tuple[int, int, ctypes.c_int64]:
+def _checked_shape(h: np.ndarray, e: np.ndarray) -> tuple[int, int, int]:
     """n, d and whether the dtype is float64. Raises TypeError or ValueError unless h and e fit."""
     if h.dtype not in (np.float32, np.float64) or h.ndim != 2:
         raise TypeError(f"row_products: h must have two axes of float32 or float64, got {h.ndim} of {h.dtype}")
     for name, x in (("h", h), ("e", e)):
         check_array(f"row_products: {name}", x, h.dtype.type, h.shape)
-    return len(h), h.shape[1], ctypes.c_int64(h.dtype == np.float64)
+    return len(h), h.shape[1], int(h.dtype == np.float64)

@@ -16,12 +16,13 @@ A line ends at a line feed or a carriage return; in VERBATIM only at a line feed
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from ctypes import byref
 from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.library import NO_MEMORY, OK, OUT_OF_RANGE, core
+from embtrain.kernels.core.binding import array_arg, call, check_array, check_range, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.reference.text.scan import VERBATIM, WHITESPACE, WORDS
 
@@ -41,11 +42,11 @@ class Types:
     """The distinct words scanned so far. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._core = None if (library := core()) is None else _typed(library)
+        self._core = core()
         self._reference = reference.ReferenceTypes()
         self._handle = ctypes.c_void_p()
         if self._core is not None:
-            _check(self._core.embtrain_text_open(ctypes.byref(self._handle)))
+            call("text", self._core.embtrain_text_open, byref(self._handle))
 
     def __del__(self) -> None:
         if self._handle:
@@ -64,8 +65,8 @@ class Types:
         n = len(data)
         types, ends = np.empty(n // 2 + 1, dtype=np.int32), np.empty(n // 2 + 2, dtype=np.int64)
         counts = (ctypes.c_int64 * 7)()
-        _check(self._core.embtrain_text_scan(self._handle, data, n, mode, lower, shortest, longest, _pointer(types),
-                                             _pointer(ends), counts))
+        call("text", self._core.embtrain_text_scan, self._handle, data, n, ctypes.c_int(mode), ctypes.c_int(lower),
+             shortest, longest, pointer(types), pointer(ends), counts)
         return Scanned(types[:counts[0]], ends[:counts[1]], counts[2], (counts[3], counts[4], counts[5], counts[6]))
 
     def since(self, number: int) -> tuple[list[bytes], np.ndarray]:
@@ -74,13 +75,13 @@ class Types:
             return self._reference.since(number)
         n, size = self._size(number)
         lines, foreign = ctypes.create_string_buffer(size), np.empty(n - number, dtype=bool)
-        _check(self._core.embtrain_text_types(self._handle, number, lines, _pointer(foreign)))
+        call("text", self._core.embtrain_text_types, self._handle, number, lines, pointer(foreign))
         return lines.raw.split(b"\n")[:-1], foreign
 
     def _size(self, number: int) -> tuple[int, int]:
         counts = (ctypes.c_int64 * 2)()
         assert self._core is not None
-        _check(self._core.embtrain_text_size(self._handle, number, counts))
+        call("text", self._core.embtrain_text_size, self._handle, number, counts)
         return counts[0], counts[1]
 
 
@@ -90,23 +91,22 @@ def expand(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.nda
     start (T+1,) int64, word (W,) int32, counts (V,) int64.
     """
     types, ends = scanned.types, scanned.ends
-    for name, array, dtype in (("types", types, np.int32), ("ends", ends, np.int64), ("start", start, np.int64),
-                               ("word", word, np.int32), ("counts", counts, np.int64)):
-        _check_array(name, array, dtype)
+    types_arg, ends_arg, start_arg, word_arg, counts_arg = (
+        array_arg(f"text: {name}", array, dtype, (array.size,)) for name, array, dtype in (
+            ("types", types, np.int32), ("ends", ends, np.int64), ("start", start, np.int64), ("word", word, np.int32),
+            ("counts", counts, np.int64)))
     if (library := core()) is None:
         return reference.expand(types, ends, start, word, counts)
-    typed, n_words = _typed(library), (ctypes.c_int64 * 1)()
+    n_words = ctypes.c_int64()
     # most types stand for one word
     new_ends, out = np.empty(len(ends), dtype=np.int64), np.empty(len(types), dtype=np.int32)
     while True:
-        _check(typed.embtrain_text_expand(_pointer(types), len(types), _pointer(start), len(start) - 1, _pointer(word),
-                                          _pointer(ends),
-                                           len(ends), _pointer(out), len(out), _pointer(new_ends), _pointer(counts),
-                                           n_words))
-        if n_words[0] <= len(out):
+        call("text: types", library.embtrain_text_expand, types_arg, len(types), start_arg, len(start) - 1, word_arg,
+             ends_arg, len(ends), pointer(out), len(out), pointer(new_ends), counts_arg, byref(n_words))
+        if n_words.value <= len(out):
             break
-        out = np.empty(n_words[0], dtype=np.int32)
-    return out[:n_words[0]], new_ends
+        out = np.empty(n_words.value, dtype=np.int32)
+    return out[:n_words.value], new_ends
 
 
 def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,47 +114,16 @@ def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tupl
 
     Type t becomes new_ids[t], int32; negative ones are dropped.
     """
-    for name, array, dtype in (("ids", ids, np.int32), ("sequence", sequence, np.int64), ("to", new_ids, np.int32)):
-        _check_array(name, array, dtype)
+    for name, array, dtype in (("ids", ids, np.int32), ("sequence", sequence, np.int64),
+                               ("new_ids", new_ids, np.int32)):
+        check_array(f"text: {name}", array, dtype, (array.size,))
     if not len(sequence) or bool((np.diff(sequence) < 0).any()) or not 0 <= sequence[0] <= sequence[-1] <= len(ids):
         raise ValueError(f"text: sequence must rise within 0..{len(ids)}")
     begin, end = int(sequence[0]), int(sequence[-1])
     if (library := core()) is None:
-        if begin < end and not 0 <= ids[begin:end].min() <= ids[begin:end].max() < len(new_ids):
-            _check(OUT_OF_RANGE)
+        check_range("text: ids", ids[begin:end], 0, len(new_ids))
         return reference.renumber(ids, sequence, new_ids)
     out, length = np.empty(end - begin, dtype=np.int32), np.empty(len(sequence) - 1, dtype=np.int64)
-    _check(_typed(library).embtrain_text_renumber(_pointer(ids), _pointer(sequence), len(length), _pointer(new_ids),
-                                                  len(new_ids),
-                                                  _pointer(out), _pointer(length)))
+    call("text: ids", library.embtrain_text_renumber, pointer(ids), pointer(sequence), len(length), pointer(new_ids),
+         len(new_ids), pointer(out), pointer(length))
     return out[:int(length.sum())], length
-
-
-@cache
-def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
-    pointer, n, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    library.embtrain_text_open.argtypes = [pointer]
-    library.embtrain_text_close.argtypes = [pointer]
-    library.embtrain_text_scan.argtypes = [pointer, ctypes.c_char_p, n, flag, flag, n, n, pointer, pointer, pointer]
-    library.embtrain_text_size.argtypes = [pointer, n, pointer]
-    library.embtrain_text_types.argtypes = [pointer, n, pointer, pointer]
-    library.embtrain_text_renumber.argtypes = [pointer, pointer, n, pointer, n, pointer, pointer]
-    library.embtrain_text_expand.argtypes = [pointer, n, pointer, n, pointer, pointer, n, pointer, n, pointer, pointer,
-                                             pointer]
-    return library
-
-
-def _pointer(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _check_array(name: str, array: np.ndarray, dtype: type) -> None:
-    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
-        raise TypeError(f"text: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")
-
-
-def _check(code: int) -> None:
-    if code == NO_MEMORY:
-        raise MemoryError("text: no memory for more words")
-    if code != OK:
-        raise IndexError("text: a type is out of range")

@@ -14,18 +14,18 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.library import OK, OUT_OF_RANGE, core
+from embtrain.kernels.core.binding import call, check_array, check_range, parallel_map, pointer
+from embtrain.kernels.core.library import core
 from embtrain.kernels.reference.text import windows as reference
 
 CHUNK = 1 << 18         # tokens that the reference processes at once
 BOUND = 1 << 52         # positions; beyond it products in the core could overflow
 SLACK = 16              # ids that the core may write past the last window
+VOCABULARY = "windows: ids of the vocabulary"
 
 
 class Text(NamedTuple):
@@ -62,32 +62,26 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
     limit = np.round(np.clip(keep, 0.0, 1.0) * 2.0 ** 31).astype(np.uint32)     # (V,)
     out = np.empty(len(ids), dtype=np.int32)  # pages that are never written take no memory
     upto = np.zeros(len(sequence), dtype=np.int64)                              # first the lengths of the sequences
-    native = _native()
+    library = core()
 
-    def subsample_range(s: int, e: int) -> int:
+    def subsample_range(s: int, e: int) -> None:
         """Subsample sequences s to e; the kept ids are packed from sequence[s] on."""
-        if native is not None:
-            return int(native.embtrain_subsample(_at(ids), _at(sequence[s:]), e - s, _at(limit), len(limit), seed,
-                                                 _at(out[sequence[s]:]), _at(upto[s + 1:])))
+        if library is not None:
+            call(VOCABULARY, library.embtrain_subsample, pointer(ids), pointer(sequence[s:]), e - s, pointer(limit),
+                 len(limit), seed, pointer(out[sequence[s]:]), pointer(upto[s + 1:]))
+            return
         write_position = int(sequence[s])
         for a, b in whole_sequences(sequence[s:e + 1], CHUNK):
-            piece = np.asarray(ids[sequence[s + a]:sequence[s + b]])
-            if len(piece) and not 0 <= piece.min() <= piece.max() < len(limit):
-                return OUT_OF_RANGE
+            check_range(VOCABULARY, ids[sequence[s + a]:sequence[s + b]], 0, len(limit))
             kept, offsets = reference.subsample(ids, sequence[s + a:s + b + 1], limit, seed)
             out[write_position:write_position + len(kept)] = kept
             upto[s + a + 1:s + b + 1] = np.diff(offsets)
             write_position += len(kept)
-        return OK
 
     cuts = np.unique(np.searchsorted(sequence, np.linspace(0, len(ids), max(threads, 1) + 1)[1:-1]))
     cuts = np.unique(np.concatenate([[0], cuts, [len(sequence) - 1]]))
     ranges = list(itertools.pairwise(cuts.tolist()))
-    if len(ranges) > 1:
-        with ThreadPoolExecutor(len(ranges)) as pool:
-            _raise_for_status(min(pool.map(lambda r: subsample_range(*r), ranges)))
-    elif ranges:
-        _raise_for_status(subsample_range(*ranges[0]))
+    parallel_map(subsample_range, ranges)
     np.cumsum(upto, out=upto)
     for s, e in ranges[1:]:                                                     # close the gaps between the ranges
         out[upto[s]:upto[e]] = out[sequence[s]:sequence[s] + upto[e] - upto[s]]
@@ -104,15 +98,12 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
     _check(ids, sequence)
     keep, inside = np.ascontiguousarray(keep, dtype=np.float64), np.ascontiguousarray(inside, dtype=np.float64)
     total = np.zeros(len(keep))
-    native = _native()
-    if native is not None:
-        _raise_for_status(native.embtrain_expected_targets(_at(ids), _at(sequence), len(sequence) - 1, _at(keep),
-                                                           len(keep),
-                                               _at(inside), len(inside) - 1, _at(total)))
+    if (library := core()) is not None:
+        call(VOCABULARY, library.embtrain_expected_targets, pointer(ids), pointer(sequence), len(sequence) - 1,
+             pointer(keep), len(keep), pointer(inside), len(inside) - 1, pointer(total))
         return total
     for s, e in whole_sequences(sequence, CHUNK):
-        piece = np.asarray(ids[sequence[s]:sequence[e]])
-        _raise_for_status(OUT_OF_RANGE if len(piece) and not 0 <= piece.min() <= piece.max() < len(keep) else OK)
+        check_range(VOCABULARY, ids[sequence[s]:sequence[e]], 0, len(keep))
         total += reference.expected_targets(ids, sequence[s:e + 1], keep, inside)
     return total
 
@@ -121,11 +112,10 @@ def permutation(n: int, begin: int, end: int, seed: int) -> np.ndarray:
     """The images of `begin` to `end` under the permutation of 0..n-1, (end - begin,) int64."""
     if not 0 <= begin <= end <= n <= BOUND:
         raise ValueError(f"permutation: {begin}..{end} of {n}")
-    native = _native()
-    if native is None:
+    if (library := core()) is None:
         return reference.permutation(n, begin, end, seed)
     out = np.empty(end - begin, dtype=np.int64)
-    _raise_for_status(native.embtrain_permutation(n, begin, end, seed, _at(out)))
+    call("permutation", library.embtrain_permutation, n, begin, end, seed, pointer(out))
     return out
 
 
@@ -155,18 +145,16 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
             raise ValueError("pairs: an order needs a range of centres")
         if len(positions) and not 0 <= positions.min() <= positions.max() < n:
             raise ValueError(f"pairs: a centre is out of range of {n} ids")
-    native = _native()
-    if native is None:
+    if (library := core()) is None:
         if positions is None:
             positions = np.arange(begin, end) if order is None else reference.permutation(n, begin, end, order)
         return Pairs(*reference.pairs(ids, first, positions, window, seed))
     size = end - begin
     centre, start = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
     target, counts = np.empty(2 * window * size + SLACK, dtype=np.int64), np.empty(2, dtype=np.int64)
-    _raise_for_status(native.embtrain_pairs(_at(ids), _at(first), n, None if positions is None else _at(positions),
-                                            begin, end,
-                                order is not None, order or 0, window, seed is not None, seed or 0,
-                                _at(centre), _at(start), _at(target), _at(counts)))
+    call("windows", library.embtrain_pairs, pointer(ids), pointer(first), n, pointer(positions), begin, end,
+         ctypes.c_int(order is not None), order or 0, window, ctypes.c_int(seed is not None), seed or 0,
+         *map(pointer, (centre, start, target, counts)))
     c, p = counts.tolist()
     return Pairs(centre[:c], start[:c + 1], target[:p])
 
@@ -177,11 +165,10 @@ def repeat_by_window(start: np.ndarray, value: np.ndarray) -> np.ndarray:
     _check_array("value", value, np.int64)
     if len(start) != len(value) + 1 or start[0] != 0:
         raise ValueError(f"windows: start must have {len(value) + 1} offsets, the first of them 0")
-    native = _native()
-    if native is None or (start[1:] < start[:-1]).any():
+    if (library := core()) is None or (start[1:] < start[:-1]).any():
         return np.repeat(value, np.diff(start))             # raises its own error if an offset decreases
     out = np.empty(int(start[-1]), dtype=np.int64)
-    native.embtrain_repeat_by_window(_at(start), _at(value), len(value), _at(out))
+    call("windows", library.embtrain_repeat_by_window, pointer(start), pointer(value), len(value), pointer(out))
     return out
 
 
@@ -194,35 +181,8 @@ def whole_sequences(sequence: np.ndarray, size: int) -> Iterator[tuple[int, int]
         s = e
 
 
-def _native() -> Any:
-    lib = core()
-    return None if lib is None else _typed(lib)
-
-
-@cache
-def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
-    positions, n, seed = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
-    lib.embtrain_subsample.argtypes = [positions, positions, n, positions, n, seed, positions, positions]
-    lib.embtrain_expected_targets.argtypes = [positions, positions, n, positions, n, positions, n, positions]
-    lib.embtrain_permutation.argtypes = [n, n, n, seed, positions]
-    lib.embtrain_pairs.argtypes = [positions, positions, n, positions, n, n, ctypes.c_int, seed, n, ctypes.c_int, seed,
-                                   positions, positions, positions, positions]
-    lib.embtrain_repeat_by_window.argtypes = [positions, positions, n, positions]
-    return lib
-
-
-def _at(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _raise_for_status(code: int) -> None:
-    if code != OK:
-        raise IndexError("windows: an id is not in the vocabulary")
-
-
 def _check_array(name: str, array: np.ndarray, dtype: type) -> None:
-    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
-        raise TypeError(f"windows: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")
+    check_array(f"windows: {name}", array, dtype, (array.size,))
 
 
 def _check(ids: np.ndarray, sequence: np.ndarray) -> None:

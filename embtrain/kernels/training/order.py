@@ -17,47 +17,33 @@ each thread takes a range of rows (Hogwild).
 from __future__ import annotations
 
 import ctypes
-from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
+from embtrain.kernels.core.binding import address, check_array, fields
 from embtrain.kernels.core.library import core
-from embtrain.kernels.core.parallel import run_ranges, split_ranges
 from embtrain.kernels.core.tables import (
     NegativeBatch,
     Table,
     UpdateResult,
-    address,
     describe_out_of_range,
-    expect,
     expect_negatives,
     expect_table,
+    run_ranges,
+    split_ranges,
 )
 from embtrain.kernels.reference.training import order as reference
 
-
-class OrderRows(NamedTuple):
-    given: np.ndarray   # (B,) int64
-    target: np.ndarray  # (B,) int64
-    slot: np.ndarray    # (B,) int64: 0 or 1
-
-
-class OrderLossSpec(NamedTuple):
-    loss: Literal["order", "margin"]
-    margin: float                     # α, or η
-    abs: bool = False                 # keep the orthant by reading |x|; else by clipping at 0
+__all__ = ["OrderLossSpec", "OrderRows", "update"]
 
 
 class _OrderTask(ctypes.Structure):
     """struct OrderTask of source/training/order.cpp."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p)
-          for name in ("x", "acc", "given", "target", "slot", "ids", "weight", "false_negatives",
-                                               "scores")),
-        *((name, ctypes.c_int64) for name in ("n", "stride", "dim", "n_rows", "n_draws", "k", "share", "weight_stride",
-                                              "n_false_negatives", "mask_target", "ranking", "abs")),
-        *((name, ctypes.c_double) for name in ("margin", "lr", "eps")))
+    _fields_ = fields("x acc given target slot ids weight false_negatives scores",
+                      "n stride dim n_rows n_draws k share weight_stride n_false_negatives mask_target ranking abs",
+                      "margin lr eps")
 
 
 def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
@@ -75,21 +61,21 @@ def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
     task = _task(table, rows, negatives, loss_spec, lr, scores)
     if lib.embtrain_order_check(ctypes.byref(task)) != 0:
         raise IndexError(_describe_out_of_range(table, rows, negatives))
-    def call(first: int, last: int, total: ctypes.c_double, c_grad_pointer: int | None) -> int:
-        return int(lib.embtrain_order_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
-                                      ctypes.byref(total)))
 
-    return UpdateResult(run_ranges(call, split_ranges(n, 1, threads))[0], scores, None)
+    def update_range(first: int, last: int, total: ctypes.c_double, c_grad_pointer: int | None) -> int:
+        return int(lib.embtrain_order_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
+                                             ctypes.byref(total)))
+
+    return UpdateResult(run_ranges(update_range, split_ranges(n, 1, threads))[0], scores, None)
 
 
 def _task(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
           scores: np.ndarray | None) -> _OrderTask:
-    ptr = address
+    arrays = (table.x, table.acc, *rows, negatives.ids, negatives.weight, negatives.false_negatives, scores)
     return _OrderTask(
-        ptr(table.x), ptr(table.acc), ptr(rows.given), ptr(rows.target), ptr(rows.slot), ptr(negatives.ids),
-        ptr(negatives.weight), ptr(negatives.false_negatives), ptr(scores),
-        len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given), *negatives.numbers,
-        negatives.mask_target, loss_spec.loss == "margin", loss_spec.abs, loss_spec.margin, lr, reference.EPS)
+        *map(address, arrays), len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given),
+        *negatives.numbers, negatives.mask_target, loss_spec.loss == "margin", loss_spec.abs, loss_spec.margin, lr,
+        reference.EPS)
 
 
 def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
@@ -97,7 +83,7 @@ def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
     expect_table("x", table, padded=True)
     n = len(rows.given)
     for name, ids in zip(OrderRows._fields, rows, strict=True):
-        expect(name, ids, np.int64, (n,))
+        check_array(name, ids, np.int64, (n,))
     if negatives.share < 1:
         raise ValueError(f"negatives: share >= 1 expected, got {negatives.share}")
     expect_negatives(negatives, n, n, len(table.x))

@@ -19,51 +19,36 @@ from __future__ import annotations
 
 import ctypes
 from itertools import pairwise
-from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embtrain.kernels.arguments.updates import SkipGramLossSpec, Windows
+from embtrain.kernels.core.binding import address, check_array, fields
 from embtrain.kernels.core.library import core
-from embtrain.kernels.core.parallel import range_kernel, run_ranges
 from embtrain.kernels.core.tables import (
     LOSSES,
     NegativeBatch,
     Table,
     UpdateResult,
-    address,
     describe_out_of_range,
-    expect,
     expect_correction,
     expect_negatives,
     expect_table,
+    range_kernel,
+    run_ranges,
 )
 from embtrain.kernels.reference.training import skipgram as reference
 
-
-class Windows(NamedTuple):
-    centre: np.ndarray  # (C,) int64
-    start: np.ndarray   # (C+1,) int64  window w has the pairs start[w] .. start[w+1], at least one
-    target: np.ndarray  # (P,) int64
-
-
-class SkipGramLossSpec(NamedTuple):
-    loss: Literal["logistic", "nce", "sampled_softmax", "margin"]
-    margin: float = 1.0            # η of the margin loss
-    c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
-    ranking: bool = False          # the other form of sampled softmax, which corrects the target too
+__all__ = ["SkipGramLossSpec", "Windows", "update"]
 
 
 class _SkipGramTask(ctypes.Structure):
     """struct SkipGramTask of source/training/skipgram/skipgram.h."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in (
-            "u", "v", "u_acc", "v_acc", "centre", "start", "target", "ids", "log_q", "log_q_table", "log_q_target",
-            "weight", "false_negatives", "c", "scores")),
-        *((name, ctypes.c_int64) for name in (
-            "n_u", "n_v", "u_stride", "v_stride", "dim", "n_windows", "n_pairs", "n_draws", "k", "share",
-            "weight_stride", "n_false_negatives", "c_stride", "mask_target", "loss", "ranking", "concurrent")),
-        *((name, ctypes.c_double) for name in ("margin", "total_weight", "lr", "eps")))
+    _fields_ = fields(
+        "u v u_acc v_acc centre start target ids log_q log_q_table log_q_target weight false_negatives c scores",
+        "n_u n_v u_stride v_stride dim n_windows n_pairs n_draws k share weight_stride n_false_negatives c_stride "
+        "mask_target loss ranking concurrent", "margin total_weight lr eps")
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
@@ -96,16 +81,13 @@ def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]
 
 def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
           scores: np.ndarray | None) -> _SkipGramTask:
-    ptr = address
+    arrays = (u.x, v.x, u.acc, v.acc, *windows, negatives.ids, negatives.log_q, negatives.log_q_table,
+              negatives.log_q_target, negatives.weight, negatives.false_negatives, loss_spec.c, scores)
     return _SkipGramTask(
-        ptr(u.x), ptr(v.x), ptr(u.acc), ptr(v.acc), ptr(windows.centre), ptr(windows.start), ptr(windows.target),
-        ptr(negatives.ids), ptr(negatives.log_q), ptr(negatives.log_q_table), ptr(negatives.log_q_target),
-        ptr(negatives.weight),
-        ptr(negatives.false_negatives), ptr(loss_spec.c), ptr(scores),
-        len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1], len(windows.centre),
-        len(windows.target), *negatives.numbers, 1 if loss_spec.c is not None and loss_spec.c.ndim else 0,
-        negatives.mask_target, LOSSES[loss_spec.loss], loss_spec.ranking, False, loss_spec.margin,
-        negatives.total_weight, lr, reference.EPS)
+        *map(address, arrays), len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1],
+        len(windows.centre), len(windows.target), *negatives.numbers,
+        1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
+        loss_spec.ranking, False, loss_spec.margin, negatives.total_weight, lr, reference.EPS)
 
 
 def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec) -> None:
@@ -115,12 +97,12 @@ def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     if u.x.shape[1] != v.x.shape[1] or (u.acc is None) != (v.acc is None):
         raise ValueError("u and v differ in dimension or optimizer")
     n, pairs = len(windows.centre), len(windows.target)
-    expect("centre", windows.centre, np.int64, (n,))
-    expect("target", windows.target, np.int64, (pairs,))
-    expect("start", windows.start, np.int64, (n + 1,))
+    check_array("centre", windows.centre, np.int64, (n,))
+    check_array("target", windows.target, np.int64, (pairs,))
+    check_array("start", windows.start, np.int64, (n + 1,))
     expect_negatives(negatives, pairs, n, len(v.x))
     if loss_spec.c is not None:
-        expect("c", loss_spec.c, np.float32, () if loss_spec.c.ndim == 0 else (len(u.x),))
+        check_array("c", loss_spec.c, np.float32, () if loss_spec.c.ndim == 0 else (len(u.x),))
     if loss_spec.loss not in LOSSES or (loss_spec.c is not None and loss_spec.loss != "nce"):
         raise ValueError(f"loss: unknown loss {loss_spec.loss!r}, or a log Z without NCE")
     expect_correction(loss_spec, negatives)

@@ -18,62 +18,41 @@ torch step on its batch. With more threads each takes a range of units, and rows
 from __future__ import annotations
 
 import ctypes
-from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embtrain.kernels.arguments.updates import TripleLossSpec, TripleQueries
+from embtrain.kernels.core.binding import address, check_array, fields
 from embtrain.kernels.core.library import core
-from embtrain.kernels.core.parallel import range_kernel, run_ranges, split_ranges
 from embtrain.kernels.core.tables import (
     LOSSES,
     NegativeBatch,
     Table,
     UpdateResult,
-    address,
     describe_out_of_range,
-    expect,
     expect_correction,
     expect_negatives,
     expect_table,
+    range_kernel,
+    run_ranges,
+    split_ranges,
 )
 from embtrain.kernels.reference.training import triples as reference
+
+__all__ = ["TripleLossSpec", "TripleQueries", "update"]
 
 SCORES = {"l1": 0, "l2": 1, "dot": 2}
 CONSTRAINTS = {"free": 0, "sphere": 1, "ball": 2}
 
 
-class TripleQueries(NamedTuple):
-    """The rows: the given entity, the relation, the open side, and the target."""
-
-    entity: np.ndarray    # (B,) int64
-    relation: np.ndarray  # (B,) int64  a row of r
-    slot: np.ndarray      # (B,) int64  0, or 1 if the relation is read backwards
-    target: np.ndarray    # (B,) int64
-
-
-class TripleLossSpec(NamedTuple):
-    score: Literal["l1", "l2", "dot"]
-    loss: Literal["logistic", "self_adversarial", "nce", "sampled_softmax", "margin"]
-    margin: float = 1.0            # η of the margin loss, γ of the self-adversarial one
-    temperature: float = 1.0       # α of the self-adversarial loss
-    c: np.ndarray | None = None    # () float32: NCE's log Z; None: 0
-    ranking: bool = False          # the other form of sampled softmax, which corrects the target too
-    # the set that updated entities are projected onto after a unit
-    constraint: Literal["free", "sphere", "ball"] = "free"
-
-
 class _TripleTask(ctypes.Structure):
     """struct TripleTask of source/training/triples/triples.h."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in (
-            "e", "r", "e_acc", "r_acc", "entity", "relation", "slot", "target", "ids", "log_q", "log_q_table",
-            "log_q_target", "weight", "false_negatives", "c", "scores")),
-        *((name, ctypes.c_int64) for name in (
-            "n_e", "n_r", "e_stride", "r_stride", "dim", "n", "n_draws", "k", "share", "weight_stride",
-            "n_false_negatives",
-            "mask_target", "score", "loss", "ranking", "adversarial", "constraint")),
-        *((name, ctypes.c_double) for name in ("margin", "gamma", "temperature", "total_weight", "lr", "eps")))
+    _fields_ = fields(
+        "e r e_acc r_acc entity relation slot target ids log_q log_q_table log_q_target weight false_negatives c "
+        "scores",
+        "n_e n_r e_stride r_stride dim n n_draws k share weight_stride n_false_negatives mask_target score loss "
+        "ranking adversarial constraint", "margin gamma temperature total_weight lr eps")
 
 
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
@@ -95,19 +74,15 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
 
 def _task(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
           scores: np.ndarray | None) -> _TripleTask:
-    ptr, adversarial = address, loss_spec.loss == "self_adversarial"
+    adversarial = loss_spec.loss == "self_adversarial"
+    arrays = (e.x, r.x, e.acc, r.acc, *queries, negatives.ids, negatives.log_q, negatives.log_q_table,
+              negatives.log_q_target, negatives.weight, negatives.false_negatives, loss_spec.c, scores)
     return _TripleTask(
-        ptr(e.x), ptr(r.x), ptr(e.acc), ptr(r.acc), ptr(queries.entity), ptr(queries.relation), ptr(queries.slot),
-        ptr(queries.target),
-        ptr(negatives.ids), ptr(negatives.log_q), ptr(negatives.log_q_table), ptr(negatives.log_q_target),
-        ptr(negatives.weight),
-        ptr(negatives.false_negatives), ptr(loss_spec.c), ptr(scores),
-        len(e.x), len(r.x), e.x.strides[0] // 4, r.x.strides[0] // 4, e.x.shape[1], len(queries.target),
-        *negatives.numbers, negatives.mask_target, SCORES[loss_spec.score],
-        LOSSES["logistic" if adversarial
-               else loss_spec.loss], loss_spec.ranking, adversarial, CONSTRAINTS[loss_spec.constraint],
-        loss_spec.margin, loss_spec.margin if adversarial else 0.0, loss_spec.temperature, negatives.total_weight, lr,
-        reference.EPS)
+        *map(address, arrays), len(e.x), len(r.x), e.x.strides[0] // 4, r.x.strides[0] // 4, e.x.shape[1],
+        len(queries.target), *negatives.numbers, negatives.mask_target, SCORES[loss_spec.score],
+        LOSSES["logistic" if adversarial else loss_spec.loss], loss_spec.ranking, adversarial,
+        CONSTRAINTS[loss_spec.constraint], loss_spec.margin, loss_spec.margin if adversarial else 0.0,
+        loss_spec.temperature, negatives.total_weight, lr, reference.EPS)
 
 
 def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec) -> None:
@@ -118,9 +93,10 @@ def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
         raise ValueError("e and r differ in dimension or optimizer")
     n = len(queries.target)
     for name, ids in queries._asdict().items():
-        expect(name, ids, np.int64, (n,))
+        check_array(name, ids, np.int64, (n,))
     expect_negatives(negatives, n, n, len(e.x))
-    expect("c", loss_spec.c, np.float32, ())
+    if loss_spec.c is not None:
+        check_array("c", loss_spec.c, np.float32, ())
     score, constraint, loss = loss_spec.score, loss_spec.constraint, loss_spec.loss
     if score not in SCORES or constraint not in CONSTRAINTS or loss not in (*LOSSES, "self_adversarial") \
             or (loss_spec.c is not None and loss != "nce"):

@@ -11,8 +11,8 @@ per batch. Within an update, rows are scored in chunks, so that the source `ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
+from embtrain.train.engines.base import Engine, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
 MAX_SCORES_HELD = 32_000_000      # scores in memory at once
@@ -59,24 +60,14 @@ class ReadOnly:
         return self._model.score(query, candidates)
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """The result of one step. Tensors stay on the device until a log line is due."""
-
-    loss: Tensor                # ()  mean loss of the block's examples
-    query: Query | None         # detached; it and `drawn` may cover only the first n rows
-    drawn: Negatives | None
-    cost: Tensor | None         # (n, K) costs of the negatives of the first n rows, if kept
-    source: dict[str, float]    # metrics returned by source.learn
-
-
-class Step:
+class Step(Engine):
     """A training step by autograd: encode, draw, mask, score, update, and report costs to the source."""
+
+    name = "step"
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
                  config: TrainConfig, known_positives: KnownPositives | None = None):
-        self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
-        self.config, self.known_positives = config, known_positives
+        super().__init__(model, source, loss, optimizers, config, known_positives)
         self.view = ReadOnly(model)
 
     def __call__(self, block: Batch, keep_costs: bool = False) -> StepResult:
@@ -184,10 +175,9 @@ class Step:
             drawn,
             query,
             row,
-            self._log_partition_fn(query),
             gather_rows(drawn.log_q),
             gather_rows(drawn.weight),
-            self._target_vectors_fn(query),
+            ExactTable(self.model, self.loss, query),
         )
         differs_by_row = drawn.false_negatives is not None or (
             drawn.total_weight is not None and drawn.total_weight.shape[0] > 1
@@ -211,21 +201,24 @@ class Step:
         return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
                           for g, start, end in zip(distinct.tolist(), [0, *ends], ends, strict=False)])
 
-    def _target_vectors_fn(self, query: Query) -> Callable[[], Tensor]:
-        """Returns a function without arguments: the unit vectors of the targets, (B, D), without gradient."""
-        def target_vectors() -> Tensor:
-            return nn.functional.normalize(self.model.table().detach()[query.target], dim=1)
-        return target_vectors
 
-    def _log_partition_fn(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
-        """Returns a function of rows: their exact log Σ_b e^{s(a,b)}, with gradient, per distinct query, in chunks."""
-        def log_partition(rows: Tensor | slice) -> Tensor:
-            (part, query_id), v = query.rows(rows).unique(), self.model.world.n_candidates
-            all_ids = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
-            chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
-                      for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]
-            return torch.cat(chunks).index_select(0, query_id) if chunks else query.vector.new_zeros(0)
-        return log_partition
+class ExactTable:
+    """Values of the queries of a LossInput that need the whole table: computed only for the losses that use them."""
+
+    def __init__(self, model: Model, loss: Loss, query: Query):
+        self.model, self.loss, self.query = model, loss, query
+
+    def target_vectors(self) -> Tensor:
+        """The unit vectors of the targets, (B, D), without gradient."""
+        return nn.functional.normalize(self.model.table().detach()[self.query.target], dim=1)
+
+    def log_partition(self, rows: Tensor | slice) -> Tensor:
+        """The exact log Σ_b e^{s(a,b)} of rows, (n,), with gradient, per distinct query, in chunks."""
+        (part, query_id), v = self.query.rows(rows).unique(), self.model.world.n_candidates
+        all_ids = torch.arange(v, device=self.query.target.device).unsqueeze(0)  # (1, V)
+        chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
+                  for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]
+        return torch.cat(chunks).index_select(0, query_id) if chunks else self.query.vector.new_zeros(0)
 
 
 def slices(n: int, step: int) -> Iterator[slice]:

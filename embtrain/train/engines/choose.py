@@ -19,13 +19,13 @@ from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines import compiled_pairs
+from embtrain.train.engines import base, compiled_pairs
+from embtrain.train.engines.base import Engine
 
 MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
-DEFAULT_BLOCK_SIZE = {"step": 4096, "fused": 32_768}  # centres or queries in a block
 MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are updated at once
 
 
@@ -88,4 +88,10 @@ def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
     A call of the core costs as much as a hundred windows, so `fused` uses larger blocks. A source that uses the model
     draws from the model as of the start of the block, so it gets the same block size under both engines.
     """
-    return DEFAULT_BLOCK_SIZE["step" if uses_model else engine] if train.block is None else train.block
+    default = Engine.default_block_size if uses_model else base.find(engine).default_block_size
+    return default if train.block is None else train.block
+
+
+def engine_class(train: TrainConfig, task: str) -> type[Engine]:
+    """Return the class of the engine that trains the models of a task. `auto` means `step` here."""
+    return base.find("step" if train.engine == "auto" else train.engine).for_task(task)

@@ -25,23 +25,27 @@ from embtrain.models.base import AbstractMethod, Model, pad_rows
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines.autograd import Step, StepResult, costs_for_source
+from embtrain.train.engines.autograd import Step, costs_for_source
+from embtrain.train.engines.base import Engine, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 from embtrain.train.optimizers import RowAdagrad
 
 MAX_LOGGED_ROWS = 1024  # rows at the start of a block that are sampled for the log
 
 
-class CompiledStep:
-    """Base of the compiled steps, with the interface of `Step`. train/engines/choose.py lists what it cannot train."""
+class CompiledStep(Engine):
+    """Base of the compiled steps, one subclass for each kind of examples. train/engines/choose.py lists its limits."""
 
+    name = "fused"
+    default_block_size = 32_768
+    #: Tasks whose models the subclass trains.
+    tasks: ClassVar[tuple[str, ...]] = ()
     #: Units that share a draw, per value of negatives.share; 0: one draw per row. Other values: negatives.block.
     UNITS_PER_DRAW: ClassVar[dict[str, int]]
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
                  config: TrainConfig, known_positives: KnownPositives | None = None):
-        self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
-        self.config, self.known_positives = config, known_positives
+        super().__init__(model, source, loss, optimizers, config, known_positives)
         self.step = Step(
             model, source, loss, optimizers, config, known_positives
         )  # scores for the log and for learning sources
@@ -81,6 +85,10 @@ class CompiledStep:
             source_metrics = self.source.learn(query, drawn, cast(Tensor, cost))
         sample_query, sample_drawn, sample_costs = sample or (None, None, None)
         return StepResult(torch.tensor(loss / n), sample_query, sample_drawn, sample_costs, source_metrics)
+
+    @classmethod
+    def for_task(cls, task: str) -> type[Engine]:
+        return next(engine for engine in cls.__subclasses__() if task in engine.tasks)
 
     # -- for subclasses to define ----------------------------------------------------------------------------------
 

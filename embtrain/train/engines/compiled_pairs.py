@@ -38,6 +38,7 @@ def why_not_fused_pairs(
 class CompiledPairs(CompiledStep):
     """Compiled step of order embeddings."""
 
+    tasks = ("pairs",)
     model: Order
     loss: OrderLoss | Margin
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}

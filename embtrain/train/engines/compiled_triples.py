@@ -27,6 +27,7 @@ from embtrain.train.engines.compiled import CompiledStep
 class CompiledTriples(CompiledStep):
     """Compiled step of TransE and DistMult."""
 
+    tasks = ("triples",)
     model: TransE | DistMult
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 0}
 

@@ -23,14 +23,21 @@ from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
+from embtrain.train.engines.base import Examples
 from embtrain.train.engines.compiled import MAX_LOGGED_ROWS, CompiledStep
 
 
 class CompiledWindows(CompiledStep):
     """Compiled step of skip-gram."""
 
+    tasks = ("windows", "walks")
     model: SkipGram
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 1}
+
+    def batches(self, examples: Examples, epoch: int, block: int, start: int = 0, shuffle: bool = True
+                ) -> Iterator[WindowBatch]:
+        """Read whole windows instead of their pairs."""
+        return examples.windows(epoch, block, start, shuffle)
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
         """Same as `model.encode` on the block's P pairs; vectors are filled in only if `vectors` is set."""
@@ -99,7 +106,8 @@ class WindowQuery(Query):
     """The queries of a block of windows, P pairs. Per-window values are repeated per pair lazily."""
 
     def __init__(self, vector: Tensor, block: WindowBatch):
-        for name, value in {"vector": vector, "block": block, "target": block.target, "start": block.start}.items():
+        fields = {"vector": vector, "block": block, "target": block.target, "window_offsets": block.start}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     block: WindowBatch
@@ -113,7 +121,7 @@ class WindowQuery(Query):
         return torch.zeros(1, dtype=torch.int64).expand(len(self))
 
     @cached_property
-    def group(self) -> Tensor:
+    def query_id(self) -> Tensor:
         rank = torch.zeros(int(self.block.centre.max()) + 1, dtype=torch.int64)
         rank[self.block.centre] = 1
         # the inverse of torch.unique, without its sort
@@ -123,8 +131,8 @@ class WindowQuery(Query):
     def window(self) -> Tensor:
         return _window_ids(self.block)
 
-    def contexts(self, start: Tensor) -> Tensor:
-        return self.block.centre if start is self.window_offsets else super().contexts(start)
+    def contexts(self, offsets: Tensor) -> Tensor:
+        return self.block.centre if offsets is self.window_offsets else super().contexts(offsets)
 
     def rows(self, index: slice | Tensor) -> Query:
         return self._materialize().rows(index)
@@ -134,7 +142,7 @@ class WindowQuery(Query):
 
     def _materialize(self) -> Query:
         """The same as a plain Query, with all fields computed."""
-        return Query(self.vector, self.context, self.target, self.slot, self.group, self.window, self.window_offsets)
+        return Query(self.vector, self.context, self.target, self.slot, self.query_id, self.window, self.window_offsets)
 
 
 def _window_ids(block: WindowBatch) -> Tensor:

@@ -154,6 +154,30 @@ def broken_floors(package: Path) -> list[str]:
     return faults
 
 
+def import_circle(package: Path) -> list[str]:
+    """The modules of one import circle, the first of them again at the end; empty if there is none.
+
+    Counts imports at any depth of a file, so also those for type checkers alone and those in functions.
+    """
+    files = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
+    targets = {module: sorted({name for _, name in imported(ast.parse(path.read_text(encoding="utf-8")), module,
+                                                            path.name == "__init__.py", set(files))
+                               if name in files and name != module}) for module, path in files.items()}
+    finished: set[str] = set()
+
+    def visit(module: str, above: list[str]) -> list[str]:
+        if module in above:
+            return [*above[above.index(module):], module]
+        if module not in finished:
+            for name in targets[module]:
+                if circle := visit(name, [*above, module]):
+                    return circle
+            finished.add(module)
+        return []
+
+    return next(filter(None, (visit(module, []) for module in files)), [])
+
+
 def plant(folder: Path, files: dict[str, str]) -> Path:
     package = folder / "embtrain"
     for name, text in {"__init__.py": "", **files}.items():
@@ -202,6 +226,20 @@ def test_imports_that_are_allowed(tmp_path: Path) -> None:
         "common/errors.py": "",
     })
     assert broken_floors(package) == []
+
+
+def test_no_imports_form_a_circle() -> None:
+    assert import_circle(PACKAGE) == []
+
+
+@pytest.mark.parametrize("text", ["from embtrain.train import a\n",
+                                  "if TYPE_CHECKING:\n    from embtrain.train.a import A\n",
+                                  "def f():\n    from . import a\n"])
+def test_a_planted_circle_is_found(tmp_path: Path, text: str) -> None:
+    files = {"train/__init__.py": "", "train/a.py": "from embtrain.train import b\n", "train/c.py": text}
+    assert import_circle(plant(tmp_path, {**files, "train/b.py": "from embtrain.train import c\n"})) == [
+        f"embtrain.train.{name}" for name in "abca"]
+    assert import_circle(plant(tmp_path, {**files, "train/b.py": "import ast\n"})) == []
 
 
 def test_the_command_line_starts_without_heavy_imports() -> None:
@@ -290,7 +328,7 @@ def test_the_source_contains_nothing_forbidden() -> None:
 
 def test_files_can_be_read_in_one_sitting() -> None:
     lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-             for path in PACKAGE.rglob("*.py")}
+             for kind in ("*.py", "*.h", "*.cpp") for path in PACKAGE.rglob(kind)}
     assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
 

@@ -50,18 +50,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lines(run: Path) -> dict[tuple[str, int], Line]:
+def lines(run: Path) -> dict[tuple[str, int], Measurement]:
     found = diagnosing.diagnose(run, NAMES, [5, 20], max_queries=12, draws=800, threads=1)
     return {(line.strategy, line.m): line for line in found.lines}
 
 
-def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], Line]) -> None:
+def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], Measurement]) -> None:
     assert set(lines) == {(name, m) for name in NAMES for m in (5, 20)}
     assert all(line.ms > 0 for line in lines.values())
     assert lines["cluster", 5].note == "" and "not corrected" in lines["semi-hard", 5].note
 
 
-def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]) -> None:
+def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Measurement]) -> None:
     for m in (5, 20):
         exp, unigram, every = (lines[name, m] for name in ("exp", "sampled-softmax", "softmax"))
         assert exp.kl == pytest.approx(0, abs=1e-6) and exp.ess == pytest.approx(1, abs=1e-5)
@@ -75,7 +75,7 @@ def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]
     assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
 
 
-def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> None:
+def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Measurement]) -> None:
     hard, resampled, rff = lines["semi-hard", 5], lines["resampled", 5], lines["rff", 5]
     assert hard.bias is None and hard.kl is None and resampled.kl is None and resampled.bias is not None
     assert lines["in-batch", 5].kl == pytest.approx(lines["sampled-softmax", 5].kl) and "estimates" in \
@@ -87,7 +87,7 @@ def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> 
     assert lines["exp", 5].negative is None
 
 
-def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Line]) -> None:
+def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Measurement]) -> None:
     """Batches of right answers as frequent as the data's: the estimate is nearer to them than what knows nothing."""
     kl = {name: lines[name, 20].kl for name in ("in-batch", "in-batch-streaming", "uniform")}
     assert kl["in-batch"] < kl["in-batch-streaming"] < 0.5 * (kl["in-batch"] + kl["uniform"])
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source whose q depends on earlier draws is measured at every m before it is timed."""
 
-    def found(times: int) -> list[Line]:
+    def found(times: int) -> list[Measurement]:
         def timed(call: Callable[[], object], seconds: float) -> float:
             for _ in range(times):
                 call()
@@ -155,7 +155,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
     assert [(line.m, line.bias, line.rmse, line.kl) for line in once] == [(x.m, x.bias, x.rmse, x.kl) for x in often]
 
 
-def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
     of = experiment.Run(run)
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
@@ -210,7 +210,7 @@ def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
     assert f"{n // 4:,}" in told and max(map(len, told.splitlines()[:-4])) <= 80
 
 
-def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
     """The unigram without the target against the softmax without it, written out."""
     of = experiment.Run(run)
     made = components.build(of.settings, text := tasks.read(of.settings))
@@ -263,7 +263,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 
-def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Line], tmp_path: Path,
+def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Measurement], tmp_path: Path,
                             monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads((run / "diagnosis" / "diagnosis.json").read_text())
     assert len(found["lines"]) == len(lines) and found["questions"] == 12 and found["part"] == "test"

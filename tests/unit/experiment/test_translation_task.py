@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -36,7 +37,7 @@ from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment import Settings
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.inspect.sentences import sentences
-from embtrain.experiment.run import components, scoring, translation
+from embtrain.experiment.run import components, scoring, translate_words, translation
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
@@ -395,7 +396,8 @@ def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, st
     query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
     pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
-    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query, target_vectors=lambda: e[query.target]))
+    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query,
+                               whole_table=SimpleNamespace(target_vectors=lambda: e[query.target])))
     density = made.loss.logit(score, query) + made.loss.log_scale(query)
     of_target = density.gather(1, query.target.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(of_target, -cost.per_example, atol=1e-4, rtol=1e-4)
@@ -409,7 +411,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translation.translate)
-    monkeypatch.setattr(translation, "written", read)
+    monkeypatch.setattr(translate_words, "translate", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]

@@ -126,6 +126,32 @@ def test_the_file_that_tells_the_level_runs_on_every_processor(tree: Path, monke
     assert LEVELS == ["generic"] or sorted("-mavx2" in command for command in others) == [False, True, True]
 
 
+ARENA = """
+#include "sampling/masses.h"
+int main() {
+    Arena arena;
+    char* arrays[100];
+    for (char*& array : arrays) {
+        array = arena.allocate<char>(1000);
+        if (array == nullptr || arena.failed()) return 1;
+        std::fill_n(array, 1000, char(&array - arrays));
+    }
+    for (char*& array : arrays)
+        if (std::count(array, array + 1000, char(&array - arrays)) != 1000) return 2;
+    if (reinterpret_cast<size_t>(arena.allocate<int64_t>(0)) % alignof(std::max_align_t)) return 3;
+    return arena.allocate<double>(int64_t(1) << 59) == nullptr && arena.failed() ? 0 : 4;
+}
+"""
+
+
+@needs_compiler
+def test_scratch_arrays_of_a_draw_have_no_largest_number(tmp_path: Path) -> None:
+    (tmp_path / "arena.cpp").write_text(ARENA)
+    build_core.run([COMPILER, *build_core.COMPILE, "-Wno-unused-function", "-Wno-unused-const-variable", "-I.",
+                    str(tmp_path / "arena.cpp"), "-o", str(tmp_path / "arena")], build_info.SOURCE)
+    assert subprocess.run([tmp_path / "arena"], check=False).returncode == 0
+
+
 def test_without_a_compiler_one_line_says_so(tree: Path) -> None:
     done = python(tree, "build_core.py", env=environ(tree))
     assert done.returncode == 0 and done.stdout == "" and cores(tree) == set()

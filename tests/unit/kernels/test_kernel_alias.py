@@ -100,7 +100,7 @@ def test_bad_tables_are_refused(name: str) -> None:
     with using(name):
         for bad in ((accept.astype(np.int64), alias, 1, 0), (accept, alias.astype(np.int32), 1, 0),
                     (accept[::2], alias[:2], 1, 0), (accept[None], alias, 1, 0)):
-            with pytest.raises(TypeError, match="contiguous"):
+            with pytest.raises((TypeError, ValueError), match="alias: "):
                 kernel.draw(*bad)
         for bad in ((accept[:3], alias, 1, 0), (*none, 1, 0), (accept, alias, -1, 0), (accept, alias, 1, -1),
                     (accept, alias, 1, 2 ** 64)):

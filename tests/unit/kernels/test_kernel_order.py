@@ -196,5 +196,5 @@ def test_layouts_and_types_that_do_not_fit_are_refused() -> None:
             (Table(x), rows, columns._replace(weight=np.ones(3, np.float32)), rule),
             (Table(x), rows, columns._replace(false_negatives=np.zeros((3, 1), np.int64)), rule),
             (Table(x), rows, columns, rule._replace(loss="nce"))]:
-        with pytest.raises(ValueError, match=r"expected|do not fit|unknown loss"):
+        with pytest.raises(ValueError, match=r"expected|do not fit|unknown loss|must "):
             wrapper.update(table, of, drawn, how, 0.1)

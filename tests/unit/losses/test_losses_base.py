@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pydantic
 import pytest
@@ -54,13 +55,13 @@ def test_log_z_is_asked_for_the_chosen_examples_only():
     world = loss_world()
     exam, asked = every_column(world, 2.0, "private"), []
     scored = exam.scored(torch.zeros(world.p.shape, dtype=DOUBLE))
-    exact = scored.exact_log_partition
+    exact = scored.whole_table.log_partition
 
     def counted(rows):
         asked.append(len(torch.arange(15)[rows]))
         return exact(rows)
 
-    object.__setattr__(scored, "exact_log_partition", counted)
+    object.__setattr__(scored, "whole_table", SimpleNamespace(log_partition=counted))
     loss = make_loss("logistic", world.known, penalty=0.3, penalty_share=0.2)
     for _ in range(50):
         loss(scored)
@@ -70,7 +71,7 @@ def test_log_z_is_asked_for_the_chosen_examples_only():
 def test_an_engine_without_log_z_is_refused():
     world = loss_world()
     scored = every_column(world, 2.0, "private").scored(torch.zeros(world.p.shape, dtype=DOUBLE))
-    object.__setattr__(scored, "exact_log_partition", None)
+    object.__setattr__(scored, "whole_table", None)
     with pytest.raises(UsageError, match=r"loss\.penalty.*engine"):
         make_loss("logistic", world.known, penalty=0.3)(scored)
 

@@ -77,7 +77,7 @@ def test_without_columns_the_sum_is_the_models_own():
     loss = make_loss("softmax", WORLD.known)
     torch.testing.assert_close(loss(scored).per_example, EXACT[exam.context, exam.target])
     with pytest.raises(UsageError, match="every"):
-        loss(replace(scored, exact_log_partition=None))
+        loss(replace(scored, whole_table=None))
 
 
 def test_it_sums_over_every_candidate_and_the_others_over_what_was_drawn():

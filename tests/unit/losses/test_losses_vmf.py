@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import mpmath
 import numpy as np
 import pytest
@@ -38,7 +40,8 @@ def loss(variant: str, **keys: float) -> Vmf:
 def of(made: Continuous, h: Tensor, e: Tensor) -> Tensor:
     none = torch.zeros(len(h), dtype=torch.int64)
     return made(
-        LossInput(none, h[:, :0], Negatives(), Query(h, none, none, none), target_vectors=lambda: e)
+        LossInput(none, h[:, :0], Negatives(), Query(h, none, none, none),
+                  whole_table=SimpleNamespace(target_vectors=lambda: e))
     ).per_example
 
 

@@ -204,7 +204,7 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
 @torch.no_grad()
 def test_a_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
     made = model(text, **keys).eval()
-    assert made.world.n_candidates > 5 * SHORTLIST_SIZE                           # what it does not find cannot be decided on
+    assert made.world.n_candidates > 5 * SHORTLIST_SIZE  # what it does not find cannot be decided on
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
                   for best in (None, Bf16Search(made)))

@@ -32,7 +32,8 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
-from embtrain.train.engines.autograd import Step, StepResult
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.base import StepResult
 from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness

@@ -22,7 +22,8 @@ from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.autograd import Step, StepResult
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.base import StepResult
 from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.loop import Trainer, optimizers
 

@@ -51,7 +51,7 @@ def truly(of: Components) -> int:
     """What an update of the run takes, counted while it is made, with the source's own draws."""
     step = Step(of.model, of.source, of.loss, [], of.train, of.known_positives)
     of.source.on_epoch_start(step.view)
-    block = memory._block(of, of.train.block or 1)
+    block = memory._block(of.task.examples, of.train.block or 1)
     batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
     asked = of.model.encode(batch).detach()
     drawn = mark_false_negatives(
@@ -66,7 +66,7 @@ def truly(of: Components) -> int:
 def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
     of = made(config(place, name, "step"))
     told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
-                             lambda places: memory._block(of, places))
+                             lambda places: memory._block(of.task.examples, places))
     assert 0.8 < told / truly(of) < 1.35
 
 
@@ -74,7 +74,7 @@ def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
 def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
     of = made(config(place, name, "step", "train.optimizer=adam"))
     told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
-                             lambda places: memory._block(of, places))
+                             lambda places: memory._block(of.task.examples, places))
     assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
     training = learning(of, place / f"adam of {name}")
     blocks(training, 1)                                     # which torch's Adam refuses of sparse gradients

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.cells import CellDrawRequest, CellLayout, CellMembers
 from embtrain.kernels.reference import ZERO, quantize, uniform01
-
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.cells import CellDrawRequest, CellLayout, CellMembers
 
 MIN_LOG_MASS = -87.0    # log of the smallest mass relative to the largest
 

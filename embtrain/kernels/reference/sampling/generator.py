@@ -5,17 +5,11 @@ The ids agree with the core, except for draws within rounding of a class boundar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.generator import BUNDLE, WIDTH, GeneratorRows, GeneratorTables
 from embtrain.kernels.reference import splitmix64
 
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.generator import GeneratorRows, GeneratorTables
-
-WIDTH = 16  # classes of a block
-BUNDLE = 16  # running sums compared at once in the core
 MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0  # exponents are clamped to this range
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.generator import DrawnNegatives, GeneratorTables, GradientSums, ReinforceSpec
 from embtrain.kernels.reference.sampling.generator import MAX_EXPONENT, MIN_EXPONENT
-
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.generator import GeneratorTables
-    from embtrain.kernels.sampling.reinforce import DrawnNegatives, GradientSums, ReinforceSpec
 
 
 def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tuple[np.ndarray, list[float]]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.trees import TreeBlocks, TreeDrawRequest, WalkRequest
 from embtrain.kernels.reference import ZERO
 from embtrain.kernels.reference.sampling import cells, tree_walk
-from embtrain.kernels.sampling.tree_walk import WalkRequest
-
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.tree_draw import TreeBlocks, TreeDrawRequest
 
 MAX_LOG_WEIGHT = 60.0      # log of the largest weight of a candidate's features, as in the sums
 MIN_LOG_FLOOR = -600.0   # log of the smallest ε

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.trees import TreeLevels
 from embtrain.kernels.reference import ZERO
 from embtrain.kernels.reference.sampling.int8_rows import write
-
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 
 def add(levels: TreeLevels, level: int, nodes: np.ndarray) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from embtrain.kernels.arguments.trees import TreeLevels, WalkRequest
 from embtrain.kernels.reference import ZERO, quantize, splitmix64, uniform01
 from embtrain.kernels.reference.sampling.cells import find
-
-if TYPE_CHECKING:
-    from embtrain.kernels.sampling.tree_walk import TreeLevels, WalkRequest
 
 
 def walk(levels: TreeLevels, request: WalkRequest, wanted: np.ndarray, seed: int, first: int) -> tuple[np.ndarray,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
+from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.kernels.reference.training.skipgram import EPS
-
-if TYPE_CHECKING:
-    from embtrain.kernels.core.tables import NegativeBatch, Table
-    from embtrain.kernels.training.order import OrderLossSpec, OrderRows
 
 __all__ = ["EPS", "update"]
 

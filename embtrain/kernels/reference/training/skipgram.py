@@ -9,15 +9,12 @@ row are summed, and then each row is updated once:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from embtrain.kernels.core.tables import subtracts_log_q
-
-if TYPE_CHECKING:
-    from embtrain.kernels.core.tables import NegativeBatch, Table
-    from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
+from embtrain.kernels.arguments.updates import SkipGramLossSpec, Windows
+from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
 
 EPS = 1e-10  # of row-Adagrad: acc += mean_d g_d², x -= lr g / (√acc + EPS)
 

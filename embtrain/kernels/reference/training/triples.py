@@ -11,17 +11,14 @@ entities are projected onto the constraint.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.tables import subtracts_log_q
+from embtrain.kernels.arguments.updates import TripleLossSpec, TripleQueries
+from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
 from embtrain.kernels.reference.training import skipgram as windows
 from embtrain.kernels.reference.training.skipgram import EPS, Pair
-
-if TYPE_CHECKING:
-    from embtrain.kernels.core.tables import NegativeBatch, Table
-    from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries
 
 
 class _Row(NamedTuple):

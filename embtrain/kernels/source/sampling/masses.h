@@ -8,33 +8,43 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 
 #include "core/core.h"
 #include "core/simd_math.h"
 
 namespace {
 
-// Scratch arrays of one call, freed together. Returns null if memory is exhausted.
+// Scratch arrays of one call, any number of them, freed together. Returns null if memory is exhausted.
 class Arena {
   public:
     Arena() = default;
     Arena(const Arena&) = delete;
-    ~Arena() { for (int i = 0; i < n_; ++i) std::free(blocks_[i]); }
+    ~Arena() {
+        while (last_ != nullptr) {
+            Header* const previous = last_->previous;
+            std::free(last_);
+            last_ = previous;
+        }
+    }
 
     template <class T> T* allocate(int64_t n) {
-        void* p = n_ < MAX_BLOCKS ? std::malloc(size_t(std::max<int64_t>(n, 1)) * sizeof(T)) : nullptr;
+        static_assert(alignof(T) <= alignof(Header), "malloc aligns no further");
+        void* const p = std::malloc(sizeof(Header) + size_t(std::max<int64_t>(n, 1)) * sizeof(T));
         failed_ |= p == nullptr;
-        if (p != nullptr) blocks_[n_++] = p;
-        return static_cast<T*>(p);
+        if (p == nullptr) return nullptr;
+        last_ = new (p) Header{last_};
+        return reinterpret_cast<T*>(last_ + 1);
     }
     bool failed() const { return failed_; }
 
   private:
-    static constexpr int MAX_BLOCKS = 16;
-    void* blocks_[MAX_BLOCKS];
-    int n_ = 0;
+    // Precedes each array, so that the number of arrays has no limit.
+    struct alignas(std::max_align_t) Header { Header* previous; };
+    Header* last_ = nullptr;
     bool failed_ = false;
 };
 

@@ -1,4 +1,4 @@
-"""Shared by the wrappers that draw negatives: the request, its output buffers, and the split over threads.
+"""Arguments of the kernels that draw negatives: the request, its output buffers, and the split over threads.
 
 Arrays may be NumPy arrays or `BufferView`s of tensors. A view is turned into an array only if it is split over threads.
 """
@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from embtrain.kernels.core.library import BufferView, address, as_array, check_array, check_range
-from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.core.binding import (
+    BufferView,
+    address,
+    as_array,
+    check_array,
+    check_range,
+    parallel_for,
+    pointer,
+)
 
 A = TypeVar("A", bound=np.ndarray | BufferView)
 
@@ -93,7 +99,7 @@ class DrawOutput:
              log_target: np.ndarray | BufferView) -> None:
         self.buffers = ids, log_q, log_target
         self.shape = *ids.shape, *log_target.shape
-        self.pointers = c_void_p(address(ids)), c_void_p(address(log_q)), c_void_p(address(log_target))
+        self.pointers = pointer(ids), pointer(log_q), pointer(log_target)
 
     @classmethod
     def stack(cls, ids: BufferView, log_q: BufferView, log_target: BufferView) -> list[DrawOutput]:

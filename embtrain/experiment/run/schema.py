@@ -1,0 +1,34 @@
+"""The typed configuration of a run. settings.py assembles it; tasks, which are below, receive it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from embtrain.common.config import Section
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.losses.base import LossConfig
+from embtrain.models.base import ModelConfig
+from embtrain.negatives.base import NegativesConfig
+from embtrain.train.config import TrainConfig
+
+
+class Settings(Section):
+    """The whole configuration of a run.
+
+    `model`, `negatives` and `loss` have the keys of the components they name. The model's task adds a section for its
+    data, such as `text`, and the keys of `evaluate`.
+    """
+
+    strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
+    corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
+    model: ModelConfig = ModelConfig()
+    negatives: NegativesConfig = NegativesConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @property
+    def data(self) -> Section:
+        """The section of the model's task: how its data are read."""
+        (section,) = type(self).model_fields.keys() - Settings.model_fields.keys()
+        return getattr(self, section)
