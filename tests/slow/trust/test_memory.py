@@ -1,6 +1,6 @@
 """What `--dry-run` says of memory, held to what the run takes: the peak that the kernel counts for its process, from
-reading to the report, less what the process has when all is loaded (helpers/measured.py). One dry run, as a user has it,
-and the median of three runs, for the allocator makes one and the same run differ by a tenth.
+reading to the report, less what the process has when all is loaded (helpers/measured.py). One dry run, as a user has
+it, and the median of three runs, for the allocator makes one and the same run differ by a tenth.
 
 Tables are of 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds: memory is all there by then.
 """
