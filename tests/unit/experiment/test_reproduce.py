@@ -30,6 +30,8 @@ from embtrain.report.comparison import page as report
 from embtrain.report.load import claim, comparison
 from embtrain.report.load.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
 
+pytestmark = pytest.mark.long
+
 SHIPPED = shipped.names("configs", "paper")
 TINY = """\
 # Is one draw enough?
