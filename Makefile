@@ -1,6 +1,8 @@
 # make fit        install into .venv, then train with adversarial negatives on the text that gensim ships; the run is
 #                 runs/ace, or runs/TIME-skipgram-ace if there is a runs/ace
-# make test       install the test tools too, then check style and types and run the tests
+# make test       install the test tools too, then check style and types and run the tests; with AREA only the tests
+#                 of one folder of tests/unit and of its contract: make test AREA=negatives
+# make test-quick run the tests that train nothing, build nothing and kill nothing, in under two minutes; also with AREA
 # make test-slow  run all of tests/slow, or one folder of it: make test-slow AREA=kernels
 # make docs       build the site in docs/_build
 # make look       render a report at the width of a phone and of a desktop: make look REPORT=runs/x/report.html
@@ -15,20 +17,30 @@ BIN    := $(VENV)/bin
 # Tests of one file share fixtures. Two files can run in parallel: they measure CPU seconds, the memory of their own
 # processes, and wall time relative to the load. Other areas measure plain times.
 SPREAD_trust := -n 2 --dist loadfile
+# The contract tests of an area. `make test AREA=kernels` runs tests/unit/kernels and these.
+CONTRACT_kernels   := kernels
+CONTRACT_losses    := losses losses_optima continuous
+CONTRACT_models    := triple_models
+CONTRACT_negatives := sources
+CONTRACT_train     := combinations optima
+TESTS = $(if $(AREA),tests/unit/$(AREA) $(CONTRACT_$(AREA):%=tests/contract/test_%.py))
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: fit test test-slow docs look clean
+.PHONY: fit test test-quick test-slow docs look clean
 
 # Require the compiled core if there is a compiler: without it the tests would exercise the fallback.
-test test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
+test test-quick test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
 
 fit: $(VENV)/.ready $(VENV)/.core
 	$(BIN)/embtrain fit --negatives ace$(if $(wildcard runs/ace),, --out runs/ace)
 
 test: $(VENV)/.ready-test $(VENV)/.core
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(PYTEST) -n 2
+	$(if $(AREA),,$(BIN)/ruff check .)
+	$(if $(AREA),,$(BIN)/mypy)
+	$(PYTEST) -n 2 $(TESTS)
+
+test-quick: $(VENV)/.ready-test $(VENV)/.core
+	$(PYTEST) -n 2 -m "not slow and not long" $(TESTS)
 
 test-slow: $(VENV)/.ready-peers $(VENV)/.core
 	$(PYTEST) $(SPREAD_$(AREA)) -m slow tests/slow/$(AREA)

@@ -37,7 +37,7 @@ CORPUS, DIM, SAMPLE, BATCH = "fb15k-237", 50, 1024, 32
 NORMS = {"l1": 1, "l2": 2}
 
 
-class Case(NamedTuple):
+class RankingCase(NamedTuple):
     """What is ranked, and by which vectors."""
 
     examples: TripleExamples
@@ -75,20 +75,20 @@ def _graph(name: str) -> Graph:
     return graph.load(where, reader, TriplesConfig(), fetch.cache_folder() / "graphs", name)
 
 
-def _case(found: Graph) -> Case:
+def _case(found: Graph) -> RankingCase:
     E, R = len(found.entities), len(found.relations)
     examples = TripleExamples(found.part("train"), E, R, TriplesConfig(), 0)
     every = np.concatenate([found.part(part) for part in PARTS])
     random = torch.Generator().manual_seed(0)
     entities, relations = (torch.randn(n, DIM, generator=random) for n in (E, R))
-    return Case(examples, found.part("test"), every, KnownTriples.from_triples(examples, [every]), entities,
+    return RankingCase(examples, found.part("test"), every, KnownTriples.from_triples(examples, [every]), entities,
                 relations)
 
 
 class Translation(Model):
     """s = −‖h + r − t‖ on given vectors. `asked`: its scores are not for the kernel to count."""
 
-    def __init__(self, case: Case, norm: str, asked: bool = False):
+    def __init__(self, case: RankingCase, norm: str, asked: bool = False):
         E = len(case.entities)
         super().__init__(ModelConfig(dim=DIM), ProblemSpec(E, torch.ones(E)))
         self.norm, self.case = norm, case
@@ -107,20 +107,20 @@ class Translation(Model):
         return self.case.entities
 
 
-def _ours(case: Case, norm: str, threads: int) -> Timed:
+def _ours(case: RankingCase, norm: str, threads: int) -> Timed:
     components.use_threads(threads)
     model, batch = Translation(case, norm), case.examples.both(case.test)
     seconds, cpu, found = timed(lambda: link_prediction.ranks(model, batch, case.known, threads))
     return Timed(seconds, cpu, _quality(found.realistic[:2 * SAMPLE]))
 
 
-def _torch(case: Case, norm: str, threads: int) -> Timed:
+def _torch(case: RankingCase, norm: str, threads: int) -> Timed:
     components.use_threads(threads)
     model, batch = Translation(case, norm, asked=True), case.examples.both(case.test[:SAMPLE])
     return _scaled(case, *timed(lambda: link_prediction.ranks(model, batch, case.known)))
 
 
-def _scaled(case: Case, seconds: float, cpu: float, found: link_prediction.Ranks) -> Timed:
+def _scaled(case: RankingCase, seconds: float, cpu: float, found: link_prediction.Ranks) -> Timed:
     times = len(case.test) / min(SAMPLE, len(case.test))
     return Timed(seconds * times, cpu * times, _quality(found.realistic))
 
@@ -130,7 +130,7 @@ def _quality(ranks: np.ndarray) -> dict[str, float]:
     return {"mrr": float((1 / ranks).mean()), "mr": float(ranks.mean())}
 
 
-def _pykeen(case: Case, norm: str, threads: int) -> Timed:
+def _pykeen(case: RankingCase, norm: str, threads: int) -> Timed:
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import TransE
     from pykeen.triples import CoreTriplesFactory

@@ -139,7 +139,7 @@ class Ours:
         return Timed(*timed(draw)[:2], quality)
 
 
-class Exp:
+class ExactSoftmax:
     """q = softmax(o), drawn from by whoever has the time."""
 
     def __init__(self, model: Planted, threads: int):
@@ -178,7 +178,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     for size, t in dict.fromkeys((size, t) for _, size, t in chosen.values()):
         model = Planted(SIZES[size])
         mine = {name: Ours(cases[case], model, t) for name, (case, *of) in chosen.items() if of == [size, t]}
-        groups.append(Group(t, mine, {"exp": Exp(model, t)}))
+        groups.append(Group(t, mine, {"exp": ExactSoftmax(model, t)}))
         ours |= mine
     before = torch.get_num_threads()
     try:

@@ -41,15 +41,15 @@ SETTINGS: dict[str, Any] = {
     "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
 
 
-class Case(NamedTuple):
+class TransECase(NamedTuple):
     norm: str
     k: int
     share: str
     most: int  # positives that PyKEEN is timed on
 
 
-CASES = {"k1-l1": Case("l1", 1, "row", 16_384), "k64-l1": Case("l1", 64, "row", 8_192),
-         "k64-l2-shared": Case("l2", 64, "block", 8_192)}
+CASES = {"k1-l1": TransECase("l1", 1, "row", 16_384), "k64-l1": TransECase("l1", 64, "row", 8_192),
+         "k64-l2-shared": TransECase("l2", 64, "block", 8_192)}
 RIVALS = (("Adam", 256), ("Adagrad", 1024))
 
 
@@ -77,7 +77,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     )
 
 
-def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:
+def settings(case: TransECase, corpus: str, threads: int) -> experiment.Settings:
     keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share": case.share}
     return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads,
                               sets=as_sets(keys))
@@ -93,14 +93,14 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
     return _a_million(fit.position.seconds, fit.position.cpu_seconds, fit.position.examples)
 
 
-def pykeen(task: Task, case: Case, threads: int) -> Timed:
+def pykeen(task: Task, case: TransECase, threads: int) -> Timed:
     """The faster of the two, on the first of an epoch's triples."""
     components.use_threads(threads)
     asked = tuple(x[:case.most] for x in questions(task))
     return min((_pykeen(task, case, asked, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
 
 
-def _pykeen(task: Task, case: Case, asked: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
+def _pykeen(task: Task, case: TransECase, asked: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
     triples = importlib.import_module("pykeen.triples")
     models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
     training = importlib.import_module("pykeen.training")

@@ -12,5 +12,5 @@
 
 A wrapper checks its arguments and calls the core, or the reference if there is no core. To add a kernel, follow the
 shortest one: sampling/int8_rows.py, reference/sampling/int8_rows.py, source/sampling/int8_rows.cpp and
-tests/unit/test_kernel_int8_rows.py; tests/contract/test_kernels.py checks that all four exist.
+tests/unit/kernels/test_kernel_int8_rows.py; tests/contract/test_kernels.py checks that all four exist.
 """

@@ -17,6 +17,8 @@ from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 
+pytestmark = pytest.mark.long
+
 LOSSES = {
     "logistic": ("target", {}), "nce": ("none", {}), "nce with a learned z": ("none", {"partition": "global"}),
     "nce with a z per context": ("none", {"partition": "context"}), "sampled_softmax": ("target", {}),

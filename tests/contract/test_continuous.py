@@ -24,6 +24,8 @@ from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import ReadOnly, Step
 
+pytestmark = pytest.mark.long
+
 V, D = 24, 8
 WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=2)
 LOSSES = [name for name in losses.names() if losses.find(name).needs_frozen_table]

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput
 
+pytestmark = pytest.mark.long
+
 MASS = 3.0
 LAYOUTS = ["private", "shared", "rows", "parted"]
 PARTITIONS = ["fixed", "global", "context"]

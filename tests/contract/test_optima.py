@@ -19,6 +19,8 @@ from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 
+pytestmark = pytest.mark.long
+
 #: How often each candidate follows each context: P(b|a) is a row over its sum.
 COUNTS = torch.tensor([[12, 6, 3, 2, 1], [2, 2, 8, 4, 8], [5, 5, 5, 5, 4]])
 P = COUNTS.double() / COUNTS.sum(1, keepdim=True)

@@ -57,7 +57,7 @@ def of_run(place: Path, name: str, engine: str) -> str:
 def of_source(case: str) -> str:
     """Hash of ids, or vectors, and log q of one draw after 20 learning steps. `case`: a key of source_worlds.CASES."""
     source = source_worlds.source(case)
-    source_worlds.taught(source, 20)
+    source_worlds.trained(source, 20)
     query = source_worlds.query(60)
     drawn = source.draw(query, source.config.k, source_worlds.TableView())
     return digest(x for x in (drawn.ids, drawn.vectors, drawn.log_q) if x is not None)

@@ -1,9 +1,9 @@
-"""Tiny worlds for sources: some questions, a model that is a free table of scores, sources that have learnt."""
+"""Cases of every source, and a model that is a free table of scores. The tiny world is that of embtrain.testing."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ from embtrain.evaluate.gradient_bias import GradientError, error_of_draws, witho
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.engines.autograd import costs_for_source
-from embtrain.train.engines.false_negatives import mark_false_negatives
+from embtrain.testing.case import SourceCase
+from embtrain.testing.worlds import CONTEXTS, TableView, V, paired, query, trained, world
 
-CONTEXTS, V = 6, 40
+__all__ = ["CASES", "CONTEXTS", "OF_PAIRS", "VECTORS", "Table", "TableBatch", "TableView", "V", "case_of",
+           "gradient_error", "paired", "query", "source", "trained", "world"]
 
 #: One entry for each way in which a source can be set that changes how it draws. A new source needs one here.
 CASES: dict[str, dict[str, Any]] = {
@@ -106,12 +107,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def world(seed: int = 3) -> ProblemSpec:
-    draw = torch.Generator().manual_seed(0)
-    counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
-    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=8, seed=seed)
-
-
 def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any) -> NegativeSource:
     name = case.split()[0]
     found = base.find(name)
@@ -127,54 +122,13 @@ VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).c
 OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]
 
 
-def paired(context: Tensor) -> Tensor:
-    """A context (n,) as two columns, (n, 2), of 3 and 2 values."""
-    return torch.stack([context // 2, context % 2], 1)
+#: Cases that draw the same under every seed.
+DETERMINISTIC = ("every", "none", "most_informative", "synthetic_projection", "synthetic_difference")
 
 
-def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int = 4) -> Query:
-    draw = torch.Generator().manual_seed(seed)
-    context = torch.randint(contexts, (rows,), generator=draw).sort().values
-    target = torch.randint(V, (rows,), generator=draw)
-    group = torch.unique(context, return_inverse=True)[1]
-    vector = torch.nn.functional.normalize(torch.randn(contexts, 8, generator=draw), dim=1)[context]
-    parts = torch.stack([context, torch.arange(rows) // windows])  # a window has one context
-    window = torch.unique_consecutive(parts, dim=1, return_inverse=True)[1]
-    return Query(vector, context, target, torch.zeros_like(target), group, window)
-
-
-class TableView:
-    """A trained model as a source sees it: scores (contexts, V) that favour a few candidates of each context."""
-
-    geometry, tau, has_frozen_table = "dot", 1.0, False
-
-    def __init__(self, scale: float = 4.0):
-        draw = torch.Generator().manual_seed(9)
-        self.scores = scale * torch.randn(CONTEXTS, V, generator=draw)
-        self._table = torch.randn(V, 8, generator=draw)
-        self.n_candidates = V
-
-    def table(self) -> Tensor:
-        return self._table
-
-    def score(self, asked: Query, candidates: Tensor) -> Tensor:
-        context = asked.context if asked.context.ndim == 1 else asked.context @ torch.tensor([2, 1])
-        return self.scores[context.unsqueeze(1), candidates.expand(len(asked), -1)]
-
-
-def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
-    """The source after `steps` learning steps against a fixed view, and a refresh."""
-    view = TableView()
-    for step in range(steps):
-        asked = query(60, seed=100 + step)
-        if of.world.context_sizes is not None:
-            asked = replace(asked, context=paired(asked.context))
-        drawn = mark_false_negatives(of.draw(asked, of.config.k, view), asked, "target", None)
-        if of.learns:
-            scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
-            of.learn(asked, drawn, costs_for_source(of, torch.nn.functional.softplus(scores), drawn))
-    of.on_epoch_start(view)
-    return of
+def case_of(name: str) -> SourceCase:
+    """The case as the rules of embtrain.testing take it."""
+    return SourceCase(base.find(name.split()[0]), CASES[name], name in DETERMINISTIC)
 
 
 @dataclass(frozen=True)

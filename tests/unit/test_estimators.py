@@ -15,6 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from embtrain.common.errors import DataError, UsageError
 from embtrain.estimators import RandomFourierSoftmaxFeatures, SkipGramEmbedder
 
+pytestmark = pytest.mark.long
+
 SMALL = {"dim": 8, "epochs": 6, "min_count": 1, "sets": {"text.sample": 0, "train.lr": 0.1}}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from helpers import seeded_bits, source_worlds, tiny_runs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, str]:

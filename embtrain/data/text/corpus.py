@@ -28,7 +28,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location
 from embtrain.data.storage.containers import TEXT
 from embtrain.data.text import holdout, readers, remarks
 from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
-from embtrain.data.text.readers import Reader, ReadOptions, Tally, TextDocument, documents
+from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOptions, documents
 from embtrain.data.text.scan import NeedsPythonReader, scan
 from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
 from embtrain.data.text.vocabulary import Vocabulary, choose
@@ -190,7 +190,7 @@ def _encode_files(
             yield document
 
     by_line, encoded = config.sequence == "line", None
-    options = ReadOptions(config.field, config.section, plain=config.tokenizer != "auto")
+    options = TextReadOptions(config.field, config.section, plain=config.tokenizer != "auto")
     if core() is not None:
         try:
             encoded = scan(documents_with_parts(), splitter_for, by_line, max_sequence, out, tally)

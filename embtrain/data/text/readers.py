@@ -70,7 +70,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class TextReadOptions:
     """Options of reading, in addition to the reader."""
 
     field: str = "text"      # jsonl: the field that contains the text
@@ -108,13 +108,13 @@ def _form(inside: str) -> str:
     return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
 
 
-def documents(files: Inventory, reader: Reader, tally: Tally, options: ReadOptions | None = None
+def documents(files: Inventory, reader: Reader, tally: Tally, options: TextReadOptions | None = None
               ) -> Iterator[TextDocument]:
     """Yield the documents of all files that are read, in file order; findings are added to `tally`.
 
     Raises DataError if a stream is damaged or in a format that is not supported.
     """
-    options = options or ReadOptions()
+    options = options or TextReadOptions()
     if reader == "auto" and not options.plain:
         tally.tokenised = _find_tokenised(files, options)
     for source, part in files.sources():
@@ -122,7 +122,7 @@ def documents(files: Inventory, reader: Reader, tally: Tally, options: ReadOptio
             yield replace(document, part=part)
 
 
-def _read_stream(source: Source, reader: Reader, tally: Tally, options: ReadOptions) -> Iterator[TextDocument]:
+def _read_stream(source: Source, reader: Reader, tally: Tally, options: TextReadOptions) -> Iterator[TextDocument]:
     kind = reader
     if reader == "auto":
         head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
@@ -142,7 +142,7 @@ def _read_stream(source: Source, reader: Reader, tally: Tally, options: ReadOpti
             yield TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] | None:
+def _find_tokenised(files: Inventory, options: TextReadOptions) -> tuple[str, str] | None:
     """Return one of the first streams that is tokenised, and a mark in it; it decides for all streams."""
     for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
         head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
@@ -153,7 +153,7 @@ def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] |
     return None
 
 
-def _running_text(source: Source, tally: Tally, options: ReadOptions) -> TextDocument:
+def _running_text(source: Source, tally: Tally, options: TextReadOptions) -> TextDocument:
     """Return a document of running text; subwords are joined, and tags are reported."""
     head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
     if (tag := detect.find_tag(head)) is not None:

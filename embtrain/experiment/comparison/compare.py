@@ -154,7 +154,7 @@ def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> 
 
 
 def _blocks_per_run(cells: Sequence[Cell]) -> int:
-    """Approximate blocks of each run. ReadOptions the corpus here fills the cache before many processes read it.
+    """Approximate blocks of each run. Reading the corpus here fills the cache before many processes read it.
     DataError if finished cells were trained on another corpus."""
     settings = cells[0].settings
     task = tasks.read(settings)

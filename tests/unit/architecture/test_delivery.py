@@ -15,6 +15,8 @@ import pytest
 import embtrain
 from embtrain.kernels.core.build_info import sources
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
 

@@ -29,6 +29,8 @@ from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.negatives.sampling.alias import AliasTable
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
@@ -378,7 +380,7 @@ def test_trees_of_other_widths_run_where_they_are_named(embtrain_bench: Bench, m
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
     model = samplers.Planted(200)
-    of, h = samplers.Exp(model, 1), samplers.TAU * model.batches[0].vector
+    of, h = samplers.ExactSoftmax(model, 1), samplers.TAU * model.batches[0].vector
     log_p = (h @ model.c.T).log_softmax(1)
     seen = torch.zeros(samplers.QUERIES, 200)
     for _ in range(500):

@@ -24,6 +24,8 @@ from embtrain.common import errors, progress, shipped
 from embtrain.common.types import Score
 from embtrain.kernels.core.library import core, describe
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 ROW = Score("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
 PLAN = type("Plan", (), {"tree": lambda self: {}, "__str__": lambda self: "PLAN"})()

@@ -27,6 +27,8 @@ from embtrain.data.storage import cache, folders
 from embtrain.data.storage.cache import Encoded
 from embtrain.experiment.tasks import base as tasks
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 NO_DATA = "embtrain: error: no data named 'nonsense'"
 NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"

@@ -25,6 +25,8 @@ from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.paper import reproduce
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats.md"
 KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 1, "train.block": 512, "evaluate.heldout_pairs": 100, "evaluate.on": [],

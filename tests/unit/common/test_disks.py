@@ -12,6 +12,8 @@ from helpers.hostile_files import vectors_of
 
 from embtrain.data.vectors import vectors
 
+pytestmark = pytest.mark.long
+
 EXPORT = ("export", "run", "--out", "out/x.txt")
 
 

@@ -26,6 +26,8 @@ from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.started import restore_engine
 from embtrain.report.comparison import page
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def cpu_seconds(most: float) -> Iterator[None]:

@@ -9,6 +9,8 @@ from helpers.hostile_archives import taken_apart
 
 from embtrain.data.storage import archives
 
+pytestmark = pytest.mark.long
+
 HARMLESS = {6}  # three hundred empty files
 
 

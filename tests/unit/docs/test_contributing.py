@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from contract import test_combinations, test_sources
+from contract import test_combinations
 from helpers import source_worlds
 
 import embtrain
@@ -22,6 +23,10 @@ from embtrain.data.catalogue.recipes import read_recipe
 from embtrain.experiment import Run
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.testing import check_source
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -99,7 +104,8 @@ def likelihood(run: Run) -> float:
 def test_every_file_of_the_page_is_tried_here() -> None:
     assert set(FILES) == {*(f"embtrain/negatives/{name}.py" for name in SOURCES), "evals/pets.yaml",
                           *(f"configs/negatives/{name}.yaml" for name in SOURCES), "corpora/letters.yaml",
-                          "embtrain/losses/squared_margin.py", "pyproject.toml of your package"}
+                          "embtrain/losses/squared_margin.py", "pyproject.toml of your package",
+                          "tests/test_even.py"}
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -119,17 +125,13 @@ def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: P
 def test_a_source_keeps_the_contract(name: str, settings: dict[str, str], sources: None,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(source_worlds.CASES, name, settings)
-    test_sources.test_shapes_dtypes_bounds_and_no_gradient(name)
-    test_sources.test_probabilities_sum_to_one_and_are_those_reported(name)
-    test_sources.test_it_draws_with_the_probability_that_it_reports(name, 0)
-    test_sources.test_weighted_draws_estimate_a_sum_over_candidates(name)
-    test_sources.test_rows_do_not_mix(name)
-    test_sources.test_same_seed_same_draws_and_the_state_resumes_the_stream(name)
-    test_sources.test_the_model_is_left_alone(name)
-    if name.startswith("costly"):
-        test_sources.test_what_it_learns_moves_it_towards_the_costly_answers(name)
+    check_source(registry.find("embtrain.negatives", NegativeSource, name.split()[0], "negatives.source"), **settings)
     test_combinations.test_it_learns_the_checkerboard(name, "logistic")
     test_combinations.test_it_learns_the_checkerboard(name, "nce")
+
+
+def test_the_check_of_the_page_passes(sources: None, tmp_path: Path) -> None:
+    runpy.run_path(str(put("tests/test_even.py", tmp_path)))
 
 
 def test_what_a_source_cannot_do_is_refused(sources: None) -> None:

@@ -23,6 +23,8 @@ import embtrain
 from embtrain import experiment
 from embtrain.common import shipped
 
+pytestmark = pytest.mark.long
+
 ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")

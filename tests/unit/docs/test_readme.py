@@ -22,6 +22,8 @@ from helpers.in_process import Here
 
 from embtrain.experiment.comparison import workers
 
+pytestmark = pytest.mark.long
+
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -24,6 +24,8 @@ from embtrain.experiment.comparison import workers
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.library import core
 
+pytestmark = pytest.mark.long
+
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
 WALKS = [page for page in sorted((DOCS / "walks").glob("*.md")) if page.stem != "index"]
 

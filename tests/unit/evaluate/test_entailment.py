@@ -32,6 +32,8 @@ from embtrain.experiment.run.settings import resolve
 from embtrain.models.base import Model
 from embtrain.models.order import Order
 
+pytestmark = pytest.mark.long
+
 CONFIG = EvaluateConfig(resamples=50)
 LABELLED = GoldFormat(columns=("word1", "word2", "label"))
 ITEMS = st.lists(st.tuples(st.sampled_from([-1, 0, 1]), st.integers(-4, 0), st.integers(-4, 0)), min_size=FOLDS,

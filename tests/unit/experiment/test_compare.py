@@ -35,6 +35,8 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
+pytestmark = pytest.mark.long
+
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
         "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=40",
         "evaluate.neighbours=[bal]", "evaluate.on=[]"]

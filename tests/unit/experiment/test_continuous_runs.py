@@ -17,6 +17,8 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.run.run import Run
 from embtrain.train.state import checkpoint
 
+pytestmark = pytest.mark.long
+
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "model.dim": 6, "model.targets.kind": "sphere",
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "train.log_every": 1, "evaluate.heldout_pairs": 200,
         "evaluate.on": [], "evaluate.resamples": 0, "evaluate.neighbours": []}

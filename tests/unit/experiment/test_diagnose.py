@@ -34,6 +34,8 @@ from embtrain.report.diagnosis import page as diagnosis, table as diagnosis_tabl
 from embtrain.report.diagnosis.page import Measurement
 from embtrain.train.engines.autograd import ReadOnly
 
+pytestmark = pytest.mark.long
+
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
         "evaluate.resamples": 40, "evaluate.neighbours": []}

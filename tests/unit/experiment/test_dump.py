@@ -16,6 +16,8 @@ from embtrain.experiment.diagnosis import dump
 from embtrain.experiment.diagnosis.diagnose import heldout_queries, open_run
 from embtrain.train.engines.autograd import ReadOnly
 
+pytestmark = pytest.mark.long
+
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 1, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 100, "evaluate.on": [],
         "evaluate.resamples": 40, "evaluate.neighbours": []}

@@ -24,6 +24,8 @@ from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.inspect.evaluate import evaluate_run, evaluate_vectors
 
+pytestmark = pytest.mark.long
+
 TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
 PLACES = [f"p{i:02}" for i in range(14)]
 TRIPLES = [(a, "next", b) for a, b in itertools.pairwise(PLACES)] + [(PLACES[0], "far", place) for place in PLACES[7:]]

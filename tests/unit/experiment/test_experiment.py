@@ -26,6 +26,8 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.library import core, level
 
+pytestmark = pytest.mark.long
+
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
 SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
         "train.batch": 64, "evaluate.on": ["simlex999"], "evaluate.resamples": 40,

@@ -20,6 +20,8 @@ from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 
+pytestmark = pytest.mark.long
+
 # float32 holds none of these, or not their squares.
 BEYOND = [5e-324, 1e-300, 1e-46, 1e-38, 1e-19, 1e19, 1e38, 3.5e38, 1e39, 1e300, 1e308, math.inf, math.nan]
 WHOLE = [0, 2**31 - 1, 2**31, 2**53, 2**63 - 1]

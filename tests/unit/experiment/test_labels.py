@@ -34,6 +34,8 @@ from embtrain.report.run import page as run_page
 from embtrain.train.engines.autograd import Step
 from embtrain.train.loop import optimizers
 
+pytestmark = pytest.mark.long
+
 V, FEATURES, MADE = 40, 60, PlantedConfig(labels=40, features=60, documents=300, test=60, clusters=4, pool=10,
                                           prototype=4, noise=2, seed=3)
 SETS: dict[str, Any] = {"model.dim": 12, "train.epochs": 2, "train.block": 32, "train.batch": 512,

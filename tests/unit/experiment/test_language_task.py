@@ -24,6 +24,8 @@ from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.state import checkpoint
 
+pytestmark = pytest.mark.long
+
 WORDS = [a + b for a in "bdfk" for b in "aeiou"]
 SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.block=40", "train.batch=40", "train.epochs=2",
         "train.lr=0.02", "language.valid=0.1", "language.test=0.1", "evaluate.resamples=40", "evaluate.piece=20",

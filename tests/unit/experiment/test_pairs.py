@@ -25,6 +25,8 @@ from embtrain.experiment.tasks.pairs import PairsTask
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_pairs import CompiledPairs
 
+pytestmark = pytest.mark.long
+
 N = 121
 #: A tree of three levels with three and more branches, and some concepts with two hypernyms.
 TREE = np.array([(i, (i - 1) // 3) for i in range(1, N)] + [(i, (i - 1) // 3 - 1) for i in range(50, N, 7)])

@@ -30,6 +30,8 @@ from embtrain.experiment.prediction import base, predict
 from embtrain.experiment.prediction.base import Answer, Prediction
 from embtrain.experiment.run import stored
 
+pytestmark = pytest.mark.long
+
 TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
 PLACES = [f"p{i:02}" for i in range(14)]
 TRIPLES = [(a, "next", b) for a, b in itertools.pairwise(PLACES)] + [(PLACES[0], "far", place) for place in PLACES[7:]]

@@ -30,6 +30,8 @@ from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as report
 from embtrain.report.load import comparison
 
+pytestmark = pytest.mark.long
+
 SHIPPED = shipped.names("configs", "paper")
 TINY = """\
 # Is one draw enough?

@@ -21,6 +21,8 @@ from embtrain.train.engines.autograd import Step
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -24,8 +24,8 @@ KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "t
         "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.on=[]"]
 SEARCH = ["train.lr=0.001:0.1:log", "negatives.k=2:9"]
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
-                                reason="search: optuna is not installed; pip install -e '.[search]' brings it")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
+                                reason="search: optuna is not installed; pip install -e '.[search]' brings it")]
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,8 @@ from embtrain.models import base as models
 from embtrain.report.comparison import page as comparison
 from embtrain.report.load import comparison as results
 
+pytestmark = pytest.mark.long
+
 # What `settings` lays under the changes of a test.
 CONFIG = """corpus: {corpus}
 strategy: uniform

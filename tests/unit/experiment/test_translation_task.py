@@ -41,6 +41,8 @@ from embtrain.experiment.run import components, scoring, translate_words, transl
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.loop import Trainer
 
+pytestmark = pytest.mark.long
+
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
         "train.log_every=2", "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12",

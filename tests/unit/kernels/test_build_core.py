@@ -17,6 +17,8 @@ import pytest
 from embtrain.kernels.core import build_info
 from embtrain.kernels.core.library import best, load
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 LEVELS = [*build_info.LEVELS]

@@ -22,6 +22,8 @@ from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 from embtrain.negatives.softmax.cells import cluster as clusters, inside, sampler
 
+pytestmark = pytest.mark.long
+
 N, D, B, TAU = 400, 8, 6, 6.0
 
 

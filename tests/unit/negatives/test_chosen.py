@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.source_worlds import CASES, TableView, V, query, source, taught, world
+from helpers.source_worlds import CASES, TableView, V, query, source, trained, world
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query
@@ -163,7 +163,7 @@ def test_the_rank_estimate_has_the_mean_of_its_law(target):
 
 
 def test_the_density_is_that_of_both_whoever_drew():
-    of, asked, view = taught(source("mixture")), query(), TableView()
+    of, asked, view = trained(source("mixture")), query(), TableView()
     drawn = of.draw(asked, 4, view)
     whole = 0.9 * of.inner.log_prob(asked, EVERYONE).double().exp() + 0.1 * of.plain.log_prob(asked, EVERYONE).exp()
     torch.testing.assert_close(of.log_prob(asked, EVERYONE).double().exp(), whole, atol=1e-6, rtol=1e-4)
@@ -174,7 +174,7 @@ def test_the_density_is_that_of_both_whoever_drew():
 
 
 def test_each_component_draws_its_share_from_its_own_density():
-    of, view, asked = taught(source("mixture", epsilon=0.3, k=10)), TableView(), one_question(6000)
+    of, view, asked = trained(source("mixture", epsilon=0.3, k=10)), TableView(), one_question(6000)
     drawn = of.draw(asked, 10, view)
     by_plain = drawn.origin == NOISE
     assert abs(float(by_plain.double().mean()) - 0.3) < 5 * math.sqrt(0.21 / 60_000)
@@ -252,7 +252,7 @@ def test_the_inner_source_hears_of_the_model(name):
 @pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest", "mixture")])
 def test_the_inner_state_goes_with_it(case):
     view = TableView()
-    a = taught(source(case), 7)
+    a = trained(source(case), 7)
     fresh = source(case, seed=8)
     fresh.load_state_dict(a.state_dict())
     for seed in range(3):

@@ -25,6 +25,8 @@ from embtrain.negatives.softmax.kernels.base import KernelSource, prior_weights
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.state.serialize import encode
 
+pytestmark = pytest.mark.long
+
 DOUBLE = torch.float64
 D = 8
 

@@ -27,6 +27,8 @@ from embtrain.common.errors import DataError
 from embtrain.train.state import checkpoint, serialize
 from embtrain.train.state.checkpoint import load, save
 
+pytestmark = pytest.mark.long
+
 FORK = multiprocessing.get_context("fork")
 DIED = 77
 

@@ -40,6 +40,8 @@ from embtrain.train.hardness import hardness
 from embtrain.train.loop import Trainer, optimizers
 from embtrain.train.state.metrics_log import read
 
+pytestmark = pytest.mark.long
+
 D = 5
 APART = WindowBatch(torch.tensor([1, 30, 4]), torch.tensor([0, 2, 3, 6]), torch.tensor([50, 61, 72, 83, 94, 105]))
 WINDOW = WindowBatch(torch.tensor([3]), torch.tensor([0, 4]), torch.tensor([1, 2, 0, 5]))

@@ -20,6 +20,8 @@ from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
 from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.loop import optimizers
 
+pytestmark = pytest.mark.long
+
 V, D = 400, 20
 PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
 

@@ -27,6 +27,8 @@ from embtrain.train.engines.base import StepResult
 from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.loop import Trainer, optimizers
 
+pytestmark = pytest.mark.long
+
 V, R, B, K = 200, 12, 8, 6
 
 

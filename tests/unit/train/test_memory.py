@@ -19,6 +19,8 @@ from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,8 @@ from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.train.loop import is_finite
 from embtrain.train.state import checkpoint
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

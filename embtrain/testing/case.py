@@ -1,0 +1,68 @@
+"""The case that a rule checks, and the error that it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embtrain.common.types import Negatives, Query
+from embtrain.negatives.base import NegativeSource
+from embtrain.testing.worlds import V, world
+
+TOLERANCE = 1e-5        # absolute, of probabilities and log-probabilities
+
+
+class ContractError(AssertionError):
+    """A source breaks a rule. `rule` is the name of the rule; the message is one line."""
+
+    def __init__(self, source: str, rule: str, problem: str):
+        super().__init__(f"{source}: {rule}: {' '.join(problem.split())}")
+        self.rule = rule
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """A source class with settings as in a strategy's YAML. `deterministic`: it draws the same under every seed."""
+
+    source: type[NegativeSource]
+    settings: Mapping[str, Any]
+    deterministic: bool = False
+
+    def build(self, seed: int = 3, **more: Any) -> NegativeSource:
+        keys = {"source": self.source.name, "k": 4, **self.settings, **more}
+        return self.source(self.source.Config(**keys), world(seed))
+
+    def require(self, condition: bool | Tensor, rule: str, problem: str) -> None:
+        if not condition:
+            raise ContractError(self.source.name, rule, problem)
+
+
+def per_row(drawn: Negatives, n: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """ids, weight and log q, one line per row: (n, K) each. Probes have weight 0."""
+    ids, weight, log_q = (drawn.per_row(x, n) for x in (drawn.ids, drawn.weight, drawn.log_q))
+    assert ids is not None
+    weight = torch.ones_like(ids, dtype=torch.float64) if weight is None else weight.double()
+    return ids, weight, log_q if log_q is None else log_q.double()
+
+
+def is_close(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
+    return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=0, atol=tolerance)
+
+
+def all_ids() -> Tensor:
+    return torch.arange(V).unsqueeze(0)
+
+
+def log_prob_of_all(source: NegativeSource, batch: Query) -> Tensor:
+    """log q of all candidates, (B, V) float64."""
+    return source.log_prob(batch, all_ids()).double().expand(len(batch), V)
+
+
+def drawn_values(drawn: Negatives) -> Tensor:
+    value = drawn.ids if drawn.vectors is None else drawn.vectors
+    assert value is not None
+    return value

@@ -1,0 +1,125 @@
+"""Rules on settings and draws: refused settings, shared draws, shapes, ids and weights."""
+
+from __future__ import annotations
+
+import torch
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query
+from embtrain.negatives.base import NegativeSource
+from embtrain.testing.case import SourceCase, is_close, per_row
+from embtrain.testing.worlds import TableView, V, query, trained
+
+
+def settings(case: SourceCase) -> None:
+    """Settings that the source does not support raise UsageError in the constructor; the others draw."""
+    source = case.source
+    case.require("row" in source.sharing_modes, "settings", "sharing_modes lacks 'row'; every source can draw per row")
+    for share in ("row", "window", "block", "batch"):
+        if "share" in case.settings:
+            break
+        try:
+            built = case.build(share=share)
+        except UsageError as error:
+            is_refused = str(error).startswith("negatives.share:")
+            case.require(is_refused or share in source.sharing_modes, "settings",
+                         f"share: {share} raises {error}; begin the error with negatives.share:")
+            continue
+        case.require(share in source.sharing_modes, "settings",
+                     f"share: {share} is not in sharing_modes, and the constructor accepts it; call super().__init__")
+        layouts(case, built)
+    if "replacement" not in case.settings:
+        _replacement(case)
+
+
+def _replacement(case: SourceCase) -> None:
+    """Without replacement the ids of a draw are distinct, or the setting is refused."""
+    is_supported = case.source.supports_without_replacement
+    try:
+        built = case.build(replacement=False)
+    except UsageError as error:
+        case.require(is_supported or str(error).startswith("negatives.replacement:"), "settings",
+                     f"replacement: false raises {error}; begin the error with negatives.replacement:")
+        return
+    case.require(is_supported, "settings", "the constructor accepts replacement: false; call super().__init__")
+    ids = built.draw(query(), 4, TableView()).ids
+    case.require(ids is not None and all(len(set(line)) == len(line) for line in ids.tolist()), "settings",
+                 "replacement: false draws an id twice; draw distinct ids")
+
+
+def layouts(case: SourceCase, source: NegativeSource) -> None:
+    """A batch has one draw for each group of rows that `share` puts together."""
+    batch, rule = query(), "sharing"
+    drawn = source.draw(batch, source.config.k, TableView())
+    if drawn.ids is None or source.exhaustive or drawn.k == 0:
+        return
+    n, draw_id = source.draw_layout(batch)
+    case.require(not source.standard_layout or len(drawn.ids) == n, rule,
+                 f"{len(drawn.ids)} draws under share: {source.config.share}; draw_layout(query) gives {n}")
+    case.require(len(drawn.ids) in (1, len(batch)) or drawn.draw_id is not None, rule,
+                 f"{len(drawn.ids)} draws for {len(batch)} rows without draw_id; pass that of draw_layout(query)")
+    if source.standard_layout and draw_id is not None:
+        case.require(drawn.draw_id is not None and torch.equal(drawn.draw_id, draw_id), rule,
+                     "draw_id differs from that of draw_layout(query); pass it unchanged")
+
+
+def shapes(case: SourceCase) -> None:
+    """ids are int64 in 0..V-1, fields broadcast to them, nothing has a gradient, and weights sum to total_weight."""
+    learner = trained(case.build()) if case.source.learns else None
+    only_k = case.settings.get("k")
+    for rows, k in ((30, 4), (1, 4), (30, 1), (1, 1)):
+        if only_k not in (None, k):
+            continue
+        source, batch = learner or case.build(k=k), query(rows)
+        _shapes(case, source, batch, source.draw(batch, k, TableView()))
+
+
+def _shapes(case: SourceCase, source: NegativeSource, batch: Query, drawn: Negatives) -> None:
+    rows, ids = len(batch), drawn.ids
+    for name in ("vectors", "log_q", "weight", "origin", "total_weight", "log_q_target"):
+        value = getattr(drawn, name)
+        case.require(value is None or not value.requires_grad, "shapes", f"{name} has a gradient; detach it")
+    if ids is None:
+        case.require(drawn.vectors is not None and drawn.vectors.ndim == 3 and len(drawn.vectors) == rows, "shapes",
+                     "neither ids (G, K) nor vectors (B, K, D) are returned")
+        return
+    case.require(ids.dtype == torch.int64 and ids.ndim == 2, "shapes",
+                 f"ids are {ids.dtype} of shape {tuple(ids.shape)}; return int64 (G, K)")
+    case.require(((ids >= 0) & (ids < V)).all(), "ids", f"ids are not all in 0..{V - 1}")
+    case.require(len(ids) in (1, rows) or drawn.draw_id is not None, "shapes",
+                 f"{len(ids)} draws for {rows} rows without draw_id")
+    for name in ("log_q", "weight", "origin"):
+        value = getattr(drawn, name)
+        try:
+            if value is not None:
+                torch.broadcast_to(value, ids.shape)
+        except RuntimeError:
+            case.require(False, "shapes", f"{name} {tuple(value.shape)} does not broadcast to ids {tuple(ids.shape)}")
+    for name in ("log_q", "log_q_target", "weight", "total_weight"):
+        value = getattr(drawn, name)
+        case.require(value is None or value.is_floating_point(), "shapes", f"{name} is not a float tensor")
+    if drawn.draw_id is not None:
+        case.require(drawn.draw_id.shape == (rows,) and int(drawn.draw_id.max()) + 1 == len(ids), "shapes",
+                     f"draw_id does not give each of {rows} rows one of {len(ids)} draws")
+    case.require(drawn.log_q_target is None or drawn.log_q_target.shape == (rows,), "shapes",
+                 f"log_q_target is not of shape ({rows},)")
+    if source.density != "none" or drawn.total_weight is not None:
+        _weights(case, source, drawn, rows)
+
+
+def _weights(case: SourceCase, source: NegativeSource, drawn: Negatives, rows: int) -> None:
+    total = drawn.total_weight
+    case.require(total is not None and total.shape in ((1, 1), (rows, 1)), "weights",
+                 "total_weight is not of shape (1, 1) or (B, 1)")
+    assert total is not None
+    if rows < source.min_batch_size:                       # no negatives: total_weight is any positive number
+        case.require((total > 0).all(), "weights", "total_weight is 0 for a batch that is too small for a draw")
+        return
+    case.require(float(total.min()) > 0 or (source.density == "none" and float(total.min()) == 0), "weights",
+                 "total_weight is not positive")
+    _, weight, _ = per_row(drawn, rows)
+    if drawn.false_negatives is not None:                  # false negatives that the source reports are not noise
+        weight = weight.clone()
+        weight[drawn.false_negatives[0], drawn.false_negatives[1]] = 0
+    case.require(is_close(weight.sum(1), total.double().expand(rows, 1)[:, 0], 1e-4), "weights",
+                 "the weights of a row do not sum to total_weight")
