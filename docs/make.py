@@ -1,6 +1,6 @@
 """What the pages show of docs/results: tables and pictures, made from the raw rows and from nothing else.
 
-    python docs/make.py        writes docs/made/
+    python docs/make.py        writes docs/generated/
 
 raw.py reads rows and writes figures, choosing.py weighs strategies, beside.py has gensim and the benches, licences.py
 whose the data are.
@@ -21,7 +21,7 @@ from raw import CPU, Comparison, about, cell, comparisons, figure, over_seeds, p
 from embtrain.experiment.paper import claims, spec
 from embtrain.report.comparison.decimals import measure, true_minus
 
-MADE = Path(__file__).resolve().parent / "made"
+GENERATED = Path(__file__).resolve().parent / "generated"
 BY_LOSS = ("fb15k-237", "wn18rr")  # comparisons of sources under two losses
 SETUP = ("corpus", "embtrain", "engine", "threads", "core", "python", "torch", "gensim")
 
@@ -119,7 +119,7 @@ def made_absent() -> str:
 
 
 def made() -> dict[str, str]:
-    """Name of a file of docs/made -> what it holds."""
+    """Name of a file of docs/generated -> what it holds."""
     found = comparisons()
     graphs = [one for one in found if one.name in BY_LOSS]
     return {"choose.md": made_choose(), "comparisons.md": "\n".join(map(section, found)), "gensim.md": made_gensim(),
@@ -132,8 +132,8 @@ def made() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    MADE.mkdir(exist_ok=True)
-    for old in set(MADE.iterdir()) - {MADE / name for name in made()}:
+    GENERATED.mkdir(exist_ok=True)
+    for old in set(GENERATED.iterdir()) - {GENERATED / name for name in made()}:
         old.unlink()
     for name, text in made().items():
-        (MADE / name).write_text(text, encoding="utf-8")
+        (GENERATED / name).write_text(text, encoding="utf-8")

@@ -32,7 +32,7 @@ from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for folder in (".", "docs", "docs/tutorials", "docs/walks") for path in (ROOT / folder).glob("*.md")}
+         for folder in (".", "docs", "docs/tutorials", "docs/walkthroughs") for path in (ROOT / folder).glob("*.md")}
 FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
@@ -158,8 +158,8 @@ def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None
     begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
     assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
     assert "make fit" in first and "pip install" in first and "report" in first
-    walks = {path.stem for path in (ROOT / "docs/walks").glob("*.md")} - {"index"}
-    assert set(re.findall(r"\(docs/walks/(\w+)\.md\)", first)) == walks
+    walks = {path.stem for path in (ROOT / "docs/walkthroughs").glob("*.md")} - {"index"}
+    assert set(re.findall(r"\(docs/walkthroughs/(\w+)\.md\)", first)) == walks
     assert len(PAGES["README.md"].splitlines()) <= 120
 
 

@@ -72,7 +72,7 @@ WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negat
 # --- tables and pictures -------------------------------------------------------------------------------------------
 
 def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
-    now, there = make.made(), {path.name: path.read_text(encoding="utf-8") for path in make.MADE.iterdir()}
+    now, there = make.made(), {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
     assert sorted(now) == sorted(there)
     stale = [name for name in now if now[name] != there[name]]
     assert stale == [], "python docs/make.py writes them anew"
