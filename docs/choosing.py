@@ -47,7 +47,7 @@ def choices() -> Iterator[tuple[Comparison, Choice]]:
     """Of comparisons of shipped strategies over seeds: variants (a reproduction's own runs) and single runs are no
     advice."""
     for found in comparisons():
-        if set(found.labels) <= set(shipped.names("configs", "negatives")) and len(found.grid["seeds"]) > 1:
+        if set(found.labels) <= set(shipped.names("configs", "strategies")) and len(found.grid["seeds"]) > 1:
             yield from ((found, choose(found, metric)) for metric in WANTED if metric in found.values)
 
 

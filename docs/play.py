@@ -1,6 +1,7 @@
 """Plays a page: runs its blocks in order, in the folder one is in, and says what was printed.
 
-    python docs/play.py docs/walkthroughs/*.md docs/tutorials/*.md       plays them, and writes into the pages what was printed
+    python docs/play.py docs/walkthroughs/*.md docs/tutorials/*.md       plays them, and writes into the pages what was
+    printed
 
 A ```sh block holds lines of `embtrain ...`, a ```python block is run as it stands, with the names of those before it.
 A ```text block behind either shows what it prints, errors and warnings among it. What a comment says of a line is done:

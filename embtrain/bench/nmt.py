@@ -40,7 +40,7 @@ STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine",
               "margin-most-informative", "sampled-softmax", "sampled-softmax-cosine")
 RIVAL = "cross-entropy"
 DECODING = {"decode": "float32", "decode-bfloat16": "bfloat16"}  # by evaluate.table
-MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch", "train.optimizer=lazy-adam")}
+MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share_draws_by=batch", "train.optimizer=lazy-adam")}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:

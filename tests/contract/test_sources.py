@@ -47,8 +47,8 @@ def test_every_source_has_a_case_and_every_case_a_source():
 def test_it_has_an_equation_a_reference_and_a_strategy(name):
     module = inspect.getmodule(base.find(name))
     assert module is not None and module.__doc__
-    used = {read_yaml(shipped.path("configs", s, "negatives")).tree["negatives"]["source"]
-            for s in shipped.names("configs", "negatives")}
+    used = {read_yaml(shipped.path("configs", s, "strategies")).tree["negatives"]["source"]
+            for s in shipped.names("configs", "strategies")}
     assert name in used
     if name != "none":
         assert "=" in module.__doc__ or "∝" in module.__doc__
@@ -61,11 +61,12 @@ def test_what_it_cannot_share_or_draw_without_replacement_is_refused(name):
     assert not fixed and "row" in found.sharing_modes
     for share in ("row", "window", "block", "batch"):
         if share not in found.sharing_modes:
-            with pytest.raises(UsageError, match=f"^negatives.share: {name} .*, so '{share}' is not possible; use row"):
-                source(case, share=share)
+            with pytest.raises(UsageError, match=f"^negatives.share_draws_by: {name} .*, so '{share}' is not "
+                                                 f"possible; use row"):
+                source(case, share_draws_by=share)
         elif share != "window" or not getattr(found.Config.model_fields.get("exclude_target"), "default", False):
             keys = {"baseline": "leave_one_out"} if (name, share) == ("ace", "batch") else {}  # no probe a row
-            of, view = taught(source(case, share=share, **keys)), TableView()
+            of, view = taught(source(case, share_draws_by=share, **keys)), TableView()
             drawn = of.draw(query(), of.config.k, view)
             assert drawn.k >= 0 and (drawn.ids is None or len(drawn.ids) <= len(query()))
     if found.supports_without_replacement:
@@ -136,7 +137,7 @@ def draws_of_one_question(case: str, of: base.NegativeSource, context: int) -> Q
 def test_it_draws_with_the_probability_that_it_reports(case, context):
     of, view = taught(source(case)), TableView()
     asked = draws_of_one_question(case, of, context)
-    if of.config.share in ("batch", "block"):
+    if of.config.share_draws_by in ("batch", "block"):
         drawn = of.draw(asked.rows(slice(0, 1)), WANTED, view)
     else:
         drawn = of.draw(asked, of.config.k, view)
@@ -215,7 +216,7 @@ def test_an_excluded_target_is_never_drawn_and_the_others_share_what_it_had(case
     torch.testing.assert_close(log_q[~own], without[~own], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("case", [case for case in WITHOUT if source(case).config.share == "row"])
+@pytest.mark.parametrize("case", [case for case in WITHOUT if source(case).config.share_draws_by == "row"])
 def test_without_the_target_it_draws_with_the_probability_that_it_reports(case):
     of, view = taught(source(case)), TableView()
     asked = replace(draws_of_one_question(case, of, 4), target=torch.full((WANTED // of.config.k,), 7))
@@ -292,10 +293,10 @@ def test_what_does_not_look_needs_nothing_to_look_at(case):
 def test_a_mass_is_shared_among_the_columns_or_refused(case):
     of = source(case)
     if not of.supports_total_weight or not of.config.replacement:
-        with pytest.raises(UsageError, match=r"negatives\.mass"):
-            source(case, mass=2.5)
+        with pytest.raises(UsageError, match=r"negatives\.total_weight"):
+            source(case, total_weight=2.5)
         return
-    plain, drawn = (source(case, mass=mass).draw(query(), 4, TableView()) for mass in (4.0, 2.5))
+    plain, drawn = (source(case, total_weight=mass).draw(query(), 4, TableView()) for mass in (4.0, 2.5))
     ids, weight, log_q = as_drawn(drawn, 30)
     same_ids, before, same_q = as_drawn(plain, 30)
     assert torch.equal(ids, same_ids) and torch.equal(log_q, same_q)
@@ -306,7 +307,7 @@ def test_a_mass_is_shared_among_the_columns_or_refused(case):
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_block_is_of_windows_where_there_are_some(windows):
     asked = query(30) if windows else replace(query(30), window=None)
-    n, group = source("unigram shared by blocks", block=3).draw_layout(asked)
+    n, group = source("unigram shared by blocks", share_size=3).draw_layout(asked)
     of = asked.window.tolist() if windows else list(range(30))
     assert group.tolist() == [sorted(set(of)).index(w) // 3 for w in of] and n == int(group.max()) + 1
 

@@ -247,11 +247,11 @@ def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
     section = PAGES["docs/strategies.md"].split("\n## ")[0]
     told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
-    for name in shipped.names("configs", "negatives"):
-        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+    for name in shipped.names("configs", "strategies"):
+        tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         reads = "tied" in tree.get("model", {})
         config = experiment.resolve(name, model="transe" if "triples" in tree else "lm" if reads else None)
-        shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.mask)
+        shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.filter)
     assert told == shipped_ones
 
 

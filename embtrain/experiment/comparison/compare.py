@@ -213,8 +213,8 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
     if grid.benchmarks is None or model not in models.names():  # resolve() reports it with its place
         return []
     task = tasks.find_for_model(model)
-    if "on" in task.Evaluate.model_fields:
-        return [f"evaluate.on=[{', '.join(grid.benchmarks)}]"]
+    if "benchmarks" in task.Evaluate.model_fields:
+        return [f"evaluate.benchmarks=[{', '.join(grid.benchmarks)}]"]
     if grid.benchmarks:
         raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is "
                          "for that; leave it out")
@@ -245,11 +245,11 @@ def _choose_engine(grid: Grid, cells: Sequence[Cell]) -> Grid:
     if len(named) > 1:
         return grid
     compiled = core() is not None
-    engine = min(named) if named else "step" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
+    engine = min(named) if named else "autograd" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
     blocks = {_block(cell, engine) for cell in cells}
     extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
-    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in grid.kinds()):
-        extra_sets.append(f"train.block={min(blocks)}")
+    if len(blocks) > 1 and not any(kind.sets_key("train", "chunk") for _, kind in grid.kinds()):
+        extra_sets.append(f"train.chunk={min(blocks)}")
     return grid.model_copy(update={"sets": [*grid.sets, *extra_sets]}) if extra_sets else grid
 
 
@@ -262,7 +262,7 @@ def _engine_line(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     """Describe the engine of all cells and why it is not fused. own_cells: the cells with their own blocks."""
     engine, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
-    blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.block)
+    blocks = different_blocks({cell.label: _block(cell, engine) for cell in own_cells}, cells[0].settings.train.chunk)
     return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])
 
 

@@ -125,7 +125,8 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
     """The same, with the progress of the run if it is not finished."""
     config = Run(folder).settings
     components.use_threads(config.train.threads if threads is None else threads)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "autograd",
+                                                                                "device": "cpu"})})
     if config.strategy in strategies:
         config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
     task = tasks.read(config)

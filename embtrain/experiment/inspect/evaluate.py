@@ -32,15 +32,16 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
-    translator, files for its task. Empty: the run's own evaluate.on; a run of another task than words is then scored by
-    that task. sets: evaluation keys of a run that is scored by its task; keys of the translator if only benchmarks of
-    kind translation are named, which train one on the vectors. reading: how a file of vectors is read. UsageError,
+    translator, files for its task. Empty: the run's own evaluate.benchmarks; a run of another task than words is then
+    scored by that task. sets: evaluation keys of a run that is scored by its task; keys of the translator if only
+    benchmarks of kind translation are named, which train one on the vectors. reading: how a file of vectors is read.
+    UsageError,
     DataError or ResourceError name the problem.
     """
     run = Run(what) if _is_run(what) else None
     config = words_config(run.settings.evaluate) if run is not None else WordsConfig()
     by_task = run is not None and tasks.find(run.settings).score_file is not Task.score_file
-    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(on or config.on)]
+    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(on or config.benchmarks)]
     files = [choice.path for choice in choices if choice.recipe is None and choice.path is not None]
     recipes = [choice.recipe for choice in choices if choice.trains and choice.recipe is not None]
     is_scored_by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)

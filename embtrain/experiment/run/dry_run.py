@@ -82,7 +82,7 @@ def plan(config: Settings) -> Plan:
     check(config)
     threads = components.use_threads(config.train.threads)
     parts, memory, per_block = profile(config)
-    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * config.train.epochs
+    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * config.train.epochs
     return Plan(
         config,
         parts.task.summary(),

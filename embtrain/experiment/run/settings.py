@@ -41,8 +41,8 @@ class Settings(Section):
     data, such as `text`, and the keys of `evaluate`.
     """
 
-    strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
-    corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
+    strategy: str = Field("sgns", description="strategy, a file of configs/strategies")
+    corpus: str = Field("gensim-wiki", min_length=1, description="recipe of corpora/, or path of your own data")
     model: ModelConfig = ModelConfig()
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
@@ -76,7 +76,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
     merged = merge([default, model_layer, *user_layers, *flags])
-    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
+    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy"))
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(
@@ -109,7 +109,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
 
 def strategy_sets(strategy: str, key: str) -> bool:
     """Whether a strategy itself sets a dotted key."""
-    tree: Any = _read_overlay(strategy, "strategy", "negatives").tree
+    tree: Any = _read_overlay(strategy, "strategy", "strategies").tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:
             return False

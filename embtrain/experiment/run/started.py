@@ -26,11 +26,11 @@ def restore_engine(folder: Path, config: Settings) -> Settings:
         return config
     path = folder / "identity.json"
     try:
-        engine = read_json(path).get("engine", "step")
+        engine = read_json(path).get("engine", "autograd")
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
-    if engine not in ("step", "fused"):
-        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
+    if engine not in ("autograd", "fused"):
+        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither autograd nor fused")
     return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 

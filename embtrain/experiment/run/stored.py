@@ -51,7 +51,8 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     if config.model.name == Nmt.name:
         return translation.load(folder, sets)[0]
     components.use_threads(config.train.threads)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "autograd",
+                                                                                "device": "cpu"})})
     arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
                                                              for text in sets)
     if has_new_corpus or arrays is None or not stored_corpus.has_task_arrays(arrays):
@@ -85,12 +86,12 @@ def _from_corpus(folder: Path, config: Settings) -> Task:
 
 
 def _without_file(config: Settings) -> Settings:
-    """Drop the file of model.targets: the checkpoint has that table, and the file may be gone."""
-    targets: Any = getattr(config.model, "targets", None)
-    if targets is None or targets.file is None:
+    """Drop the file of model.output_table: the checkpoint has that table, and the file may be gone."""
+    table: Any = getattr(config.model, "output_table", None)
+    if table is None or table.file is None:
         return config
-    targets = targets.model_copy(update={"kind": "sphere", "file": None})
-    return config.model_copy(update={"model": config.model.model_copy(update={"targets": targets})})
+    table = table.model_copy(update={"kind": "sphere", "file": None})
+    return config.model_copy(update={"model": config.model.model_copy(update={"output_table": table})})
 
 
 def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:

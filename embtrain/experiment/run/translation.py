@@ -81,9 +81,10 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
     TranslationTask.check(config)
-    targets = cast(Any, config.model).targets
-    if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
-        model = config.model.model_copy(update={"targets": targets.model_copy(update={"kind": "sphere", "file": None})})
+    table = cast(Any, config.model).output_table
+    if table.file is not None:                                 # the checkpoint holds the table; the file may be gone
+        model = config.model.model_copy(update={"output_table": table.model_copy(update={"kind": "sphere",
+                                                                                         "file": None})})
         config = config.model_copy(update={"model": model})
     components.use_threads(config.train.threads)
     task = TranslationTask.from_run_folder(config, folder)
@@ -123,9 +124,9 @@ def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:
     if "\0" in text:
         raise DataError(f"{place}: a NUL: not text; remove it")
     text = join_line(text, task.pieces)
-    words, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.longest
+    words, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.max_length
     if len(words) > longest:
-        _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(words):,}",
+        _log.warning("%s: %s words; the first %s are translated (translation.max_length)", place, f"{len(words):,}",
                      longest)
     return words[:longest]
 

@@ -21,8 +21,9 @@ from embtrain.negatives.static.base import StaticSource
 class UnigramConfig(NegativesConfig):
     """Settings of `unigram`."""
 
-    exponent: float = Field(0.75, ge=-10, le=10, description="α; 1 unigram, .75 word2vec, 0 uniform")
-    counted: Literal["before", "after"] = Field("before", description="n(b) before or after subsampling")
+    exponent: float = Field(0.75, ge=-10, le=10, description="α; 1: unigram, .75: word2vec, 0: uniform")
+    counts: Literal["raw", "subsampled"] = Field(
+        "raw", description="n(b), raw or after the subsampling of frequent words")
 
 
 class Unigram(StaticSource):
@@ -32,7 +33,7 @@ class Unigram(StaticSource):
     Config = UnigramConfig
 
     def masses(self) -> Tensor:
-        return unigram_masses(self.world, self.config.exponent, self.config.counted)  # type: ignore[attr-defined]
+        return unigram_masses(self.world, self.config.exponent, self.config.counts)  # type: ignore[attr-defined]
 
 
 def unigram_masses(world: ProblemSpec, exponent: float, counted: str) -> Tensor:

@@ -96,7 +96,7 @@ class Step:
         detached = query.detach()
         negatives = self.source.config
         drawn = mark_false_negatives(
-            self.source.draw(detached, negatives.k, self.view), detached, negatives.mask, self.known_positives
+            self.source.draw(detached, negatives.k, self.view), detached, negatives.filter, self.known_positives
         )
         costs, loss_sum = list[Tensor](), detached.vector.new_zeros(())
         n_cost_rows = (

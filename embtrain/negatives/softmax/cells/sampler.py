@@ -43,7 +43,7 @@ class CellSampling(NegativeSource):
     """Draws and probabilities by cells. `Cells` sets the attributes declared here."""
 
     exact: bool                 # r ∝ e^o
-    copy: RowStore | None       # (V, D)          int8 copy of c in the order below, with inside: copied
+    copy: RowStore | None       # (V, D)          int8 copy of c in the order below, with within_cell: quantized
     excludes_target: bool       # the target is not drawn
     view: ModelView | None
     candidate_weights: Tensor   # (V,) float64    r ∝ w, if not exact
@@ -77,7 +77,7 @@ class CellSampling(NegativeSource):
         """As `_draw_with_torch`."""
         assert self.view is not None
         unique, draw_query, row_query, draw_id = query, None, None, None
-        if query.query_id is not None or self.config.share == "window":
+        if query.query_id is not None or self.config.share_draws_by == "window":
             unique, query_id = query.unique()
             draw_id, first_row = self._draw_ids(query, query_id)
             draw_query = as_flat(query_id if first_row is draw_id else query_id[first_row])
@@ -130,7 +130,7 @@ class CellSampling(NegativeSource):
 
     def _draw_ids(self, query: Query, query_id: Tensor) -> tuple[Tensor, Tensor]:
         """Draw of each row (B,), and the first row of each draw (G,)."""
-        if self.config.share != "window":
+        if self.config.share_draws_by != "window":
             row_draws = query_id if query.query_id is None else torch.arange(len(query), device=query_id.device)
             return row_draws, row_draws
         draw_id = _window_draw_ids(query, query_id)

@@ -1,7 +1,7 @@
 """Draws candidates through a tree of features. The base class of `KernelSource`.
 
 On the CPU the compiled core draws a batch in one call (kernels/sampling/tree_draw.py), and computes Fourier features of
-the queries too; those of other maps come from PyTorch. With `inside: kernel` and blocks of several candidates, and
+the queries too; those of other maps come from PyTorch. With `within_leaf: kernel` and blocks of several candidates, and
 elsewhere, a walk selects the blocks (sum_tree.py), and the candidates inside them are drawn afterwards.
 """
 
@@ -65,7 +65,7 @@ class TreeSampling(NegativeSource):
     feature_map: FeatureMap
     tree: SumTree
     cell_index: CellIndex                  # of the blocks
-    copy: RowStore | None = None           # (V, D)        int8 copy of c by place, with inside: copied
+    copy: RowStore | None = None           # (V, D)        int8 copy of c by place, with within_leaf: quantized
     order: Tensor                          # (V,)          candidate at each place
     place: Tensor                          # (V,)          place of each candidate
     prior: Tensor                          # (V,) float64  π by place
