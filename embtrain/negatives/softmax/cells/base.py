@@ -78,7 +78,7 @@ class Cells(CellSampling):
         self.excludes_target, v = config.exclude_target, world.n_candidates
         self.iid = config.total_weight in (None, config.k)  # else weights are not 1
         uses_unigram = config.within_cell == "unigram"
-        weights = unigram_masses(world, config.exponent, "after") if uses_unigram else torch.ones(v).double()
+        weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
             raise UsageError("negatives.within_cell: unigram needs candidates that were counted")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
