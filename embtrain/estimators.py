@@ -59,7 +59,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                                  "before they are given")
         sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
                 "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
-                "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
+                "evaluate.benchmarks": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
                 **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_TOKENIZATION}
         was_quiet, progress.quiet = progress.quiet, progress.quiet or not self.verbose
         try:

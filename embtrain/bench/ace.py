@@ -33,7 +33,7 @@ class Use(NamedTuple):
 TEXTS = {"small": Use("gensim-wiki", 0, 5, 3, ("ace", "ace-full")),
          "large": Use("english-18m", 5_000_000, 1, 1, ("ace",))}
 SETTINGS = {key: value for key, value in words.SHARED.items() if key != "train.epochs"}
-RIVAL = {"negatives.share": "window"}
+RIVAL = {"negatives.share_draws_by": "window"}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:

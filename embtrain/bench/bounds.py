@@ -2,7 +2,7 @@
 
 rows        every negative and every context of an epoch is read and written once, as fast as rows can be at random:
             P of the contexts, in the order of the text, and k of the noise for each draw: P, C or C / B of them where a
-            draw is for a pair (share: row), for a window, or for a block of B windows
+            draw is for a pair (share_draws_by: row), for a window, or for a block of B windows
 arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
             them: P of the contexts, and P k (row) or C k (window, block) of the noise
 draws       every id of the noise from the alias table, a few at a time which stay in a near cache: what a kernel that

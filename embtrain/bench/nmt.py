@@ -40,7 +40,7 @@ STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine",
               "margin-most-informative", "sampled-softmax", "sampled-softmax-cosine")
 RIVAL = "cross-entropy"
 DECODING = {"decode": "float32", "decode-bfloat16": "bfloat16"}  # by evaluate.table
-MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch", "train.optimizer=lazy-adam")}
+MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share_draws_by=batch", "train.optimizer=lazy-adam")}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
@@ -80,8 +80,8 @@ class Padded(TranslationTask):
 
     def moved(self, batch: TranslationBatch) -> TranslationBatch:
         """A batch of its own text: where a sentence begins stands the number behind all candidates."""
-        begins = batch.before == len(self.target)
-        return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
+        begins = batch.prev_tokens == len(self.target)
+        return replace(batch, prev_tokens=torch.where(begins, max(self.V, len(self.target)), batch.prev_tokens))
 
 
 def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Components, Padded]:

@@ -56,7 +56,7 @@ def _ours(task: PairsTask, settings: Settings) -> Timed:
     step = CompiledPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
 
     def epoch() -> None:
-        for block in task.examples.blocks(0, made.train.block or 1):
+        for block in task.examples.blocks(0, made.train.chunk or 1):
             step(block)
     seconds, cpu, _ = timed(epoch)
     return Timed(seconds, cpu, _quality(task, made.model.table().detach()))

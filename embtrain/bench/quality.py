@@ -25,7 +25,7 @@ from embtrain.evaluate.statistics.significance import paired_t
 
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
 BENCHMARKS = ("wordsim353", "simlex999", "men")
-WIDE = {"negatives.share": "block", "negatives.block": 64, "negatives.k": 16, "negatives.mass": 5}
+WIDE = {"negatives.share_draws_by": "block", "negatives.share_size": 64, "negatives.k": 16, "negatives.total_weight": 5}
 LAYOUTS: dict[str, dict[str, Any]] = {**skipgram.LAYOUTS, "BLOCK64": WIDE}
 ORDERS = {"": True, "-order": False}
 

@@ -46,25 +46,25 @@ SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
 DIM, TAU, QUERIES, DRAWS = 64, 16.0, 10, 10
 BATCHES, ASKED = 100, 4           # batches of a timed run; queries whose KL is taken
 NEAR = 0.7
-RFF: dict[str, Any] = {"source": "rff", "features": 200, "nu": 4.0, "update": 0}
+RFF: dict[str, Any] = {"source": "rff", "features": 200, "nu": 4.0, "update_every": 0}
 CASES: dict[str, dict[str, Any]] = {
-    "cluster": {"source": "cluster", "refresh": 0, "recluster": 0},
-    "cluster-copied": {"source": "cluster", "inside": "copied", "refresh": 0, "recluster": 0},
-    "rff": {**RFF, "fan": 16, "leaf": 32},
-    "rff-copied": {**RFF, "fan": 16, "leaf": 64, "inside": "copied"},
+    "cluster": {"source": "cluster", "update_every": 0, "recluster_every": 0},
+    "cluster-copied": {"source": "cluster", "within_cell": "quantized", "update_every": 0, "recluster_every": 0},
+    "rff": {**RFF, "branching": 16, "leaf_size": 32},
+    "rff-copied": {**RFF, "branching": 16, "leaf_size": 64, "within_leaf": "quantized"},
     "rff-tree": RFF,
-    "quadratic": {"source": "quadratic", "update": 0},
-    "midx": {"source": "midx", "refresh": 0, "recluster": 0},
+    "quadratic": {"source": "quadratic", "update_every": 0},
+    "midx": {"source": "midx", "update_every": 0, "recluster_every": 0},
     "unigram": {"source": "unigram"},
-    "cluster-kept": {"source": "cluster", "recluster": 0},
-    "cluster-copied-kept": {"source": "cluster", "inside": "copied", "recluster": 0},
-    "rff-kept": {**RFF, "fan": 16, "leaf": 32, "update": 1},
+    "cluster-kept": {"source": "cluster", "recluster_every": 0},
+    "cluster-copied-kept": {"source": "cluster", "within_cell": "quantized", "recluster_every": 0},
+    "rff-kept": {**RFF, "branching": 16, "leaf_size": 32, "update_every": 1},
 }
 # Table 2 of Rawat et al. 2019 is EXP, `quadratic`, `rff-tree` and these trees.
 ASKED_FOR: dict[str, dict[str, Any]] = {
-    **{f"tree-D{d}": {**RFF, "features": d, "memory": 12.0} for d in (50, 500, 1000)},
-    "rff-tree-float32": {**RFF, "sums": "float32"}}
-LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "fan": 16, "leaf": 64}
+    **{f"tree-D{d}": {**RFF, "features": d, "max_gib": 12.0} for d in (50, 500, 1000)},
+    "rff-tree-float32": {**RFF, "sum_dtype": "float32"}}
+LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "branching": 16, "leaf_size": 64}
 
 
 class Planted:

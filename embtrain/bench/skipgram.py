@@ -27,9 +27,10 @@ from embtrain.experiment.tasks.windows import WindowsTask
 CORPUS, TOKENS = "english-18m", 5_000_000
 K = 5
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "PAIR": {"negatives.share": "row", "negatives.k": K},
-    "CENTRE": {"negatives.share": "window", "negatives.k": K},
-    "BLOCK": {"negatives.share": "block", "negatives.block": 16, "negatives.k": 16, "negatives.mass": K},
+    "PAIR": {"negatives.share_draws_by": "row", "negatives.k": K},
+    "CENTRE": {"negatives.share_draws_by": "window", "negatives.k": K},
+    "BLOCK": {"negatives.share_draws_by": "block", "negatives.share_size": 16, "negatives.k": 16,
+              "negatives.total_weight": K},
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "": ("sgns", {}), "-shuffled": ("sgns", {"train.shuffle": True}), "-nce": ("nce", {}),
@@ -74,8 +75,8 @@ def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, flo
     """Which share of its time a layout's rows, arithmetic and draws take, of those measured on one thread."""
     found = dict[str, dict[str, float]]()
     for dim in DIMS:
-        measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share"], of["negatives.k"],
-                                                         of.get("negatives.block", 1))
+        measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share_draws_by"], of["negatives.k"],
+                                                         of.get("negatives.share_size", 1))
                     for layout, of in LAYOUTS.items() if f"{layout}-d{dim}-t1" in took}
         if measured:
             of_epoch = bounds.of_epoch(text.windows, dim, measured)

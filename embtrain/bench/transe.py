@@ -36,7 +36,7 @@ from embtrain.train.loop import Trainer
 
 CORPUS, DIM, MARGIN = "fb15k-237", 100, 9.0
 SETTINGS: dict[str, Any] = {
-    "model.dim": DIM, "model.span": 0.1, "loss.margin": MARGIN, "negatives.mask": "none", "triples.slot": "random",
+    "model.dim": DIM, "model.span": 0.1, "loss.margin": MARGIN, "negatives.filter": "none", "triples.slot": "random",
     "train.epochs": 1, "train.lr": 0.05, "train.optimizer": "row-adagrad", "train.engine": "fused",
     "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
 
@@ -78,7 +78,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def settings(case: TransECase, corpus: str, threads: int) -> experiment.Settings:
-    keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share": case.share}
+    keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share_draws_by": case.share}
     return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads,
                               sets=as_sets(keys))
 

@@ -34,7 +34,7 @@ from embtrain.train.loop import Trainer
 BENCHMARKS = ("wordsim353",)  # every installation has its gold
 SHARED: dict[str, Any] = {  # of both programs
     "text.window": 5, "text.sample": 1e-4, "train.lr": 0.025, "train.min_lr": 0.0001, "train.epochs": 1}
-OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace", "evaluate.on": [],
+OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace", "evaluate.benchmarks": [],
         "evaluate.heldout_pairs": 0, "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
 
 

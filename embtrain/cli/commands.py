@@ -53,8 +53,8 @@ def _want_command(context: typer.Context) -> None:
 @app.command()
 def fit(
     negatives: Annotated[str | None, typer.Option(
-        metavar="NAME", autocompletion=options.strategies,
-        help="Strategy: one of configs/negatives, or your YAML.")] = None,
+        "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
+        help="Strategy: one of configs/strategies, or your YAML.")] = None,
     model: Annotated[str | None, typer.Option(
         metavar="NAME", autocompletion=options.models,
         help="Model: a file of configs/models.")] = None,

@@ -50,7 +50,7 @@ def _torch() -> list[tuple[str, str]]:
 
 def _engines() -> str:
     try:
-        return "step" if core() is None else "fused, step"
+        return "autograd" if core() is None else "fused, autograd"
     except EmbtrainError:
         return "none: the core is refused"
 

@@ -16,7 +16,8 @@ from embtrain.common.terminal import plain, show
 
 def compare(
     negatives: Annotated[str | None, typer.Option(
-        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
+        "--strategies", "--negatives", metavar="NAME,...",
+        help="Strategies: names of configs/strategies, or your YAML files.")] = None,
     losses: Annotated[str | None, typer.Option(
         metavar="NAME,...", help="Losses put into each strategy; `own` is the strategy's, and the default.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models: files of configs/models.")] = None,
@@ -30,7 +31,7 @@ def compare(
     metric: Annotated[str | None, typer.Option(
         metavar="BENCHMARK/METRIC", help="What decides; test/log_likelihood, or what the task has.")] = None,
     benchmarks: Annotated[str | None, typer.Option(
-        metavar="NAME,...", help="Files of evals/ in place of evaluate.on.")] = None,
+        metavar="NAME,...", help="Files of evals/ in place of evaluate.benchmarks.")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(help="CPU seconds that each run may train.")] = None,
     sets: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="One key of every run; may be repeated.")] = None,
@@ -121,7 +122,8 @@ def report(
 def diagnose(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; one that is not finished is told.")],
     negatives: Annotated[str | None, typer.Option(
-        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
+        "--strategies", "--negatives", metavar="NAME,...",
+        help="Strategies: names of configs/strategies, or your YAML files.")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of columns.")] = "10,100",
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out questions.")] = 64,
     draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Draws that a bias is measured by.")] = 400,

@@ -33,7 +33,7 @@ def reading(limit: int | None, encoding: str | None) -> tuple[ReadOptions, ...]:
 def strategies() -> list[str]:
     from embtrain.common import shipped
 
-    return shipped.names("configs", "negatives")
+    return shipped.names("configs", "strategies")
 
 
 def models() -> list[str]:

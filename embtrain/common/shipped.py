@@ -27,7 +27,7 @@ def folder(kind: str) -> Path:
 
 
 def names(kind: str, below: str = "") -> list[str]:
-    """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'negatives')."""
+    """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'strategies')."""
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 

@@ -30,13 +30,13 @@ class EvaluateConfig(Section):
 class LikelihoodConfig(EvaluateConfig):
     """Keys of tasks that measure the likelihood of held-out positives."""
 
-    log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
+    log_z: bool = Field(False, description="report the exact log Z of held-out contexts")
 
 
 class LabelsEvaluate(LikelihoodConfig):
     """Evaluation of labels of held-out documents."""
 
-    heldout_documents: int = Field(5_000, ge=0, description="held-out documents scored at most; 0: none are")
+    heldout_documents: int = Field(5_000, ge=0, description="maximum held-out documents scored; 0: none")
     propensity_a: float = Field(0.55, ge=0, le=10, description="A of the propensities (Jain et al. 2016)")
     propensity_b: float = Field(1.5, gt=0, le=1000, description="B of the propensities")
 
@@ -44,20 +44,20 @@ class LabelsEvaluate(LikelihoodConfig):
 class PairsEvaluate(EvaluateConfig):
     """Evaluation of concepts of a hierarchy, in addition to its held-out pairs."""
 
-    on: Benchmarks = Field([], description="benchmarks of lexical entailment, names in evals/")
+    benchmarks: Benchmarks = Field([], description="benchmarks of lexical entailment, names of evals/")
 
 
 class WordsConfig(LikelihoodConfig):
     """Evaluation of word vectors and held-out pairs of words."""
 
-    on: Benchmarks = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
-    every: Benchmarks = Field([], description="benchmarks that are also scored at each evaluation during training")
+    benchmarks: Benchmarks = Field(["wordsim353", "simlex999"], description="benchmarks, names of evals/")
+    during_training: Benchmarks = Field([], description="benchmarks also scored at each evaluation during training")
     oov: Literal["drop", "zero", "mean"] = Field(
-        "drop", description="a pair with a missing word: left out, similarity 0, or the mean vector for the word")
-    vectors: Literal["input", "sum"] = Field("input", description="the input table, or input plus output")
-    heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
-    neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],
-                                  description="words whose nearest neighbours are listed")
+        "drop", description="pair with a missing word: left out, similarity 0, or the mean vector for the word")
+    vectors: Literal["input", "sum"] = Field("input", description="input table, or input plus output")
+    heldout_pairs: int = Field(20_000, ge=0, description="maximum held-out pairs scored; 0: none")
+    neighbours: list[str] = Field(
+        ["queen", "king", "computer", "man", "woman"], description="words whose nearest neighbours are listed")
 
 
 def words_config(config: EvaluateConfig) -> WordsConfig:

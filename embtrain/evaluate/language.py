@@ -22,7 +22,7 @@ from embtrain.evaluate.config import LikelihoodConfig
 class PerplexityConfig(LikelihoodConfig):
     """Evaluation of a language model."""
 
-    words: int = Field(100_000, ge=0, description="words scored at most of each held-out part, its first; 0: none are")
+    words: int = Field(100_000, ge=0, description="maximum words scored of each held-out part, from its start; 0: none")
     piece: int = Field(200, ge=1, description="neighbouring words that an interval resamples together")
 
 

@@ -46,10 +46,11 @@ class RankingConfig(EvaluateConfig):
     """Evaluation of triples."""
 
     hits: list[Annotated[int, Field(ge=1)]] = Field([1, 3, 10], min_length=1, description="the k of hits@k")
-    during: int = Field(0, ge=0, description="validation triples ranked at each evaluation in training; 0: all")
+    valid_triples: int = Field(
+        0, ge=0, description="validation triples ranked at each evaluation during training; 0: all")
     valid_filter: Literal["own", "all"] = Field(
-        "own", description="right answers left out where validation is ranked: train's and its own, or all")
-    threshold: float = Field(1.5, gt=0, description="of tph and hpt in training, from which on a side counts as many")
+        "own", description="known positives filtered in validation ranks: those of train and valid, or all")
+    threshold: float = Field(1.5, gt=0, description="value of tph and hpt in training from which a side counts as many")
 
 
 @dataclass(frozen=True)

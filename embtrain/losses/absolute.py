@@ -22,7 +22,7 @@ from embtrain.losses.base import Loss, LossConfig
 class AbsoluteConfig(LossConfig):
     """Configuration keys of softmax losses."""
 
-    absolute: bool = Field(False, description="take the softmax of |s|, not of s, as beside quadratic draws")
+    absolute: bool = Field(False, description="softmax of |s| instead of s, as with quadratic draws")
 
 
 class SoftmaxLoss(Loss):

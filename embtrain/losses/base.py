@@ -31,9 +31,9 @@ from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 class LossConfig(Section):
     """Configuration keys that every loss has."""
 
-    name: str = Field("logistic", description="the loss: a file of embtrain/losses")
-    penalty: float = Field(0.0, ge=0, description="alpha of the penalty alpha (log Z)^2; 0: none")
-    penalty_share: float = Field(1.0, gt=0, le=1, description="gamma, the share of examples that pay it (alpha/gamma)")
+    name: str = Field("logistic", description="loss, a module of embtrain.losses")
+    penalty: float = Field(0.0, ge=0, description="α of the penalty α (log Z)²; 0: none")
+    penalty_share: float = Field(1.0, gt=0, le=1, description="γ, share of the examples with this penalty (weight α/γ)")
 
 
 class Loss(nn.Module):
@@ -150,7 +150,8 @@ class Loss(nn.Module):
     def _penalty(self, scored: LossInput) -> Tensor:
         """Return (α/γ) (log Z)² for the sampled examples and 0 for the others, (B,)."""
         if scored.whole_table is None:
-            raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
+            raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: autograd, or loss.penalty: "
+                             "0")
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
             return alpha * scored.whole_table.log_partition(slice(0, len(scored.pos))).square()

@@ -7,9 +7,9 @@
 The noise density is not used. The optimum is s = log P(b|a) − log(mass·q(b)), which is PMI − log k if q is the
 marginal; if accidental hits are masked, as in word2vec, it is log P/(1−P) − log(mass·q).
 
-    wrong: question   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the number of known positives of the query
+    normalize_by: query   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the number of known positives of the query
 
-over every candidate, known positives masked (`negatives.mask: observed`): the n rows of a query then sum to binary
+over every candidate, known positives masked (`negatives.filter: observed`): the n rows of a query then sum to binary
 cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
 (In the paper's eq. 17-18 the product runs over b', and so must the score inside it.)
 """
@@ -28,8 +28,10 @@ from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softpl
 class LogisticConfig(LossConfig):
     """Configuration keys of negative sampling."""
 
-    wrong: Literal["row", "question"] = Field("row", description="wrong columns count for each row; or for a question "
-                                                                 "once, whatever its answers (KvsAll)")
+    normalize_by: Literal["row", "query"] = Field(
+        "row", description=(
+            "weight of the negatives: 1 per row, or 1 per query, whatever its number of positives "
+            "(KvsAll)"))
 
 
 class Logistic(Loss):
@@ -44,13 +46,13 @@ class Logistic(Loss):
 
     def __init__(self, config: LogisticConfig, world: ProblemSpec):
         super().__init__(config, world)
-        if config.wrong == "question":
+        if config.normalize_by == "query":
             self.candidate_scope, self.estimates_log_prob, self.estimates_log_odds = "every", False, False
 
     def example(self, scored: LossInput) -> Tensor:
         scored = expand_if_rows_differ(scored)
         negative_term = scored.weighted_sum(softplus(scored.neg))
-        if self.config.wrong == "question" and (mask := scored.negative_mask()) is not None:
+        if self.config.normalize_by == "query" and (mask := scored.negative_mask()) is not None:
             negative_term = negative_term / (~mask).sum(1).clamp(min=1)
         return softplus(-scored.pos) + negative_term
 

@@ -19,7 +19,7 @@ class MarginConfig(LossConfig):
     """Configuration keys of the margin ranking loss."""
 
     name: str = "margin"
-    margin: float = Field(1.0, ge=0, description="eta, by which the right candidate must win")
+    margin: float = Field(1.0, ge=0, description="η, by which the target must exceed a negative")
 
 
 class Margin(Loss):

@@ -28,7 +28,8 @@ class NceConfig(LossConfig):
     name: str = "nce"
     partition: Literal["fixed", "global", "context"] = Field(
         "fixed", description="log Z: fixed to 0, one learned number, or a learned number per context")
-    log_z_start: float | Literal["log n"] = Field(0.0, description="where a learned log Z starts: a number, or log n")
+    log_z_start: float | Literal["log n"] = Field(
+        0.0, description="initial value of a learned log Z: a number, or log n")
 
 
 class Nce(Loss):

@@ -19,7 +19,7 @@ class OrderLossConfig(LossConfig):
     """Configuration keys of the order loss."""
 
     name: str = "order"
-    margin: float = Field(1.0, gt=0, description="alpha, the energy from which on a wrong pair costs nothing")
+    margin: float = Field(1.0, gt=0, description="α, energy from which a negative pair has no cost")
 
 
 class OrderLoss(Loss):

@@ -21,8 +21,8 @@ class SelfAdversarialConfig(LossConfig):
     """Configuration keys of self-adversarial negative sampling."""
 
     name: str = "self_adversarial"
-    margin: float = Field(0.0, ge=0, description="gamma, added to every score")
-    temperature: float = Field(1.0, ge=0, description="alpha; 0: columns weigh alike, large: the hardest alone")
+    margin: float = Field(0.0, ge=0, description="γ, added to every score")
+    temperature: float = Field(1.0, ge=0, description="α; 0: equal weights; large: the hardest negative alone")
 
 
 class SelfAdversarial(Loss):

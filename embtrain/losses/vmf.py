@@ -30,10 +30,10 @@ class VmfConfig(LossConfig):
     """Configuration keys of the von Mises-Fisher loss."""
 
     name: str = "vmf"
-    variant: Literal["plain", "reg1", "reg2", "both", "released"] = Field("both", description="which of the five")
-    lambda1: float = Field(0.02, ge=0, description="λ₁ of reg1 and both, what a unit of length costs")
-    lambda2: float = Field(0.1, gt=0, lt=1, description="λ₂ of reg2 and both, the weight of h·e")
-    eta: float = Field(0.2, ge=-1, le=1, description="η of released, the cosine that is worth nothing")
+    variant: Literal["plain", "reg1", "reg2", "both", "released"] = Field("both", description="variant of the loss")
+    lambda1: float = Field(0.02, ge=0, description="λ₁ of reg1 and both, cost per unit of length; 0: none")
+    lambda2: float = Field(0.1, gt=0, lt=1, description="λ₂ of reg2 and both, weight of h·e")
+    eta: float = Field(0.2, ge=-1, le=1, description="η of released, cosine with value 0")
 
 
 class Vmf(Continuous):

@@ -21,8 +21,8 @@ from embtrain.kernels.core.tables import zeros
 class ModelConfig(Section):
     """Configuration keys that every embedding model has."""
 
-    name: str = Field("skipgram", description="the model: a file of embtrain/models")
-    dim: int = Field(100, ge=1, le=65_536, description="D, the number of dimensions")
+    name: str = Field("skipgram", description="model, a module of embtrain.models")
+    dim: int = Field(100, ge=1, le=65_536, description="D, embedding dimension")
 
 
 class Model(nn.Module):

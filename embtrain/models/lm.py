@@ -32,16 +32,17 @@ MAX_WORDS_READ = 65_536  # per call of the LSTM: a held-out text is one long str
 class LmConfig(ModelConfig):
     """Configuration keys of the language model."""
 
-    name: str = Field("lm", description="the model: a file of embtrain/models")
-    dim: int = Field(200, ge=1, le=65_536, description="D, the number of dimensions")
-    layers: int = Field(1, ge=1, le=16, description="n, LSTM layers one above the other")
-    hidden: int | None = Field(None, ge=1, le=65_536, description="numbers in a layer's state; null: D")
-    dropout: float = Field(0.2, ge=0, lt=1, description="share of what a layer reads, and of the last one's output, "
-                                                        "that is left out while training")
-    tied: bool = Field(True, description="one table for the words read and the words asked for")
-    similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
+    name: str = Field("lm", description="model, a module of embtrain.models")
+    dim: int = Field(200, ge=1, le=65_536, description="D, embedding dimension")
+    layers: int = Field(1, ge=1, le=16, description="n, number of LSTM layers")
+    hidden: int | None = Field(None, ge=1, le=65_536, description="state size of a layer; null: D")
+    dropout: float = Field(
+        0.2, ge=0, lt=1, description="dropout probability of the input of each layer and of the last output; 0: none")
+    tied: bool = Field(True, description="one table for input and output words")
+    similarity: Literal["dot", "cosine"] = Field("cosine", description="inner product, or cosine scaled by tau")
     tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: OutputTableConfig = Field(OutputTableConfig(), description="where the table v comes from, if it is not u")
+    output_table: OutputTableConfig = Field(
+        OutputTableConfig(), description="initialization of the output table v, if it is not tied")
 
 
 class Lm(Model):
@@ -65,16 +66,17 @@ class Lm(Model):
             return (torch.rand(shape, generator=random) * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
-        table = initial_table(config.targets, world, D)
+        table = initial_table(config.output_table, world, D)
         if config.tied and table is not None:
-            raise UsageError(f"model.targets.kind: {config.targets.kind}: a table that is given is not the one that is "
+            raise UsageError(f"model.output_table.kind: {config.output_table.kind}: a table that is given is not the "
+                             f"one that is "
                              "read; set model.tied: false")
         self.v: Tensor | None
         if config.tied:
             self.v = None
         else:
-            register_table(self, "v", uniform((V, D), span) if table is None else table, config.targets.frozen)
-        self.has_frozen_table = config.targets.frozen
+            register_table(self, "v", uniform((V, D), span) if table is None else table, config.output_table.frozen)
+        self.has_frozen_table = config.output_table.frozen
         # on the meta device, because initialization would use the global generator
         self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")
                                   for i in range(config.layers))

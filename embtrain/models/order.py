@@ -31,9 +31,10 @@ class OrderConfig(ModelConfig):
     """Configuration keys of order embeddings."""
 
     name: str = "order"
-    dim: int = Field(50, ge=1, le=65_536, description="D, the number of dimensions")
-    orthant: Literal["clamp", "abs"] = Field("clamp", description="what keeps coordinates from falling below 0")
-    start: float = Field(0.1, gt=0, le=1e6, description="coordinates begin between 0 and this")
+    dim: int = Field(50, ge=1, le=65_536, description="D, embedding dimension")
+    orthant: Literal["clamp", "abs"] = Field(
+        "clamp", description="constraint of the coordinates to values of at least 0")
+    start: float = Field(0.1, gt=0, le=1e6, description="upper bound of the initial coordinates")
 
 
 class Order(Model):

@@ -37,15 +37,17 @@ END_WORDS, UNKNOWN_WORDS = ("<eos>", "</s>"), ("<unk>", "UNK")  # names of the e
 
 
 class OutputTableConfig(Section):
-    """Configuration keys under `model.targets`."""
+    """Configuration keys under `model.output_table`."""
 
     kind: Literal["learned", "pretrained", "sphere", "hypercube", "combined"] = Field(
-        "learned", description="where the table comes from; learned: it starts as the model says")
-    file: str | None = Field(None, description="vectors for pretrained and combined: a file, or a folder: of a run, or "
-                                                 "as Hugging Face has it")
-    alpha: float = Field(0.5, ge=0, le=1, description="α, the file's share of combined")
-    centred: bool = Field(False, description="take the mean off the file's vectors")
-    frozen: bool = Field(False, description="the table stays as it is; false: it is trained from there on")
+        "learned", description="initialization; learned: the model's own")
+    file: str | None = Field(
+        None, description=(
+            "vectors for pretrained and combined: a file, a run folder, or a Hugging Face folder; null: "
+            "none"))
+    alpha: float = Field(0.5, ge=0, le=1, description="α, share of the file in combined")
+    centred: bool = Field(False, description="subtract the mean of the file's vectors")
+    frozen: bool = Field(False, description="table that is not trained")
 
     @field_validator("file")
     @classmethod
@@ -59,12 +61,13 @@ def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Te
     Raises UsageError or DataError if the table cannot be built. Warns if a file is named that the kind does not use.
     """
     if config.file is not None and config.kind not in FILE_KINDS:
-        _log.warning("model.targets.file: %s is not read, for model.targets.kind is %s; set it to pretrained or "
+        _log.warning("model.output_table.file: %s is not read, for model.output_table.kind is %s; set it to "
+                     "pretrained or "
                      "combined", config.file, config.kind)
     if config.kind == "learned":
         if config.frozen:
-            raise UsageError("model.targets.kind: learned: a table that is frozen must be given; set "
-                             "model.targets.kind: sphere, or pretrained with model.targets.file")
+            raise UsageError("model.output_table.kind: learned: a table that is frozen must be given; set "
+                             "model.output_table.kind: sphere, or pretrained with model.output_table.file")
         return None
     V, seed = world.n_candidates, np.random.SeedSequence([world.seed, *b"targets"])
     random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
@@ -91,20 +94,22 @@ def register_table(model: nn.Module, name: str, table: Tensor, frozen: bool) -> 
 
 def _vectors_from_file(config: OutputTableConfig, world: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
     """Return the file's vectors at length 1, with rows of `sphere` for missing words: (V, D)."""
-    key = f"model.targets.kind: {config.kind}"
+    key = f"model.output_table.kind: {config.kind}"
     if config.file is None:
-        raise UsageError(f"{key}: needs vectors; name a file, or the folder of a run, in model.targets.file")
+        raise UsageError(f"{key}: needs vectors; name a file, or the folder of a run, in model.output_table.file")
     if world.words is None or world.vectors is None:
         raise UsageError(f"{key}: looks words up, and the candidates of this model are none; use sphere or hypercube")
     path, file = config.file, world.vectors(config.file)
     if file.table.shape[1] != dim:
-        raise UsageError(f"model.targets.file: {path}: vectors of {file.table.shape[1]:,} numbers, and model.dim is "
+        raise UsageError(f"model.output_table.file: {path}: vectors of {file.table.shape[1]:,} numbers, and model.dim "
+                         f"is "
                          f"{dim:,}; set model.dim: {file.table.shape[1]}")
     row = _file_rows(world.words, file)                                           # (V,)
     p = torch.from_numpy(file.table[row.clip(min=0)]).double()               # (V, D)
     p[row < 0] = 0
     if not bool((finite := p.isfinite().all(1)).all()):
-        raise DataError(f"model.targets.file: {path}: the vector of {world.words[int((~finite).nonzero()[0])]!r} holds "
+        raise DataError(f"model.output_table.file: {path}: the vector of {world.words[int((~finite).nonzero()[0])]!r} "
+                        f"holds "
                         "NaN or infinity")
     known = p.any(1)                                                         # (V,) a row of zeros has no direction
     _require_known(path, known, world)
@@ -112,8 +117,8 @@ def _vectors_from_file(config: OutputTableConfig, world: ProblemSpec, dim: int, 
     if config.centred:
         p[known] = nn.functional.normalize(p[known] - p[known].mean(0), dim=1)
     elif (cosine := _mean_cosine(p[known])) > MAX_MEAN_COSINE:
-        _log.warning("model.targets.file: %s: two words have a cosine of %.2f in the mean, so vectors hardly tell "
-                     "words apart; model.targets.centred: true takes off what all have in common", path, cosine)
+        _log.warning("model.output_table.file: %s: two words have a cosine of %.2f in the mean, so vectors hardly tell "
+                     "words apart; model.output_table.centred: true takes off what all have in common", path, cosine)
     counts = world.counts.cpu()[known]
     rare = p[known][counts.argsort(stable=True)[:max(1, len(counts) // 10)]].mean(0)
     for i, word in enumerate(world.words):
@@ -144,7 +149,8 @@ def _require_known(path: str, known: Tensor, world: ProblemSpec) -> None:
     text = torch.tensor([word not in (*END_WORDS, *UNKNOWN_WORDS) for word in world.words])
     counts = world.counts.cpu() * text
     share = float(counts[known].sum() / counts.sum()) if counts.sum() > 0 else 0.0
-    about = (f"model.targets.file: {path}: has vectors for {int((known & text).sum()):,} of {int(text.sum()):,} words, "
+    about = (f"model.output_table.file: {path}: has vectors for {int((known & text).sum()):,} of {int(text.sum()):,} "
+             f"words, "
              f"{share:.1%} of the running words")
     if share < MIN_KNOWN_SHARE:
         raise DataError(f"{about}; {MIN_KNOWN_SHARE:.0%} are needed: give one of the same language, tokens and case")

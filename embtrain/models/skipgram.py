@@ -26,9 +26,9 @@ from embtrain.models.products import cosine_scores, dot_scores
 class SkipGramConfig(ModelConfig):
     """Configuration keys of skip-gram."""
 
-    similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
+    similarity: Literal["dot", "cosine"] = Field("dot", description="inner product, or cosine scaled by tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: OutputTableConfig = Field(OutputTableConfig(), description="where the output table v comes from")
+    output_table: OutputTableConfig = Field(OutputTableConfig(), description="initialization of the output table v")
 
 
 class SkipGram(Model):
@@ -51,11 +51,11 @@ class SkipGram(Model):
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
         self.u = nn.Parameter(uniform(world.n_contexts))
-        table = initial_table(config.targets, world, config.dim)
+        table = initial_table(config.output_table, world, config.dim)
         if table is None:
             table = uniform(world.n_candidates) if config.similarity == "cosine" \
                 else torch.zeros(world.n_candidates, config.dim)
-        self.has_frozen_table = config.targets.frozen
+        self.has_frozen_table = config.output_table.frozen
         register_table(self, "v", table, self.has_frozen_table)
         self.to(world.device)
 

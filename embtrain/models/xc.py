@@ -25,9 +25,9 @@ class XCConfig(ModelConfig):
     """Configuration keys of the extreme classification model."""
 
     name: str = "xc"
-    dim: int = Field(128, ge=1, le=65_536, description="D, the number of dimensions")
-    similarity: Literal["cosine", "dot"] = Field("cosine", description="tau times the cosine, or the inner product")
-    tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine; the paper's is 1/0.3²")
+    dim: int = Field(128, ge=1, le=65_536, description="D, embedding dimension")
+    similarity: Literal["cosine", "dot"] = Field("cosine", description="inner product, or cosine scaled by tau")
+    tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine; 1/0.3² in the paper")
 
 
 class XC(Model):

@@ -28,13 +28,15 @@ from embtrain.negatives.plugin_checks import guarded
 class NegativesConfig(Section):
     """Settings common to all sources. A source adds its own keys in its strategy's YAML."""
 
-    source: str = Field("unigram", description="who draws: a file of embtrain/negatives")
-    k: int = Field(5, ge=1, le=1_000_000, description="columns drawn for each draw")
-    mask: Literal["none", "target", "observed"] = Field(
-        "target", description="which drawn right answers are forgiven; it moves the optimum (see docs)")
-    share: Literal["row", "window", "block", "batch"] = Field("row", description="who shares a draw")
-    block: int = Field(64, ge=1, description="windows (rows, where there are none) that share a draw under block")
-    mass: float | None = Field(None, gt=0, description="noise mass per positive: columns weigh mass/k; null: k")
+    source: str = Field("unigram", description="negative sampler, a module of embtrain.negatives")
+    k: int = Field(5, ge=1, le=1_000_000, description="negatives per draw")
+    filter: Literal["none", "target", "observed"] = Field(
+        "target", description="known positives that are masked among the negatives; changes the optimum (see docs)")
+    share_draws_by: Literal["row", "window", "block", "batch"] = Field("row", description="rows that share a draw")
+    share_size: int = Field(
+        64, ge=1, description="windows (or rows, without windows) that share a draw under share_draws_by: block")
+    total_weight: float | None = Field(
+        None, gt=0, description="sum of the weights of a row's negatives, total_weight/k each; null: k")
     replacement: bool = Field(True, description="draw with replacement")
 
 
@@ -63,23 +65,25 @@ class NegativeSource:
     redraws_each_update: ClassVar[bool] = False                 # depends on the current query: draw for each update
     supports_total_weight: ClassVar[bool] = False  # draws with replacement and supports negatives.total_weight
     supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # allowed values of negatives.share
+    # allowed values of negatives.share_draws_by
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")
     sharing_limit: ClassVar[str] = "draws for each question"    # why no others, for the error message
     standard_layout: ClassVar[bool] = True                      # draws as `share` sets; one total weight for all rows
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         self.config, self.world = config, world
-        if config.share not in self.sharing_modes:
+        if config.share_draws_by not in self.sharing_modes:
             raise UsageError(
-                f"negatives.share: {self.name} {self.sharing_limit}, so {config.share!r} is not possible; use "
+                f"negatives.share_draws_by: {self.name} {self.sharing_limit}, so {config.share_draws_by!r} is not "
+                f"possible; use "
                 f"{' or '.join(self.sharing_modes)}"
             )
         if not config.replacement and not self.supports_without_replacement:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
-        if config.mass is not None and not (self.supports_total_weight and config.replacement):
+        if config.total_weight is not None and not (self.supports_total_weight and config.replacement):
             raise UsageError(
-                f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
-                "nothing else can share a mass; set negatives.mass: null"
+                f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
+                "nothing else can share a mass; set negatives.total_weight: null"
             )
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k
@@ -87,7 +91,8 @@ class NegativeSource:
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         """Draw k negatives for each draw of the batch: ids (G, K), with log q, weight and total noise weight.
 
-        query: B rows, detached. view: the current model, read-only. Rows share draws as set by `negatives.share`.
+        query: B rows, detached. view: the current model, read-only. Rows share draws as set by
+        `negatives.share_draws_by`.
         """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
@@ -134,7 +139,7 @@ class NegativeSource:
     def weight_and_mass(self, k: int) -> tuple[Tensor | None, Tensor]:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total (1, 1)."""
         if k not in self._weight_and_mass:
-            mass = float(k) if self.config.mass is None else self.config.mass
+            mass = float(k) if self.config.total_weight is None else self.config.total_weight
             weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
             self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.world.device)
         return self._weight_and_mass[k]
@@ -144,12 +149,13 @@ class NegativeSource:
 
         The latter is None if each row has its own draw or if G = 1.
         """
-        n, share = len(query), self.config.share
+        n, share = len(query), self.config.share_draws_by
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
             window_index = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
-            return math.ceil((int(window_index[-1]) + 1) / self.config.block), window_index // self.config.block
+            size = self.config.share_size
+            return math.ceil((int(window_index[-1]) + 1) / size), window_index // size
         if share == "window":
             if query.window is None:                                              # no windows: a draw per row
                 return n, None

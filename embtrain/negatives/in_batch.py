@@ -36,8 +36,8 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource
 class InBatchConfig(NegativesConfig):
     """Settings of `in_batch`."""
 
-    correction: Literal["unigram", "streaming", "none"] = Field("unigram", description="where q is taken from")
-    rate: float = Field(0.01, gt=0, le=1, description="α of the streaming estimate, once it has settled")
+    correction: Literal["unigram", "streaming", "none"] = Field("unigram", description="estimate of q")
+    rate: float = Field(0.01, gt=0, le=1, description="α of the streaming estimate, once it has converged")
 
 
 class InBatch(NegativeSource):

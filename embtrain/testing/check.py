@@ -20,7 +20,7 @@ RULES: dict[Callable[[SourceCase], None], Applies] = {
     density_rules.conditional: lambda source: source.density == "conditional",
     density_rules.excluded_target: density_rules.excludes_target,
     density_rules.frequencies_without_target: lambda source: (density_rules.excludes_target(source)
-                                                              and source.config.share == "row"),
+                                                              and source.config.share_draws_by == "row"),
     density_rules.weighted_estimate: lambda source: source.density in ("exact", "conditional"),
     density_rules.independent_rows: lambda source: source.density == "exact",
     state_rules.seeds: lambda source: True,

@@ -53,7 +53,7 @@ def frequencies(case: SourceCase) -> None:
     for context in (0, 4):
         source = trained(case.build())
         batch, k = same_query(N_DRAWS // source.config.k, context), source.config.k
-        if source.config.share in ("batch", "block"):
+        if source.config.share_draws_by in ("batch", "block"):
             batch, k = batch.rows(slice(0, 1)), N_DRAWS
         _frequencies(case, source, batch, k)
 

@@ -21,9 +21,9 @@ def settings(case: SourceCase) -> None:
         try:
             built = case.build(share=share)
         except UsageError as error:
-            is_refused = str(error).startswith("negatives.share:")
+            is_refused = str(error).startswith("negatives.share_draws_by:")
             case.require(is_refused or share in source.sharing_modes, "settings",
-                         f"share: {share} raises {error}; begin the error with negatives.share:")
+                         f"share: {share} raises {error}; begin the error with negatives.share_draws_by:")
             continue
         case.require(share in source.sharing_modes, "settings",
                      f"share: {share} is not in sharing_modes, and the constructor accepts it; call super().__init__")
@@ -55,7 +55,7 @@ def layouts(case: SourceCase, source: NegativeSource) -> None:
         return
     n, draw_id = source.draw_layout(batch)
     case.require(not source.standard_layout or len(drawn.ids) == n, rule,
-                 f"{len(drawn.ids)} draws under share: {source.config.share}; draw_layout(query) gives {n}")
+                 f"{len(drawn.ids)} draws under share: {source.config.share_draws_by}; draw_layout(query) gives {n}")
     case.require(len(drawn.ids) in (1, len(batch)) or drawn.draw_id is not None, rule,
                  f"{len(drawn.ids)} draws for {len(batch)} rows without draw_id; pass that of draw_layout(query)")
     if source.standard_layout and draw_id is not None:

@@ -43,8 +43,8 @@ Evaluate = Callable[[], dict[str, float]]
 class Trainer:
     """The training loop and all state that training changes.
 
-    `config.engine` was resolved by train/engines/choose.py; `auto` means `step` here. `watched_metric` is the value of
-    `evaluate()` that early stopping watches (higher is better). `on_checkpoint` receives the log's size in bytes.
+    `config.engine` was resolved by train/engines/choose.py; `auto` means `autograd` here. `watched_metric` is the value
+    of `evaluate()` that early stopping watches (higher is better). `on_checkpoint` receives the log's size in bytes.
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
@@ -59,7 +59,7 @@ class Trainer:
         self.read_blocks = partial(self.step.batches, examples)
         self.block_size = choose.block_size(config, engine.name, source.uses_model)
         self.metrics = MetricsLog(folder / "metrics.jsonl")
-        self.threshold = parse_threshold(config.target) if config.target else None
+        self.threshold = parse_threshold(config.track_until) if config.track_until else None
 
     def run(self) -> Position:
         """Train from the current position to the end. Raises Stopped on a signal, UsageError for non-finite numbers."""
@@ -188,7 +188,7 @@ class Trainer:
     @staticmethod
     def _require_key(key: str, scores: dict[str, float]) -> None:
         if key not in scores:
-            raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(scores))}")
+            raise UsageError(f"train.track_until: no evaluation gives {key!r}; there are: {', '.join(sorted(scores))}")
 
     def _should_stop(self) -> bool:
         """Whether training ends before its last epoch."""

@@ -67,7 +67,7 @@ def board() -> tuple[ProblemSpec, TableBatch]:
 def made(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
     usual, keys = LOSSES[loss]
     found = losses.find(loss.split()[0])
-    of = source(case, of=world, mask=mask or usual, k=8 if case != "none" else 4)
+    of = source(case, of=world, filter=mask or usual, k=8 if case != "none" else 4)
     return Table(world), of, found(found.Config(name=found.name, **keys), world)
 
 
@@ -91,8 +91,8 @@ def test_how_many_combinations_run():
 def test_a_mask_that_a_loss_cannot_bear_is_refused(loss, mask):
     world, _ = board()
     model, _, cost = made("unigram", loss, world)
-    of = source("every" if loss == "softmax" else "unigram", of=world, mask=mask)
-    assert any("negatives.mask" in reason for reason in incompatibilities(of, cost, model))
+    of = source("every" if loss == "softmax" else "unigram", of=world, filter=mask)
+    assert any("negatives.filter" in reason for reason in incompatibilities(of, cost, model))
 
 
 def test_a_geometry_that_a_source_cannot_bear_is_refused(monkeypatch):

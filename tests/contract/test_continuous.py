@@ -37,12 +37,12 @@ def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> Sk
     similarity = "dot" if geometries == {"dot"} else "cosine"
     tau = 1.0 if loss in ("margin", *LOSSES) else 10.0
     return SkipGram(SkipGramConfig(dim=D, similarity=similarity, tau=tau,
-                                   targets=OutputTableConfig(kind=kind, frozen=frozen)), WORLD)
+                                   output_table=OutputTableConfig(kind=kind, frozen=frozen)), WORLD)
 
 
 def source(name: str, world: ProblemSpec = WORLD, **keys: Any) -> NegativeSource:
     found = negatives.find(name)
-    return found(found.Config(**{"source": name, "k": 1, "mask": "none", **keys}), world)
+    return found(found.Config(**{"source": name, "k": 1, "filter": "none", **keys}), world)
 
 
 def loss(name: str, **keys: Any) -> losses.Loss:
@@ -78,7 +78,7 @@ def test_a_table_that_is_learnt_is_refused_in_one_line(kind: str, name: str) -> 
     for made in (model(of_loss.name, "learned", False), model(of_loss.name, "sphere", False)):
         reasons = incompatibilities(of_source, of_loss, made)
         assert len(reasons) == 1 and len(reasons[0].splitlines()) == 1
-        assert name in reasons[0] and "model.targets.frozen: true" in reasons[0]
+        assert name in reasons[0] and "model.output_table.frozen: true" in reasons[0]
     assert incompatibilities(of_source, of_loss, model(of_loss.name)) == []
 
 
@@ -229,7 +229,8 @@ def test_the_loss_and_its_pull_are_those_of_the_angle(name: str, eta: float) -> 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_at_the_target_nothing_is_lost_and_the_gradient_is_finite(name: str, dtype: torch.dtype) -> None:
-    made = SkipGram(SkipGramConfig(dim=D, similarity="cosine", targets=OutputTableConfig(kind="sphere", frozen=True)),
+    made = SkipGram(SkipGramConfig(dim=D, similarity="cosine", output_table=OutputTableConfig(kind="sphere",
+                                                                                              frozen=True)),
                     WORLD).to(dtype)
     with torch.no_grad():
         made.u.copy_(3 * made.v[batch().target])

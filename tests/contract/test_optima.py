@@ -43,7 +43,7 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw a step: of more columns
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
     found, cost = sources.find(source), losses.find(loss)
-    of = found(found.Config(source=source, k=k, mask=mask, share=share, block=2, **keys), world)
+    of = found(found.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2, **keys), world)
     if source == "ace":                                            # a generator that differs by context, and stays
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -87,10 +87,10 @@ def test_unigram_noise(loss, mask, share):
 
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("loss", ["nce", "logistic"])
-@pytest.mark.parametrize("columns", ["mixture", "both"])
+@pytest.mark.parametrize("columns", ["mixture", "stratified"])
 def test_an_adversary_that_stands_still(loss, mask, columns):
     """The density that corrects is the mixture's, by context; the probe column counts nothing."""
-    assert error("ace", loss, mask, "row", columns=columns, mix=0.3, modes=2, generator_lr=1e-12) < NEAR
+    assert error("ace", loss, mask, "row", sampling=columns, mix=0.3, min_perplexity=2, generator_lr=1e-12) < NEAR
 
 
 @pytest.mark.parametrize("mask", ["none", "target"])
@@ -121,7 +121,7 @@ def test_softmax_with_every_candidate_and_with_none():
     for source in ("every", "none"):
         world, batch = examples()
         model, found, cost = Table(world), sources.find(source), losses.find("softmax")
-        of = found(found.Config(source=source, mask="none"), world)
+        of = found(found.Config(source=source, filter="none"), world)
         step = Step(model, of, cost(cost.Config(name="softmax"), world),
                     [optimizer := torch.optim.Adam([model.s], lr=0.05)], TrainConfig(batch=len(batch)))
         for i in range(300):
@@ -135,7 +135,8 @@ def test_softmax_with_every_candidate_and_with_none():
 def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
     """Columns of both and a probe: 2k + 1 columns of mass k."""
     monkeypatch.setattr(LossInput, "log_total_weight", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
-    assert error("ace", "nce", "none", "row", columns="both", mix=0.3, modes=2, generator_lr=1e-12) > 2 * NEAR
+    assert error("ace", "nce", "none", "row", sampling="stratified", mix=0.3, min_perplexity=2,
+                 generator_lr=1e-12) > 2 * NEAR
 
 
 def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
@@ -148,7 +149,7 @@ def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
     monkeypatch.setattr(GeneratorCache, "draw", of_component)
     monkeypatch.setattr(GeneratorCache, "log_q", lambda self, ids, row, start: self.density(
         ids.unsqueeze(1), row.repeat_interleave(start.diff()))[0].squeeze(1))
-    s, _ = trained("ace", "nce", "none", "row", mix=0.3, modes=2, generator_lr=1e-12)
+    s, _ = trained("ace", "nce", "none", "row", mix=0.3, min_perplexity=2, generator_lr=1e-12)
     assert float((s - P.log()).abs().max()) > 2 * NEAR
 
 

@@ -69,8 +69,8 @@ def test_every_source_has_a_case_and_every_case_a_source():
 def test_it_has_an_equation_a_reference_and_a_strategy(name):
     module = inspect.getmodule(base.find(name))
     assert module is not None and module.__doc__
-    used = {read_yaml(shipped.path("configs", s, "negatives")).tree["negatives"]["source"]
-            for s in shipped.names("configs", "negatives")}
+    used = {read_yaml(shipped.path("configs", s, "strategies")).tree["negatives"]["source"]
+            for s in shipped.names("configs", "strategies")}
     assert name in used
     if name != "none":
         assert "=" in module.__doc__ or "∝" in module.__doc__
@@ -165,10 +165,10 @@ def test_learning_ignores_the_costs_of_false_negatives(case):
 def test_a_mass_is_shared_among_the_columns_or_refused(case):
     of = source(case)
     if not of.supports_total_weight or not of.config.replacement:
-        with pytest.raises(UsageError, match=r"negatives\.mass"):
-            source(case, mass=2.5)
+        with pytest.raises(UsageError, match=r"negatives\.total_weight"):
+            source(case, total_weight=2.5)
         return
-    plain, drawn = (source(case, mass=mass).draw(query(), 4, TableView()) for mass in (4.0, 2.5))
+    plain, drawn = (source(case, total_weight=mass).draw(query(), 4, TableView()) for mass in (4.0, 2.5))
     ids, weight, log_q = per_row(drawn, 30)
     same_ids, before, same_q = per_row(plain, 30)
     assert torch.equal(ids, same_ids) and torch.equal(log_q, same_q)
@@ -179,7 +179,7 @@ def test_a_mass_is_shared_among_the_columns_or_refused(case):
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_block_is_of_windows_where_there_are_some(windows):
     asked = query(30) if windows else replace(query(30), window=None)
-    n, group = source("unigram shared by blocks", block=3).draw_layout(asked)
+    n, group = source("unigram shared by blocks", share_size=3).draw_layout(asked)
     of = asked.window.tolist() if windows else list(range(30))
     assert group.tolist() == [sorted(set(of)).index(w) // 3 for w in of] and n == int(group.max()) + 1
 

@@ -33,7 +33,7 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
             cell: dict[str, Any] = {"cell": name, "strategy": strategy, "loss": None, "model": "skipgram", "seed": seed,
                                     "folder": f"cells/{name}", "status": "finished", "scores": [], "cpu_seconds": None}
             if name in failed:
-                said = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.block=1024"
+                said = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.chunk=1024"
                 _json(folder / "cells" / f"{name}.error.json", {"cell": name, "error": said, "code": 4})
                 cell |= {"status": "failed", "error": said}
             else:

@@ -21,16 +21,17 @@ from embtrain.common import shipped
 from embtrain.data.vectors import vectors
 from helpers.hostile import Kind, another_value, cut_or_flip, numbers_of, told
 
-LITTLE = ("--threads", "1", "--quiet", "--set", "model.dim=4", "--set", "train.block=64", "--set", "train.batch=32")
+LITTLE = ("--threads", "1", "--quiet", "--set", "model.dim=4", "--set", "train.chunk=64", "--set", "train.batch=32")
 DRY = ("fit", "--dry-run", *LITTLE, "--negatives")
 TEXT = "\n".join(" ".join(f"{a}{b}l" for a in "bdfk" for b in "aeiou"[i % 3:]) + "." for i in range(20)) + "\nשלום é\n"
 WORDS = ("--set", "text.min_count=1")
 OF_TEXT = tuple((*DRY, "sgns", "--corpus", "text", *WORDS, *more) for more in ((), ("--set", "text.tokenizer=words")))
-NMT = ("model.hidden=4", "model.embed=4", "train.block=60", "train.batch=60", "translation.longest=20",
+NMT = ("model.hidden=4", "model.embed=4", "train.chunk=60", "train.batch=60", "translation.max_length=20",
        "translation.min_count=1", "evaluate.sentences=4", "evaluate.examples=1", "translation.source=de",
        "translation.target=en")
 TRAIN = ("fit", *LITTLE, *WORDS, "--negatives", "nce-learned-z", "--corpus", "text", "--set", "text.valid=.2",
-         "--set", "text.test=.2", "--set", "train.epochs=2", "--set", "train.log_every=1", "--set", "evaluate.on=[]",
+         "--set", "text.test=.2", "--set", "train.epochs=2", "--set", "train.log_every=1", "--set",
+         "evaluate.benchmarks=[]",
          "--set", "evaluate.resamples=40", "--set", "evaluate.neighbours=[bal]", "--set", "train.checkpoint_every=1e-9")
 
 
@@ -53,7 +54,7 @@ def bare(path: Path) -> str:
 def settings(place: Path) -> None:
     text_of(place)
     write(place, "mine.yaml", bare(shipped.path("configs", "default")))
-    write(place, "strategy.yaml", bare(shipped.path("configs", "ace", "negatives")))
+    write(place, "strategy.yaml", bare(shipped.path("configs", "ace", "strategies")))
 
 
 def packed(place: Path, name: str) -> None:
@@ -207,7 +208,7 @@ def differences(place: Path, out: str) -> object:
 def values(place: Path, model: str, strategy: str, corpus: str, sound: Callable[[Path], None], *more: str) -> None:
     """Every key of a run's settings, in mine.yaml."""
     sound(place)
-    sets = ["model.dim=4", "train.block=64", "train.batch=32", "train.threads=1", *more]
+    sets = ["model.dim=4", "train.chunk=64", "train.batch=32", "train.threads=1", *more]
     found = experiment.resolve(strategy, model, "none", sets=sets).model_dump(mode="json", by_alias=True)
     write(place, "mine.yaml", json.dumps(found | {"corpus": corpus}))
 
@@ -224,8 +225,8 @@ def _of(model: str, strategy: str, corpus: str, *sets: str) -> tuple[str, ...]:
 KINDS = (
     Kind("settings", settings, "mine.yaml", ((*DRY, "sgns", "--corpus", "text", "--config", "mine.yaml", *WORDS),)),
     Kind("strategy", settings, "strategy.yaml",
-         ((*DRY, "strategy.yaml", "--corpus", "text", *WORDS, "--set", "negatives.modes=5"),)),
-    _values("skipgram", "ace", "text", text_of, "text.min_count=1", "negatives.modes=5"),
+         ((*DRY, "strategy.yaml", "--corpus", "text", *WORDS, "--set", "negatives.min_perplexity=5"),)),
+    _values("skipgram", "ace", "text", text_of, "text.min_count=1", "negatives.min_perplexity=5"),
     _values("transe", "kbgan", "graph", triples),
     _values("order", "order", "pairs.tsv", hierarchy),
     _values("xc", "rff", "docs", repository),

@@ -55,8 +55,8 @@ def fit(config: experiment.Settings) -> int:
     with tempfile.TemporaryDirectory() as place:
         tiny = Path(place, "tiny.txt")
         tiny.write_text("\n".join(" ".join(f"{a}{b}" for b in "abcdef") for a in "abcdefghij" * 9))
-        sets = ["text.min_count=1", "model.dim=2", "train.engine=step", "train.epochs=1", "train.threads=1",
-                "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.on=[]"]
+        sets = ["text.min_count=1", "model.dim=2", "train.engine=autograd", "train.epochs=1", "train.threads=1",
+                "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.benchmarks=[]"]
         experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
         gc.collect()
         machine.release_free_memory()  # what the tiny run took and let go is not the program's

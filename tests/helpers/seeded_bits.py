@@ -46,6 +46,11 @@ def digest(tensors: Iterable[torch.Tensor]) -> str:
     return found.hexdigest()[:16]
 
 
+def run_name(name: str, engine: str) -> str:
+    """Return the key of a run in the file of hashes, in which the engine autograd has its former name, step."""
+    return f"run {name} {'step' if engine == 'autograd' else engine}"
+
+
 def of_run(place: Path, name: str, engine: str) -> str:
     """Hash of the parameters after three epochs. `place`: where `tiny_runs.write` put the data."""
     components = tiny_runs.made(tiny_runs.config(place, name, engine))
@@ -66,7 +71,7 @@ def of_source(case: str) -> str:
 def record() -> None:
     place = tiny_runs.write(Path(tempfile.mkdtemp()))
     torch.set_num_threads(1)
-    hashes = {f"run {name} {engine}": of_run(place, name, engine) for name, engine in tiny_runs.EVERY}
+    hashes = {run_name(name, engine): of_run(place, name, engine) for name, engine in tiny_runs.EVERY}
     hashes |= {f"source {case}": of_source(case) for case in source_worlds.CASES}
     known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     FILE.write_text(json.dumps(known | {machine(): hashes}, indent=1) + "\n", encoding="utf-8")

@@ -18,10 +18,10 @@ from helpers.in_process import small_text
 
 TRAIN = ["train.epochs=3", "train.threads=1", "train.log_every=2", "train.checkpoint_every=1e-9", "model.dim=6",
          "evaluate.resamples=0"]
-OF_TEXT = ["text.min_count=1", "text.sample=0", "text.valid=0.1", "text.test=0.1", "train.block=256", "train.batch=64",
-           "evaluate.on=[]", "evaluate.heldout_pairs=50", "evaluate.neighbours=[]"]
-OF_GRAPHS = ["train.block=40", "train.batch=20"]
-OF_LINES = ["language.min_count=1", "language.valid=0.1", "language.test=0.1", "train.block=200", "train.batch=200",
+OF_TEXT = ["text.min_count=1", "text.sample=0", "text.valid=0.1", "text.test=0.1", "train.chunk=256", "train.batch=64",
+           "evaluate.benchmarks=[]", "evaluate.heldout_pairs=50", "evaluate.neighbours=[]"]
+OF_GRAPHS = ["train.chunk=40", "train.batch=20"]
+OF_LINES = ["language.min_count=1", "language.valid=0.1", "language.test=0.1", "train.chunk=200", "train.batch=200",
             "language.streams=10", "evaluate.words=100"]
 OF_LANGUAGES = ["train.epochs=1", "model.hidden=8", "model.embed=6", "train.warmup=0", "evaluate.sentences=5"]
 
@@ -29,20 +29,21 @@ OF_LANGUAGES = ["train.epochs=1", "model.hidden=8", "model.embed=6", "train.warm
 RUNS: dict[str, tuple[str, str, str, list[str]]] = {
     "skipgram": ("skipgram", "sgns", "text", OF_TEXT),
     "skipgram cosine": ("skipgram", "sampled-softmax", "text", [*OF_TEXT, "model.similarity=cosine"]),
-    "skipgram ace": ("skipgram", "ace", "text", [*OF_TEXT, "negatives.modes=5"]),
+    "skipgram ace": ("skipgram", "ace", "text", [*OF_TEXT, "negatives.min_perplexity=5"]),
     "transe": ("transe", "margin", "graph", OF_GRAPHS),
     "transe sphere": ("transe", "sgns", "graph", [*OF_GRAPHS, "model.entities=sphere", "model.norm=l2"]),
     "distmult": ("distmult", "sgns", "graph", OF_GRAPHS),
     "rotate": ("rotate", "sgns", "graph", OF_GRAPHS),
-    "order": ("order", "order", "pairs.tsv", ["train.block=16", "train.batch=8", "evaluate.on=[]", "pairs.valid=3",
+    "order": ("order", "order", "pairs.tsv", ["train.chunk=16", "train.batch=8", "evaluate.benchmarks=[]",
+                                              "pairs.valid=3",
                                               "pairs.test=3"]),
     "lm": ("lm", "softmax", "text", OF_LINES),
-    "xc": ("xc", "sgns", "labels.txt", ["train.block=16", "train.batch=8"]),
+    "xc": ("xc", "sgns", "labels.txt", ["train.chunk=16", "train.batch=8"]),
     "nmt": ("nmt", "cross-entropy", "grammar", OF_LANGUAGES),
     "nmt vmf": ("nmt", "vmf", "grammar", OF_LANGUAGES),
 }
 FUSED = ("skipgram", "transe", "distmult", "order")
-EVERY = [(name, engine) for name in RUNS for engine in ("step", "fused") if engine == "step" or name in FUSED]
+EVERY = [(name, engine) for name in RUNS for engine in ("autograd", "fused") if engine == "autograd" or name in FUSED]
 
 
 def write(place: Path) -> Path:

@@ -100,7 +100,7 @@ OF_RUN = ("run/vectors.safetensors", "run/items.safetensors", "run/neighbours.js
 RESUME = ("resume", "run", "--quiet")
 COMPARE = ("compare", "--negatives", "sgns,nce", "--corpus", "text", "--seeds", "1", "--parallel", "1", "--threads",
            "1", "--quiet", "--out", "all", *LITTLE[3:], *WORDS, *sets(
-               "text.valid=.2", "text.test=.2", "train.epochs=1", "train.log_every=1", "evaluate.on=[]",
+               "text.valid=.2", "text.test=.2", "train.epochs=1", "train.log_every=1", "evaluate.benchmarks=[]",
                "evaluate.resamples=40", "evaluate.neighbours=[bal]"))
 OF_CELLS = ("all/cells/*/vectors.safetensors", "all/cells/*/items.safetensors", "all/cells/*/neighbours.json")
 

@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("name", "engine"), tiny_runs.EVERY)
 def test_parameters_of_a_run(recorded: dict[str, str], place: Path, name: str, engine: str) -> None:
-    assert seeded_bits.of_run(place, name, engine) == recorded[f"run {name} {engine}"]
+    assert seeded_bits.of_run(place, name, engine) == recorded[seeded_bits.run_name(name, engine)]
 
 
 @pytest.mark.parametrize("case", source_worlds.CASES)
@@ -35,5 +35,5 @@ def test_draws_of_a_source(recorded: dict[str, str], case: str) -> None:
 
 
 def test_recorded_names_are_those_of_runs_and_sources(recorded: dict[str, str]) -> None:
-    runs = {f"run {name} {engine}" for name, engine in tiny_runs.EVERY}
+    runs = {seeded_bits.run_name(name, engine) for name, engine in tiny_runs.EVERY}
     assert recorded.keys() == runs | {f"source {case}" for case in source_worlds.CASES}

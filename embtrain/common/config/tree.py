@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from embtrain.common.config import renamed_keys
 from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
 from embtrain.common.errors import UsageError, did_you_mean
 
@@ -111,20 +112,34 @@ def _below(value: Any, path: KeyPath) -> Iterator[KeyPath]:
 M = TypeVar("M", bound=BaseModel)
 
 
-def build(model_class: type[M], layers: Sequence[Layer]) -> M:
-    """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers."""
+def build(model_class: type[M], layers: Sequence[Layer], section: str = "") -> M:
+    """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers.
+
+    All renamed keys of a layer are one problem. section: dotted path of the layers in the settings, if not the root.
+    """
     tree, places = merge(layers)
     try:
         return model_class.model_validate(tree)
     except ValidationError as error:
         lines: dict[KeyPath, tuple[Place, str]] = {}
+        renamed: dict[int, list[tuple[Place, str]]] = {}  # by layer: place, and "old key: renamed to new key"
         for problem in error.errors(include_url=False):
             path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
+            key = f"{section}.{dotted(path)}" if section else dotted(path)
+            if problem["type"] == "extra_forbidden" and (new := renamed_keys.new_name(key)):
+                renamed.setdefault(place.layer, []).append((place, f"{dotted(path)}: renamed to {new}"))
+                continue
+            message = _message(problem, path, model_class)
+            if problem["type"] == "literal_error" and (value := renamed_keys.new_value(key, problem["input"])):
+                message += f" (renamed to {value!r})"
             # A union reports one error per member: the first is enough.
-            lines.setdefault(path, (place, f"{place}: {dotted(path)}: {_message(problem, path, model_class)}".rstrip()))
-        ordered = sorted(lines.values(), key=lambda line: (line[0].layer, line[0].line, line[0].column))
+            lines.setdefault(path, (place, f"{place}: {dotted(path)}: {message}".rstrip()))
+        merged_lines = [(entries[0][0], f"{entries[0][0]}: {'; '.join(text for _, text in entries)}")
+                        for entries in renamed.values()]
+        ordered = sorted([*lines.values(), *merged_lines],
+                         key=lambda line: (line[0].layer, line[0].line, line[0].column))
         raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
 
 

@@ -208,7 +208,7 @@ class EvalTraining(Section):
     """A translator that is trained on top of the evaluated vectors."""
 
     corpus: str = Field(description="a recipe of corpora/")
-    strategy: str = Field(description="a file of configs/negatives")
+    strategy: str = Field(description="a file of configs/strategies")
     sets: tuple[str, ...] = Field((), description="KEY.KEY=VALUE, as --set takes them")
 
 

@@ -32,14 +32,17 @@ _ORDER, _SLOT = range(2)
 
 
 class PairsConfig(Section):
-    protocol: Literal["clean", "legacy", "given"] = Field("clean", description="which pairs are held out, and how")
-    split: Literal["edge", "node"] = Field("edge", description="of clean: single pairs, or those of some concepts")
-    percent: int = Field(0, ge=0, le=100, description="of given: how many of the pairs that follow are trained on")
-    root: str | None = Field(None, description="a concept to put above all that have no hypernym; null: the recipe's")
-    valid: int = Field(4000, ge=1, description="pairs held out to choose by, at most a tenth of all")
-    test: int = Field(4000, ge=1, description="pairs held out to judge the result, at most a tenth of all")
-    split_seed: int = Field(0, ge=0, lt=2**31, description="which pairs those are, and the wrong ones beside them")
-    slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="which end a row asks for")
+    protocol: Literal["clean", "legacy", "given"] = Field("clean", description="protocol of the held-out pairs")
+    split: Literal["edge", "node"] = Field(
+        "edge", description="clean: hold out single pairs, or the pairs of some concepts")
+    percent: int = Field(
+        0, ge=0, le=100, description="given: percentage of the implied pairs used for training; 0: none")
+    root: str | None = Field(
+        None, description="concept added above all concepts without a hypernym; null: the recipe's")
+    valid: int = Field(4000, ge=1, description="pairs held out for validation, at most a tenth of all")
+    test: int = Field(4000, ge=1, description="pairs held out for the test, at most a tenth of all")
+    split_seed: int = Field(0, ge=0, lt=2**31, description="seed of the held-out pairs and their negatives")
+    slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="open end of a row")
 
     @model_validator(mode="after")
     def _keys_of_the_protocol(self) -> Self:
@@ -189,7 +192,7 @@ def known_pairs(train: np.ndarray, v: int, max_bytes: int) -> KnownPairs:
     if 16 * len(train) > max_bytes:
         raise ResourceError(
             f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} there "
-            "are for it; do without it (negatives.mask: target)"
+            "are for it; do without it (negatives.filter: target)"
         )
     u, w = torch.from_numpy(train).unbind(1)
     slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))

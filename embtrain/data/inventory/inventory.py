@@ -31,10 +31,10 @@ _NO_PART = "its name gives no part: train, valid or test"
 class FilesConfig(Section):
     """Patterns of the files of each part; `*.de` matches a name or its path in the folder."""
 
-    train: list[str] = Field([], description="patterns of the training files; others are then passed over")
-    valid: list[str] = Field([], description="patterns of the validation files; [] : by their names")
-    test: list[str] = Field([], description="patterns of the test files; [] : by their names")
-    skip: list[str] = Field([], description="patterns of the files to pass over")
+    train: list[str] = Field([], description="patterns of the training files, which exclude all others; []: by name")
+    valid: list[str] = Field([], description="patterns of the validation files; []: by name")
+    test: list[str] = Field([], description="patterns of the test files; []: by name")
+    skip: list[str] = Field([], description="patterns of ignored files")
 
 
 @dataclass(frozen=True)

@@ -38,17 +38,18 @@ _log = logging.getLogger("embtrain")
 
 
 class LabelsConfig(Section):
-    reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="what the files of --corpus are")
-    label_attributes: int | None = Field(None, ge=-MAX_ID, le=MAX_ID, description=(
-        "arff without an XML file: number of the last attributes that are labels; below 0: of the first; null: "
-        "as MEKA's -C says"))
-    split: int = Field(0, ge=0, le=10_000, description="which column of trSplit and tstSplit files parts the documents")
-    valid: float = Field(0.05, ge=0, le=0.45, description="share of the training documents held out for early stopping")
-    test: float = Field(0.1, ge=0, le=0.45, description="share held out to the end where the data name no test part")
-    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
-    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
-    reduction: Literal["all", "one"] = Field("all", description="each label is an example, or one a document and epoch")
-    unit: bool = Field(True, description="scale each document's features to length 1")
+    reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="format of the files of --corpus")
+    label_attributes: int | None = Field(
+        None, ge=-MAX_ID, le=MAX_ID, description=(
+            "ARFF without an XML file: number of the last attributes that are labels; below 0: of the "
+            "first; null: MEKA's -C"))
+    split: int = Field(0, ge=0, le=10_000, description="column of trSplit and tstSplit files that defines the split")
+    valid: float = Field(0.05, ge=0, le=0.45, description="share of the training documents held out for validation")
+    test: float = Field(0.1, ge=0, le=0.45, description="share held out for the test, if the data have no test part")
+    split_seed: int = Field(0, ge=0, description="seed of the held-out documents, independent of the run's seed")
+    files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
+    reduction: Literal["all", "one"] = Field("all", description="one example per label, or one per document and epoch")
+    unit: bool = Field(True, description="scale the features of each document to length 1")
 
 
 @dataclass(frozen=True)

@@ -41,21 +41,26 @@ _log = logging.getLogger("embtrain")
 
 
 class ParallelConfig(Section):
-    source: str | None = Field(None, description="the language that is read: what its files end in; null: the recipe's")
-    target: str | None = Field(None, description="the language that is written; null: the recipe's")
-    columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
-                                                                      "[source, target]")
-    tokenizer: Tokenizer = Field("auto", description="signs: words, numbers and signs apart; whitespace: as it stands")
-    pieces: Pieces = Field("auto", description="pieces of words to join: bpe (@@), sentencepiece (▁), wordpiece (##), "
-                                               "none; auto: the kind that a file's lines have")
+    source: str | None = Field(None, description="source language: ending of its files; null: the recipe's")
+    target: str | None = Field(None, description="target language; null: the recipe's")
+    columns: list[str] | None = Field(
+        None, min_length=2, description="languages of the columns of a table; null: the recipe's, or [source, target]")
+    tokenizer: Tokenizer = Field(
+        "auto", description="signs: words, numbers and signs are separate tokens; whitespace: split at blanks")
+    pieces: Pieces = Field(
+        "auto", description=(
+            "subword pieces that are joined: bpe (@@), sentencepiece (▁), wordpiece (##), none; auto: the "
+            "kind found in the lines of a file"))
     lower: bool = Field(True, description="fold the text to lower case")
-    min_count: int = Field(2, ge=1, description="words seen less often in training become <unk>")
-    max_size: int | None = Field(None, ge=3, description="largest vocabulary of each side, <eos> and <unk> among it")
-    longest: int = Field(100, ge=1, le=5_000, description="words of a sentence; longer ones leave the training text")
-    valid: float = Field(0.02, ge=0, le=0.45, description="share held out to decide when to stop, without a file")
-    test: float = Field(0.02, ge=0, le=0.45, description="share held out to judge the result, without a file for it")
-    split_seed: int = Field(0, ge=0, description="which pairs those are; not the run's seed")
-    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+    min_count: int = Field(2, ge=1, description="minimum count in training; rarer words become <unk>")
+    max_size: int | None = Field(
+        None, ge=3, description="maximum vocabulary size of each side, <eos> and <unk> included; null: no limit")
+    max_length: int = Field(
+        100, ge=1, le=5_000, description="maximum words of a sentence; longer ones are dropped from training")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share held out for validation, if there is no file for it")
+    test: float = Field(0.02, ge=0, le=0.45, description="share held out for the test, if there is no file for it")
+    split_seed: int = Field(0, ge=0, description="seed of the held-out pairs, independent of the run's seed")
+    files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
 
 
 @dataclass(frozen=True)
@@ -214,19 +219,22 @@ def _build_corpus(arrays: dict[str, np.ndarray], config: ParallelConfig, identit
     name, first = identity["name"], cast(list[int], arrays["first"].tolist())
     size = [np.diff(arrays[f"start{side}"]) for side in range(2)]
     n = len(size[0])
-    fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.longest)
+    fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.max_length)
     kept = fits | (np.arange(n) >= first[0])                  # held-out pairs are never dropped
     if not fits[:first[0]].any():
-        raise DataError(f"corpus: {name}: no training pair has 1 to {config.longest} words (translation.longest) on "
+        raise DataError(f"corpus: {name}: no training pair has 1 to {config.max_length} words "
+                        f"(translation.max_length) on "
                         "each side")
     if n_left := int((~kept).sum()):
         first_left = int((~kept).argmax())
-        _log.warning("%s: %s training pairs are empty or longer than translation.longest: %s and leave the text; the "
-                     "first is of %s and %s words", name, f"{n_left:,}", config.longest, f"{size[0][first_left]:,}",
+        _log.warning("%s: %s training pairs are empty or longer than translation.max_length: %s and leave the text; "
+                     "the "
+                     "first is of %s and %s words", name, f"{n_left:,}", config.max_length, f"{size[0][first_left]:,}",
                      f"{size[1][first_left]:,}")
-    if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
-        _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
-                     "BLEU compares with is whole", name, f"{cut:,}", config.longest)
+    if cut := int((np.maximum(*size)[first[0]:] > config.max_length).sum()):
+        _log.warning("%s: %s held-out sentences are longer than translation.max_length: %s, and are read that far; "
+                     "what "
+                     "BLEU compares with is whole", name, f"{cut:,}", config.max_length)
     if empty := int((size[0][first[0]:] == 0).sum()):
         _log.warning("%s: %s held-out source lines are empty; their translations are empty lines too", name,
                      f"{empty:,}")
@@ -236,7 +244,7 @@ def _build_corpus(arrays: dict[str, np.ndarray], config: ParallelConfig, identit
     bounds = (first[0] - n_left, first[1] - n_left)
     counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - n_left - bounds[1],
               "left_out": n_left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
-    relevant = config.model_dump(include={"min_count", "max_size", "longest"})
+    relevant = config.model_dump(include={"min_count", "max_size", "max_length"})
     identity = {**identity, "pieces": unpack_lines(arrays["pieces"]), "settings": {**identity["settings"], **relevant},
                 "counts": counts}
     return ParallelCorpus(sides[0], sides[1], bounds, lines, n_left, identity)
@@ -247,7 +255,7 @@ def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_tr
     ids, start, words = arrays[f"ids{side}"], arrays[f"start{side}"], unpack_lines(arrays[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
-    read = np.minimum(size, config.longest)                   # held-out sentences may be longer
+    read = np.minimum(size, config.max_length)                   # held-out sentences may be longer
     ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
     begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
     counts = np.bincount(ids[:begin[n_train]], minlength=len(words))

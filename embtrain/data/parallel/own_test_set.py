@@ -23,7 +23,7 @@ _log = logging.getLogger("embtrain")
 
 def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer: Tokenizer, source: Vocabulary,
          target: Vocabulary) -> ParallelCorpus:
-    """Load all pairs as the part test; train and valid are empty. Sentences are cut at config.longest words.
+    """Load all pairs as the part test; train and valid are empty. Sentences are cut at config.max_length words.
 
     where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or archive of either. If it has several parts,
     the test part is used. DataError if the files do not fit together or contain no pairs.
@@ -37,7 +37,7 @@ def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer:
         raise DataError(f"{where}: has the parts {', '.join(sorted(parts))} and no test part; name the file to judge "
                         "on")
     pairs = parts["test"] if len(parts) > 1 else next(iter(parts.values()))
-    sides = [_side([split(pair[i], tokenizer, config.lower) for pair in pairs], vocabulary, config.longest)
+    sides = [_side([split(pair[i], tokenizer, config.lower) for pair in pairs], vocabulary, config.max_length)
              for i, (split, vocabulary) in enumerate(((tokenize_source, source), (tokenize_line, target)))]
     _report(where, pairs, sides, config)
     return ParallelCorpus(sides[0], sides[1], (0, 0), pairs, 0, {"name": where.name, "pieces": read.pieces})
@@ -72,10 +72,10 @@ def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) 
 
 
 def _report(where: Path, pairs: list[Pair], sides: list[Side], config: ParallelConfig) -> None:
-    cut, empty = (int(sum(sides[0].size() == n)) for n in (config.longest, 0))
+    cut, empty = (int(sum(sides[0].size() == n)) for n in (config.max_length, 0))
     if cut:
         _log.warning("%s: %s of %s source lines have %s words or more, and are translated that far "
-                     "(translation.longest); the references are whole", where, f"{cut:,}", f"{len(pairs):,}",
-                     config.longest)
+                     "(translation.max_length); the references are whole", where, f"{cut:,}", f"{len(pairs):,}",
+                     config.max_length)
     if empty:
         _log.warning("%s: %s source lines are empty; their translations are empty lines too", where, f"{empty:,}")

@@ -43,12 +43,13 @@ class ReadingConfig(PartsConfig):
     """Settings of reading and tokenizing text, for all tasks on text."""
 
     lower: bool = Field(True, description="fold the text to lower case")
-    token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
-    token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
-    tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
-    sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
-    format: Reader = Field("auto", description="format of your own files; auto: judged by their first bytes")
-    field: str = Field("text", min_length=1, description="field of each object that holds its text (format jsonl)")
+    token_min: int = Field(1, ge=1, description="minimum word length in characters (tokenizers words and wiki)")
+    token_max: int = Field(
+        30, ge=1, description="maximum word length in characters; wiki never exceeds gensim's 2 to 15")
+    tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenized text, else words")
+    sequence: Literal["line", "document"] = Field("line", description="unit that no window crosses")
+    format: Reader = Field("auto", description="format of your own files; auto: by their first bytes")
+    field: str = Field("text", min_length=1, description="field with the text of each object (format jsonl)")
     section: ClassVar[str] = "text"  # section of the settings, for errors
 
     @model_validator(mode="after")
@@ -63,12 +64,13 @@ class ReadingConfig(PartsConfig):
 class WindowsConfig(PartsConfig):
     """Settings of rare words, and of the skip-gram windows over the remaining text."""
 
-    min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
-    max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
+    min_count: int = Field(5, ge=1, description="minimum count in the training text; rarer words get no id")
+    max_sequence: int = Field(10_000, ge=2, description="maximum length of a sequence in tokens; longer ones are cut")
     window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
-    dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
+    dynamic_window: bool = Field(True, description="draw each centre's window from 1 to `window`")
     sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
-    sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
+    sample_rule: Literal["word2vec", "eq23"] = Field(
+        "word2vec", description="probability of keeping a word: sqrt(t/f)+t/f, or sqrt(t/f)")
 
 
 class TextConfig(ReadingConfig, WindowsConfig):

@@ -26,11 +26,12 @@ MIN_COMPARED = 5        # tokens; shorter lines occur twice in any text
 class PartsConfig(Section):
     """Settings of the vocabulary size and of the held-out parts."""
 
-    max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
-    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
-    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
-    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
-    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+    max_size: int | None = Field(
+        None, ge=1, description="maximum vocabulary size, the most frequent words; null: no limit")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for validation")
+    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for the test")
+    split_seed: int = Field(0, ge=0, description="seed of the held-out documents, independent of the run's seed")
+    files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,11 @@ class LanguageConfig(ReadingConfig):
 
     section: ClassVar[str] = "language"
     lower: bool = Field(False, description="fold the text to lower case")
-    min_count: int | None = Field(None, ge=1, description="words seen less often in training become <unk>; null: 2, or "
-                                                          "1 where the recipe says that its words are chosen already")
-    streams: int = Field(20, ge=1, le=65_536, description="S, pieces of the text that are read side by side")
+    min_count: int | None = Field(
+        None, ge=1, description=(
+            "minimum count in the training text; rarer words become <unk>; null: 2, or 1 if the recipe "
+            "says that rare words were replaced"))
+    streams: int = Field(20, ge=1, le=65_536, description="S, pieces of the text read in parallel")
 
 
 @dataclass(frozen=True)

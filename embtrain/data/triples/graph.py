@@ -35,19 +35,19 @@ class TriplesConfig(Section):
     format: Literal["auto", "names", "openke", "ntriples"] = Field(
         "auto", description="format of the files; auto: the recipe's, or by the content of your own")
     delimiter: Delimiter = Field("tab", description="separator of names; comma: CSV with quotes; tab, space: no quotes")
-    columns: list[Column] = Field(list(COLUMNS), description="the order of the names in a line")
-    header: bool = Field(False, description="the first line of a file names the columns")
-    valid: float = Field(0.05, ge=0, le=0.45, description="share held out for early stopping, without a file for it")
-    test: float = Field(0.05, ge=0, le=0.45, description="share held out to the end, without a file for it")
-    split_seed: int = Field(0, ge=0, description="which triples are held out; the run's seed does not matter")
-    unseen: Literal["keep", "drop"] = Field("keep", description="held-out triples whose names training never sees")
-    literals: Literal["keep", "drop"] = Field("drop", description="ntriples: triples whose object is a literal")
-    split: Literal["random", "transductive"] = Field("random", description=(
-        "how shares are held out; transductive: every entity and relation keeps a training triple"))
-    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+    columns: list[Column] = Field(list(COLUMNS), description="order of the names in a line")
+    header: bool = Field(False, description="column names in the first line of a file")
+    valid: float = Field(0.05, ge=0, le=0.45, description="share held out for validation, if there is no file for it")
+    test: float = Field(0.05, ge=0, le=0.45, description="share held out for the test, if there is no file for it")
+    split_seed: int = Field(0, ge=0, description="seed of the held-out triples, independent of the run's seed")
+    unseen: Literal["keep", "drop"] = Field("keep", description="held-out triples with names that are not in training")
+    literals: Literal["keep", "drop"] = Field("drop", description="ntriples: triples with a literal as object")
+    split: Literal["random", "transductive"] = Field(
+        "random", description="split of the shares; transductive: every entity and relation keeps a training triple")
+    files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
     slot: Literal["both", "random", "bernoulli"] = Field(
-        "both", description="the open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
-    reciprocal: bool = Field(False, description="inverse relations are relations of their own; only tails are asked")
+        "both", description="open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
+    reciprocal: bool = Field(False, description="separate inverse relations; only tails are predicted")
 
     @model_validator(mode="after")
     def _each_column_once(self) -> Self:

@@ -139,4 +139,4 @@ def _remedy(fields: list[str]) -> str:
         return "if it is a comment, begin it with `#` and a blank"
     if len(fields) == 1 and fields[0].count(",") in (1, 2):
         return "write blanks or tabs in place of commas"
-    return "networkx: write_edgelist(graph, path, data=False). Is it walks? walks.reads: walks"
+    return "networkx: write_edgelist(graph, path, data=False). Is it walks? walks.format: walks"

@@ -58,14 +58,14 @@ _log = logging.getLogger("embtrain")
 class WalksConfig(WindowsConfig):
     """Settings of walks: reading, drawing and windows."""
 
-    reads: Literal["auto", "walks", "graph"] = Field("auto", description="what the file holds")
-    per_node: int = Field(10, ge=1, le=10_000, description="walks that begin at each node")
-    length: int = Field(80, ge=2, le=100_000, description="nodes of a walk")
-    p: float = Field(1.0, gt=0, description="1/p: how readily a walk turns back")
-    q: float = Field(1.0, gt=0, description="1/q: how readily it leaves the neighbourhood of the node before")
-    directed: bool = Field(False, description="an edge leads one way alone")
-    seed: int = Field(0, ge=0, description="of the walks; not the run's seed, so that runs can be compared")
-    min_count: int = Field(1, ge=1, description="nodes seen less often in the training walks have no id")
+    format: Literal["auto", "walks", "graph"] = Field("auto", description="content of the file")
+    per_node: int = Field(10, ge=1, le=10_000, description="walks that start at each node")
+    length: int = Field(80, ge=2, le=100_000, description="nodes per walk")
+    p: float = Field(1.0, gt=0, description="1/p: weight of returning to the previous node")
+    q: float = Field(1.0, gt=0, description="1/q: weight of leaving the neighbourhood of the previous node")
+    directed: bool = Field(False, description="edges with a direction")
+    seed: int = Field(0, ge=0, description="seed of the walks, independent of the run's seed")
+    min_count: int = Field(1, ge=1, description="minimum count of a node in the training walks")
     sample: float = Field(0.0, ge=0, le=1, description="threshold t of the subsampling of frequent nodes; 0: none")
     window: int = Field(10, ge=1, le=1000, description="nodes on each side of the centre")
 
@@ -73,7 +73,7 @@ class WalksConfig(WindowsConfig):
 def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
     """Load the walks at `where`, or those drawn over the graph there. DataError if it is neither."""
     files = inventory.build_inventory(where, FILE_RULES, config.files)
-    reads = _detect_kind(where, files) if config.reads == "auto" else config.reads
+    reads = _detect_kind(where, files) if config.format == "auto" else config.format
     if reads == "walks" and not _is_array(where):
         _warn_of_comments(files)
         lines = _WORDS.model_copy(update={"files": config.files})
@@ -137,7 +137,7 @@ def _detect_kind(where: list[Path], files: Inventory) -> Kind:
             return "graph"                                   # its reader rejects other files
         if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
             _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
-                         "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
+                         "edges; walks.format: graph or walks says which it is", source.name, longer[0][0],
                          len(longer[0][1]), short, len(lines))
         return "walks"
     return "graph"

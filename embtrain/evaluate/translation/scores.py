@@ -42,7 +42,8 @@ class TranslationEvaluate(EvaluateConfig):
     """Evaluation of a translator."""
 
     sentences: int = Field(5_000, ge=0, description="pairs judged of each held-out part at most, its first; 0: none")
-    during: int = Field(0, ge=0, description="sentences of valid translated at each evaluation during training")
+    valid_sentences: int = Field(
+        0, ge=0, description="validation sentences translated at each evaluation during training; 0: none")
     beam: int = Field(1, ge=1, le=100, description="translations kept at each word; 1: greedy")
     table: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: greedy looks for a word in a rounded table, and decides among the best 16")

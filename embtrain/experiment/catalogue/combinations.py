@@ -78,7 +78,7 @@ def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
     source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
-        source = source_class(source_class.Config(source=name, mask=mask), world)
+        source = source_class(source_class.Config(source=name, filter=mask), world)
         geometries_of_both = [set(part.geometry) for part in (source, loss) if part.geometry]
         geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
         reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, world))
@@ -97,8 +97,8 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
 def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
     if part.geometry and not part.geometry & geometries(model):
         return "needs another geometry of the scores"
-    if part.needs_frozen_table and not hasattr(model.Config(), "targets"):
-        return "needs a table of targets that is given: model.targets.frozen"
+    if part.needs_frozen_table and not hasattr(model.Config(), "output_table"):
+        return "needs a table of targets that is given: model.output_table.frozen"
     return ""
 
 

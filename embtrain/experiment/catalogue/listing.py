@@ -17,7 +17,7 @@ from embtrain.report.format import WIDTH
 
 COMPONENTS = {"models": models, "sources": negatives, "losses": losses}
 TITLES = {"models": "models (--model)", "sources": "sources (negatives.source)", "losses": "losses (--loss)"}
-NAMED = {"corpora": "corpora (--corpus)", "benchmarks": "benchmarks (evaluate.on)",
+NAMED = {"corpora": "corpora (--corpus)", "benchmarks": "benchmarks (evaluate.benchmarks)",
          "papers": "papers (embtrain reproduce)"}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -26,7 +26,7 @@ def listing() -> dict[str, Any]:
     """Strategies with their source and loss; models, sources and losses, each with one line; names of corpora,
     benchmarks and papers. `refused`: combinations that do not fit, with the reason.
     """
-    return {"strategies": [_strategy(name) for name in shipped.names("configs", "negatives")],
+    return {"strategies": [_strategy(name) for name in shipped.names("configs", "strategies")],
             **{kind: [{"name": name, "about": combinations.about(module.find(name))} for name in module.names()]
                for kind, module in COMPONENTS.items()},
             "refused": {"losses": combinations.by_loss(), "models": combinations.by_model()},
@@ -35,7 +35,7 @@ def listing() -> dict[str, Any]:
 
 
 def _strategy(name: str) -> dict[str, str]:
-    path = shipped.path("configs", name, "negatives")
+    path = shipped.path("configs", name, "strategies")
     tree = read_yaml(path).tree
     description = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
     return {"name": name, "source": tree["negatives"]["source"], "loss": tree["loss"]["name"], "about": description}

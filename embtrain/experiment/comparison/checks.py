@@ -14,7 +14,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.train.engines import choose
 
-PAIRED = ("model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds",
+PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "train.cpu_seconds",
           "train.engine")
 
 
@@ -38,7 +38,8 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     elif not results.is_score(metric):
         errors.append(f"{flag}: is no score: neither higher nor lower is better; name another")
     elif benchmark not in ("valid", "test", *benchmarks):
-        errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.on: {', '.join(benchmarks)}")
+        errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.benchmarks: "
+                      f"{', '.join(benchmarks)}")
     for cell in cells:
         if cell.settings.train.seed != cell.seed:
             errors.append("--set train.seed: each cell has its own; use --seeds")
@@ -69,7 +70,7 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
         return []
     by_block = [f"{size:,} ({', '.join(label for label in own_blocks if own_blocks[label] == size)})"
                 for size in sorted(set(own_blocks.values()))]
-    return [f"train.block={block} for all cells, whose strategies have {', '.join(by_block)}"]
+    return [f"train.chunk={block} for all cells, whose strategies have {', '.join(by_block)}"]
 
 
 def fused_blockers(cell: Cell, compiled: bool) -> list[str]:

@@ -219,8 +219,8 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
     if grid.benchmarks is None or model not in models.names():  # resolve() reports it with its place
         return []
     task = tasks.find_for_model(model)
-    if "on" in task.Evaluate.model_fields:
-        return [f"evaluate.on=[{', '.join(grid.benchmarks)}]"]
+    if "benchmarks" in task.Evaluate.model_fields:
+        return [f"evaluate.benchmarks=[{', '.join(grid.benchmarks)}]"]
     if grid.benchmarks:
         raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is "
                          "for that; leave it out")

@@ -23,11 +23,11 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
     if len(named) > 1:
         return grid
     compiled = core() is not None
-    engine = min(named) if named else "step" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
+    engine = min(named) if named else "autograd" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
     blocks = {block_size(cell, engine) for cell in cells}
     extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
     if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in grid.kinds()):
-        extra_sets.append(f"train.block={min(blocks)}")
+        extra_sets.append(f"train.chunk={min(blocks)}")
     return grid.model_copy(update={"sets": [*grid.sets, *extra_sets]}) if extra_sets else grid
 
 
@@ -42,5 +42,5 @@ def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     engine, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
     blocks = different_blocks({cell.label: block_size(cell, engine) for cell in own_cells},
-                              cells[0].settings.train.block)
+                              cells[0].settings.train.chunk)
     return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])

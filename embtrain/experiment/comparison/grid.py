@@ -31,10 +31,10 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}$")] 
 class Kind(Section):
     """Runs that differ only in their seeds, as a grid names them."""
 
-    strategy: str = Field(description="a name of configs/negatives, or the path of a YAML file")
-    loss: str | None = Field(None, description="put into the strategy; null: its own")
-    model: str = Field("skipgram", description="a name of configs/models")
-    sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs alone")
+    strategy: str = Field(description="name of configs/strategies, or path of a YAML file")
+    loss: str | None = Field(None, description="loss in place of the strategy's; null: its own")
+    model: str = Field("skipgram", description="name of configs/models")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs only")
 
     def sets_key(self, section: str, key: str) -> bool:
         """Whether `sets` sets a key."""
@@ -44,21 +44,23 @@ class Kind(Section):
 class Grid(Section):  # noqa: PLW1641  never hashed
     """The runs of a comparison and how they are compared; comparison.yaml."""
 
-    strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
-    losses: list[str | None] = Field([None], min_length=1, description="put into each strategy; null: its own")
+    strategies: list[str] = Field([], description="names of configs/strategies, or paths of YAML files")
+    losses: list[str | None] = Field(
+        [None], min_length=1, description="losses in place of each strategy's; null: its own")
     models: list[str] = Field(["skipgram"], min_length=1, description="names of configs/models")
-    runs: dict[RunName, Kind] = Field({}, max_length=200, description="further runs, each by a name of its own")
-    corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
-    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
-    baseline: str | None = Field(None, description="what the others are compared with; null: the first")
-    metric: Metric | None = Field(None, description="what decides: BENCHMARK/METRIC; null: the task's own")
-    benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.on")
-    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
+    runs: dict[RunName, Kind] = Field({}, max_length=200, description="further runs by name")
+    corpus: str | None = Field(None, description="recipe of corpora/, or path of your own data; null: the model's")
+    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="seeds, or a number n: 1 to n")
+    baseline: str | None = Field(None, description="run that the others are compared with; null: the first")
+    metric: Metric | None = Field(None, description="primary metric, BENCHMARK/METRIC; null: the task's")
+    benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.benchmarks")
+    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds of training per cell; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
-    search: list[str] = Field([], max_length=50, description="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], chosen for "
-                                                             "each strategy by trials on validation")
-    trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
-    paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
+    search: list[str] = Field(
+        [], max_length=50, description=(
+            "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], tuned for each strategy on validation"))
+    trials: int | None = Field(None, ge=1, le=1000, description="trials per strategy, each as long as a cell")
+    paper: str | None = Field(None, description="file of configs/paper whose claim is judged; null: none")
     _origins: dict[KeyPath, str] = PrivateAttr(default_factory=dict)  # name of each value in errors; see `with_origins`
 
     def __eq__(self, other: object) -> bool:

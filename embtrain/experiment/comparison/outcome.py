@@ -122,5 +122,5 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
 def _evaluated(record: run_record.RunRecord) -> set[str]:
     """The benchmarks that were scored during training."""
     config = (record.config or {}).get("evaluate")
-    every = config.get("every") if isinstance(config, dict) else None
+    every = config.get("during_training") if isinstance(config, dict) else None
     return {"valid", *(name for name in (every if isinstance(every, list) else []) if isinstance(name, str))}

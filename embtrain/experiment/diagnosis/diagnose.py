@@ -126,7 +126,7 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
     """The same, with the progress of the run if it is not finished."""
     settings = Run(folder).settings
     components.use_threads(settings.train.threads if threads is None else threads)
-    train = settings.train.model_copy(update={"engine": "step", "device": "cpu"})
+    train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})
     if settings.strategy in strategies:
         settings = settings.model_copy(update={"negatives": _widest(settings.negatives, sizes)})

@@ -154,7 +154,7 @@ class SamplerQuality:
         source = self.source
         if not isinstance(source, Rff) or self.view.geometry != "cosine":
             return None
-        plain = source.config.leaf == 1 and source.config.prior == 0
+        plain = source.config.leaf_size == 1 and source.config.prior_exponent == 0
         return source.feature_map.scale(self.view.tau) ** 2 if plain else None
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:

@@ -54,13 +54,13 @@ def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), lim
     """Scores of a run: of its vectors on benchmarks, or by its task.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
-    translator, files for its task. Empty: the run's own evaluate.on, or its task if that is not of words. sets:
+    translator, files for its task. Empty: the run's own evaluate.benchmarks, or its task if that is not of words. sets:
     evaluation keys of a run that is scored by its task; keys of the translator if `on` names translators alone. limit:
     of the vectors, from the first. UsageError, DataError or ResourceError name the problem.
     """
     config, task = words_config(run.settings.evaluate), tasks.find(run.settings)
     by_task = task.score_file is not Task.score_file
-    choices = _choose(on or config.on, by_task)
+    choices = _choose(on or config.benchmarks, by_task)
     only_translators = bool(on) and choices.only_translators
     if not only_translators:
         _check_evaluation_keys(sets, ("evaluate.", *(["corpus="] * by_task)))
@@ -89,7 +89,7 @@ def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (
     sets: keys of the translator if `on` names translators alone; else none. reading: how the file is read.
     """
     config = WordsConfig()
-    choices = _choose(on or config.on, by_task=False)
+    choices = _choose(on or config.benchmarks, by_task=False)
     if not (on and choices.only_translators):
         _check_evaluation_keys(sets, ("evaluate.",))
         _refuse_sets(sets, path)

@@ -103,7 +103,8 @@ class Paper(Section):
     baseline: str = Field(description="the runs that the report compares all others with")
     metric: Metric = Field("test/log_likelihood", description="what the report decides by")
     benchmarks: Benchmarks = Field([], description="names of evals/; one that is not on the machine is left out")
-    during: Benchmarks = Field([], description="those of them that are scored at each evaluation as well")
+    during_training: Benchmarks = Field(
+        [], description="those benchmarks that are also scored at each evaluation during training")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
     runs: dict[RunName, PaperRun] = Field(min_length=2, description="the runs, each by a name")
     axis: Axis | None = Field(None, description="a figure against what is varied")
@@ -114,7 +115,7 @@ class Paper(Section):
     def grid(self, name: str) -> dict[str, Any]:
         """As a grid that `embtrain compare` could run."""
         kinds = {label: run.model_dump(mode="json", exclude={"x"}) for label, run in self.runs.items()}
-        during = [f"evaluate.every=[{', '.join(self.during)}]"] if self.during else []
+        during = [f"evaluate.during_training=[{', '.join(self.during_training)}]"] if self.during_training else []
         return {"runs": kinds, "corpus": self.corpus, "seeds": self.seeds, "baseline": self.baseline, "paper": name,
                 "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
 
@@ -124,8 +125,9 @@ class Paper(Section):
 
     def without_benchmarks(self, absent: set[str]) -> Paper:
         """The paper without some benchmarks."""
-        return self.model_copy(update={"benchmarks": [name for name in self.benchmarks if name not in absent],
-                                       "during": [name for name in self.during if name not in absent]})
+        return self.model_copy(update={
+            "benchmarks": [name for name in self.benchmarks if name not in absent],
+            "during_training": [name for name in self.during_training if name not in absent]})
 
 
 def names() -> list[str]:
@@ -199,9 +201,9 @@ def _dangling_names(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
             load_recipe("evals", name)
         except UsageError as error:
             yield ("benchmarks", i), str(error)
-    for i, name in enumerate(paper.during):
+    for i, name in enumerate(paper.during_training):
         if name not in paper.benchmarks:
-            yield ("during", i), f"{name!r} is none of the benchmarks: {', '.join(paper.benchmarks)}"
+            yield ("during_training", i), f"{name!r} is none of the benchmarks: {', '.join(paper.benchmarks)}"
     if paper.axis is not None and all(run.x is None for run in paper.runs.values()):
         yield ("axis",), "no run has an x"
     for i, number in enumerate(paper.expected):

@@ -36,7 +36,7 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     """Build model, source and loss over a task; UsageError if they cannot be combined.
 
     world: the problem of a task that was rebuilt without its corpus. observed: False omits the set of known positives
-    that training needs under negatives.mask: observed.
+    that training needs under negatives.filter: observed.
     """
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
@@ -47,14 +47,14 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
-    for key, rows in (("batch", train.batch), ("block", train.block)):
+    for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
                              "there are none; raise it")
     if reasons := incompatibilities(source, loss, model):
         raise UsageError(*reasons)
     known_positives = None
-    if observed and settings.negatives.mask == "observed":
+    if observed and settings.negatives.filter == "observed":
         known_positives = task.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
     return Components(world, model, source, loss, known_positives, train, fused_blockers, task)
 

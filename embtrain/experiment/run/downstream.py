@@ -24,7 +24,8 @@ def translator_settings(recipe: EvalRecipe, file: Path, dim: int, sets: Sequence
     if training is None:
         raise UsageError(f"evals: {recipe.name}: is no benchmark that trains")
     return run_settings.resolve(training.strategy, NmtConfig().name, training.corpus, sets=[
-        f"model.dim={dim}", "model.targets.kind=pretrained", f"model.targets.file={file}", "model.targets.frozen=true",
+        f"model.dim={dim}", "model.output_table.kind=pretrained", f"model.output_table.file={file}",
+        "model.output_table.frozen=true",
         *training.sets, *sets])
 
 

@@ -82,7 +82,7 @@ def plan(settings: Settings) -> Plan:
     check(settings)
     threads = components.use_threads(settings.train.threads)
     parts, memory, per_block = profile(settings)
-    n = parts.task.examples.n_blocks(0, parts.train.block or 1) * settings.train.epochs
+    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs
     return Plan(
         settings,
         parts.task.summary(),

@@ -31,10 +31,10 @@ def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> N
     """Raise ResourceError if one update, or the optimizer state, does not fit into the remaining memory."""
     states = OPTIMIZER_STATES[settings.train.optimizer] * sum(p.numel() * p.element_size()
                                                               for p in parts.model.parameters())
-    key, size = ("block", parts.train.block or 1) if parts.train.engine == "fused" else ("batch", settings.train.batch)
+    key, size = ("chunk", parts.train.chunk or 1) if parts.train.engine == "fused" else ("batch", settings.train.batch)
     subject = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _min_step_bytes(parts), subject)
-    if parts.train.engine == "step" and examples.n_blocks(0, parts.train.block or 1):
+    if parts.train.engine == "autograd" and examples.n_blocks(0, parts.train.chunk or 1):
         _require(
             states
             + memory_trial.update_bytes(
@@ -63,9 +63,9 @@ def _min_step_bytes(parts: ModelParts) -> int:
     config = parts.source.config
     k = parts.world.n_candidates if parts.source.exhaustive else config.k if parts.source.components else 0
     if parts.train.engine == "fused":
-        return 8 * k * (parts.train.block or 1) // (config.block if config.share == "block" else 1)
+        return 8 * k * (parts.train.chunk or 1) // (config.share_size if config.share_draws_by == "block" else 1)
     rows = min(parts.train.batch, max(1, MAX_SCORES_HELD // max(1, k)))
-    return 2 * 4 * rows * k * (parts.world.dim if config.share == "row" and not parts.source.exhaustive else 1)
+    return 2 * 4 * rows * k * (parts.world.dim if config.share_draws_by == "row" and not parts.source.exhaustive else 1)
 
 
 def _block(examples: Examples, places: int) -> Batch:

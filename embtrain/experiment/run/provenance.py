@@ -24,7 +24,7 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
-            "engine": parts.train.engine, "block": parts.train.block, "core": library.level(),
+            "engine": parts.train.engine, "block": parts.train.chunk, "core": library.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}

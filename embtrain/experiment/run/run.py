@@ -233,7 +233,7 @@ def _train_and_report(folder: Path, settings: Settings, parts: Components, fresh
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
         rows += divergence.rows(parts, folder, rows, position)
-        rows += [Score("training", f"{key} to {settings.train.target}", value)
+        rows += [Score("training", f"{key} to {settings.train.track_until}", value)
                  for key, value in position.reached.items()]
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.write_scores(rows)

@@ -19,8 +19,8 @@ class Settings(Section):
     data, such as `text`, and the keys of `evaluate`.
     """
 
-    strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
-    corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
+    strategy: str = Field("sgns", description="strategy, a file of configs/strategies")
+    corpus: str = Field("gensim-wiki", min_length=1, description="recipe of corpora/, or path of your own data")
     model: ModelConfig = ModelConfig()
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()

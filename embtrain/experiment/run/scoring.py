@@ -85,7 +85,7 @@ def _entailment(
     return entailment.scores(name, metric, gold, answers, scorer.describe_scores(gold.pairs), config)
 
 
-def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.on") -> None:
+def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.benchmarks") -> None:
     """Check benchmark names before anything is trained.
 
     UsageError for a benchmark that does not exist or is of another kind; ResourceError if a benchmark that trains needs

@@ -54,7 +54,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
     merged = merge([default, model_layer, *user_layers, *flags])
-    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
+    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy"))
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(
@@ -87,7 +87,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
 
 def strategy_sets(strategy: str, key: str) -> bool:
     """Whether a strategy itself sets a dotted key."""
-    tree: Any = _read_overlay(strategy, "strategy", "negatives").tree
+    tree: Any = _read_overlay(strategy, "strategy", "strategies").tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:
             return False

@@ -26,10 +26,10 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
         return settings
     path = folder / "identity.json"
     try:
-        engine = read_json(path).get("engine", "step")
+        engine = read_json(path).get("engine", "autograd")
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
-    if engine not in ("step", "fused"):
+    if engine not in ("autograd", "fused"):
         raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
     return settings.model_copy(update={"train": settings.train.model_copy(update={"engine": engine})})
 

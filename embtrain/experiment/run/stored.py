@@ -51,7 +51,7 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     if settings.model.name == Nmt.name:
         return translation.load(folder, sets)[0]
     components.use_threads(settings.train.threads)
-    train = settings.train.model_copy(update={"engine": "step", "device": "cpu"})
+    train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})
     arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
                                                              for text in sets)
@@ -86,7 +86,7 @@ def _from_corpus(folder: Path, settings: Settings) -> Task:
 
 
 def _without_file(settings: Settings) -> Settings:
-    """Drop the file of model.targets: the checkpoint has that table, and the file may be gone."""
+    """Drop the file of model.output_table: the checkpoint has that table, and the file may be gone."""
     targets: Any = getattr(settings.model, "targets", None)
     if targets is None or targets.file is None:
         return settings

@@ -39,7 +39,7 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
         raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; a run of "
                          "model.name: nmt does")
     TranslationTask.check(settings)
-    targets = cast(Any, settings.model).targets
+    targets = cast(Any, settings.model).output_table
     if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
         model = settings.model.model_copy(update={
             "targets": targets.model_copy(update={"kind": "sphere", "file": None})})
@@ -82,9 +82,9 @@ def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:
     if "\0" in text:
         raise DataError(f"{place}: a NUL: not text; remove it")
     text = join_line(text, task.pieces)
-    words, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.longest
+    words, longest = tokenize_source(text, task.tokenizer, task.config.lower), task.config.max_length
     if len(words) > longest:
-        _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(words):,}",
+        _log.warning("%s: %s words; the first %s are translated (translation.max_length)", place, f"{len(words):,}",
                      longest)
     return words[:longest]
 

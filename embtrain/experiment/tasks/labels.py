@@ -152,7 +152,7 @@ class LabelsTask(Task):
         if 3 * 8 * len(train) > max_bytes:  # keys, and the memory to sort them
             raise ResourceError(
                 f"the set of {len(train):,} (document, label) pairs takes more than {max_bytes:,} bytes; "
-                "do without it (negatives.mask: target)"
+                "do without it (negatives.filter: target)"
             )
         return KnownPairs(train.document, train.target, self.documents.n_labels)
 

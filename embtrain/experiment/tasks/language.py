@@ -60,15 +60,15 @@ class LanguageTask(Task):
         train, negatives = settings.train, settings.negatives
         streams = cast(LanguageConfig, settings.data).streams
         wrong = [reason for refused, reason in (
-            (negatives.mask == "observed",
-             "negatives.mask: observed: what was read is asked about once, so no other answers to it were seen; set "
-             "negatives.mask: none or target"),
-            (train.block is None or train.block < streams,
-             f"train.block: {train.block}: a block holds a stretch of each of the {streams} streams; set it to "
+            (negatives.filter == "observed",
+             "negatives.filter: observed: what was read is asked about once, so no other answers to it were seen; set "
+             "negatives.filter: none or target"),
+            (train.chunk is None or train.chunk < streams,
+             f"train.chunk: {train.chunk}: a block holds a stretch of each of the {streams} streams; set it to "
              f"language.streams times the length of a stretch, such as {35 * streams}"),
-            (train.block is not None and train.batch < train.block and train.batch % streams != 0,
+            (train.chunk is not None and train.batch < train.chunk and train.batch % streams != 0,
              f"train.batch: {train.batch}: an update is a whole block, or as many words of each of the {streams} "
-             f"streams; set train.batch: {train.block}")) if refused]
+             f"streams; set train.batch: {train.chunk}")) if refused]
         if wrong:
             raise UsageError(*wrong)
 
@@ -129,7 +129,8 @@ class LanguageTask(Task):
         return self.corpus.vocabulary.words
 
     def known_positives(self, max_bytes: int) -> KnownPositives:
-        raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
+        raise UsageError("negatives.filter: observed: a language model has no set of answers; set negatives.filter: "
+                         "none")
 
     def _heldout(self, part: str) -> LanguageBatch:
         text_part = self.valid if part == "valid" else self.test

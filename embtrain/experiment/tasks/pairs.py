@@ -95,7 +95,7 @@ class PairsTask(Task):
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
-        return cast(PairsEvaluate, settings.evaluate).on
+        return cast(PairsEvaluate, settings.evaluate).benchmarks
 
     @property
     def examples(self) -> hierarchy_examples.PairExamples:  # type: ignore[override]
@@ -149,7 +149,7 @@ class PairsTask(Task):
         table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(components.model), self.hierarchy.words)
-        rows = scoring.benchmarks(table, self.evaluate.on, words_config(self.evaluate), items, scorer)
+        rows = scoring.benchmarks(table, self.evaluate.benchmarks, words_config(self.evaluate), items, scorer)
         valid = self.score_held_out(components, "valid")
         for part in ("valid", "test"):
             scores, held_out = self.score_held_out(components, part), self.held[part]

@@ -75,16 +75,18 @@ class TranslationTask(Task):
             (rounded and losses.find(settings.loss.name).estimates_log_odds,
              f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, and the "
              "table knows scores alone; set evaluate.table: float32"),
-            (settings.negatives.mask == "observed",
-             "negatives.mask: observed: what stands before an answer stands there once, so no other answers to it were "
-             "seen; set negatives.mask: none or target"),
-            (train.block is None,
-             "train.block: null: a block is some whole sentences; set it to a number of words, such as 600"),
-            (train.block is not None and train.batch < train.block,
+            (settings.negatives.filter == "observed",
+             "negatives.filter: observed: what stands before an answer stands there once, so no other answers to it "
+             "were "
+             "seen; set negatives.filter: none or target"),
+            (train.chunk is None,
+             "train.chunk: null: a block is some whole sentences; set it to a number of words, such as 600"),
+            (train.chunk is not None and train.batch < train.chunk,
              f"train.batch: {train.batch}: sentences are not parted, so a block of them is one update; set "
-             f"train.batch: {train.block}"),
-            (train.block is not None and train.block <= config.longest,
-             f"train.block: {train.block}: a sentence of translation.longest: {config.longest} words and its end do "
+             f"train.batch: {train.chunk}"),
+            (train.chunk is not None and train.chunk <= config.max_length,
+             f"train.chunk: {train.chunk}: a sentence of translation.max_length: {config.max_length} words and its "
+             f"end do "
              "not fit; set a larger block, or a smaller longest")) if refused]
         if wrong:
             raise UsageError(*wrong)
@@ -155,7 +157,7 @@ class TranslationTask(Task):
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
     def known_positives(self, max_bytes: int) -> KnownPositives:
-        raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
+        raise UsageError("negatives.filter: observed: a translator has no set of answers; set negatives.filter: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
         return make_batch(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
@@ -177,9 +179,9 @@ class TranslationTask(Task):
     def validate(self, components: ModelParts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(components, "valid", config, None)
-        if config.during:
+        if config.valid_sentences:
             rows += self._translations(
-                components, "valid", config.model_copy(update={"sentences": config.during}), None
+                components, "valid", config.model_copy(update={"sentences": config.valid_sentences}), None
             )[0]
         return [row._replace(benchmark="valid") for row in rows]
 
@@ -221,7 +223,7 @@ class TranslationTask(Task):
 
     def source_tokens(self, i: int) -> list[str]:
         """Return the source words of held-out pair i as written, rare ones included: one for each of its ids."""
-        return tokenize_source(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+        return tokenize_source(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.max_length]
 
     def detokenize(self, words: list[str]) -> str:
         """Return the text of these words; its first letter is capitalized if the model was trained in lower case."""

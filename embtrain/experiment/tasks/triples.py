@@ -116,7 +116,7 @@ class TriplesTask(Task):
         if known.nbytes > max_bytes:
             raise ResourceError(
                 f"the set of training triples takes {known.nbytes:,} bytes, and {max_bytes:,} are allowed; "
-                "do without it (negatives.mask: target)"
+                "do without it (negatives.filter: target)"
             )
         return known
 
@@ -139,7 +139,7 @@ class TriplesTask(Task):
                 raise self.ids_changed(folder, name)
 
     def validate(self, components: ModelParts) -> list[Score]:
-        triples, max_triples = self.graph.part("valid"), self.evaluate.during
+        triples, max_triples = self.graph.part("valid"), self.evaluate.valid_triples
         if 0 < max_triples < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:max_triples]
             triples = triples[np.sort(chosen)]

@@ -56,11 +56,12 @@ class WindowsTask(Task):
     @classmethod
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
-        scoring.check_names(config.on)
-        scoring.check_names(config.every, flag="evaluate.every")
-        if training := downstream.training_recipes(config.every):
-            raise UsageError(f"evaluate.every: {training[0].name}: trains a translator, which is done once, at the "
-                             "end; name it under evaluate.on")
+        scoring.check_names(config.benchmarks)
+        scoring.check_names(config.during_training, flag="evaluate.during_training")
+        if training := downstream.training_recipes(config.during_training):
+            raise UsageError(f"evaluate.during_training: {training[0].name}: trains a translator, which is done once, "
+                             f"at the "
+                             "end; name it under evaluate.benchmarks")
 
     @classmethod
     def read(cls, settings: Settings) -> WindowsTask:
@@ -92,7 +93,7 @@ class WindowsTask(Task):
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
-        return cast(WordsConfig, settings.evaluate).on
+        return cast(WordsConfig, settings.evaluate).benchmarks
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:
@@ -148,14 +149,14 @@ class WindowsTask(Task):
         rows = scoring.likelihood(
             components, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0})
         )
-        if config.every:
-            rows += scoring.benchmarks(self._vectors(components), config.every, config)
+        if config.during_training:
+            rows += scoring.benchmarks(self._vectors(components), config.during_training, config)
         return rows
 
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
-        rows = scoring.benchmarks(table, self.evaluate.on, self.evaluate, items)
+        rows = scoring.benchmarks(table, self.evaluate.benchmarks, self.evaluate, items)
         for part in ("valid", "test"):
             rows += scoring.likelihood(components, self.heldout(part), part, self.evaluate, items)
         neighbour_lists = self._neighbours(table)

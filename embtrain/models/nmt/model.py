@@ -34,20 +34,22 @@ MAX_POSITIONS = 16_384  # words per piece in evaluation
 class NmtConfig(ModelConfig):
     """Configuration keys of the translation model."""
 
-    name: str = Field("nmt", description="the model: a file of embtrain/models")
-    dim: int = Field(300, ge=1, le=65_536, description="D, the number of dimensions")
+    name: str = Field("nmt", description="model, a module of embtrain.models")
+    dim: int = Field(300, ge=1, le=65_536, description="D, embedding dimension")
     net: Literal["recurrent", "transformer"] = Field("recurrent", description="LSTMs with attention, or a Transformer")
-    hidden: int = Field(256, ge=2, le=65_536, multiple_of=2, description="H, numbers in a state")
-    embed: int = Field(192, ge=1, le=65_536, description="E, numbers of a word that is read")
-    feeding: bool = Field(False, description="recurrent: the last state is read with the next word; a slower loop")
-    layers: int = Field(2, ge=1, le=64, description="transformer: layers that read, and as many that write")
-    heads: int = Field(4, ge=1, le=1024, description="transformer: heads of attention")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of words, states and outputs left out while training")
-    tied: bool | None = Field(None, description="the words before an answer are read from the table that is answered "
-                                                "from; null: where that table is frozen")
-    similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
+    hidden: int = Field(256, ge=2, le=65_536, multiple_of=2, description="H, hidden size")
+    embed: int = Field(192, ge=1, le=65_536, description="E, embedding dimension of the input words")
+    input_feeding: bool = Field(
+        False, description="recurrent: input feeding of the last attention state; slower, word by word")
+    layers: int = Field(2, ge=1, le=64, description="transformer: number of encoder layers and of decoder layers")
+    heads: int = Field(4, ge=1, le=1024, description="transformer: attention heads")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability of words, states and outputs; 0: none")
+    tied: bool | None = Field(
+        None, description="embed previous target words by the output table; null: if that table is frozen")
+    similarity: Literal["dot", "cosine"] = Field("dot", description="inner product, or cosine scaled by tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: OutputTableConfig = Field(OutputTableConfig(kind="sphere"), description="where the table comes from")
+    output_table: OutputTableConfig = Field(
+        OutputTableConfig(kind="sphere"), description="initialization of the output table")
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -77,15 +79,15 @@ class Nmt(Model):
         def uniform(shape: tuple[int, int], scale: float = 1.0) -> Tensor:
             return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
         self.u = nn.Parameter(uniform((world.n_features, E)))
-        table = initial_table(config.targets, world, D)
+        table = initial_table(config.output_table, world, D)
         register_table(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1)
-                       if table is None else table, config.targets.frozen)
-        self.has_frozen_table = config.targets.frozen
+                       if table is None else table, config.output_table.frozen)
+        self.has_frozen_table = config.output_table.frozen
         tied = self.has_frozen_table if config.tied is None else config.tied
         self.v: Tensor
         with torch.device("meta"):                           # PyTorch's initialization would use the global generator
             self.read_w = nn.Linear(D, E, bias=False) if tied else None
-            self.net: Net = (Recurrent(E, H, config.feeding) if config.net == "recurrent"
+            self.net: Net = (Recurrent(E, H, config.input_feeding) if config.net == "recurrent"
                              else Transformer(E, H, config.layers, config.heads))
             self.head = nn.Linear(H, D)
         self.w = nn.Parameter(uniform((1 if tied else V + 1, D if tied else E)))  # last row: start of a translation

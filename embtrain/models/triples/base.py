@@ -70,7 +70,8 @@ class TripleModel(Model):
 class FactorConfig(ModelConfig):
     """Configuration keys of models whose scores are products."""
 
-    penalty: float = Field(0.0, ge=0, description="λ of the regulariser λ Σ |x|^p over h, r and t of each triple")
+    penalty: float = Field(
+        0.0, ge=0, description="λ of the regularizer λ Σ |x|^p over h, r and t of each triple; 0: none")
     power: Literal[2, 3] = Field(3, description="p: 2 is L2, 3 the nuclear 3-norm N3")
 
 

@@ -26,7 +26,7 @@ class RotatEConfig(ModelConfig):
     """Configuration keys of RotatE."""
 
     name: str = "rotate"
-    span: float | None = Field(None, gt=0, description="entities start in U(-span, span); null: 6/sqrt(D)")
+    span: float | None = Field(None, gt=0, description="entities are initialized from U(-span, span); null: 6/sqrt(D)")
 
 
 class RotatE(TripleModel):

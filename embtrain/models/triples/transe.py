@@ -23,10 +23,13 @@ from embtrain.models.triples.base import Entities, TripleModel, project_rows
 class TranslationalConfig(ModelConfig):
     """Configuration keys of TransE and TransD."""
 
-    norm: Literal["l1", "l2"] = Field("l1", description="of the distance")
-    entities: Entities = Field("free", description="sphere: brought to length 1 after each update; ball: at most 1")
-    span: float | None = Field(None, gt=0, description="vectors start in U(-span, span); null: 6/sqrt(D), relations "
-                                                       "and, on a sphere, entities brought to length 1")
+    norm: Literal["l1", "l2"] = Field("l1", description="norm of the distance")
+    entities: Entities = Field(
+        "free", description="constraint of entity vectors; sphere: length 1, after each update; ball: at most 1")
+    span: float | None = Field(
+        None, gt=0, description=(
+            "vectors are initialized from U(-span, span); null: 6/sqrt(D), with relations and, on a "
+            "sphere, entities scaled to length 1"))
 
 
 class TransEConfig(TranslationalConfig):

@@ -10,11 +10,11 @@ b   none | moving average | leave-one-out mean of the batch | self_critical: r o
     which is drawn as an additional column with weight 0. None of them biases the gradient.
 ρ   off-policy weight of noise negatives, which are learnt from too: ρ = min(clip, g_θ(y|x) / p_nce(y)), constant.
 
-g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share: window` draws
-once for all pairs of a centre. `refresh` keeps g for that many draws (generator_cache.py). `shortlist` groups rare
-candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per candidate and
-takes a step after each block. Under `share: block` and `batch`, rows with different queries share negatives: these are
-drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
+g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share_draws_by: window`
+draws once for all pairs of a centre. `refresh` keeps g for that many draws (generator_cache.py). `shortlist` groups
+rare candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per candidate and
+takes a step after each block. Under `share_draws_by: block` and `batch`, rows with different queries share negatives:
+these are drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
@@ -48,25 +48,30 @@ MAX_DEFAULT_MODES = 500  # default of modes, if there are many candidates
 class AceConfig(NegativesConfig):
     """Settings of `ace`."""
 
-    mix: float = Field(0.5, ge=0, le=1, description="λ; 1 is the noise alone, 0 the adversary alone (ADV)")
-    columns: Literal["mixture", "both"] = Field(
+    mix: float = Field(0.5, ge=0, le=1, description="λ, weight of the noise; 1: noise alone, 0: adversary alone (ADV)")
+    sampling: Literal["mixture", "stratified"] = Field(
         "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
     exponent: float = Field(0.75, ge=-10, le=10, description="α of the noise p_nce ∝ n(y)^α")
-    counted: Literal["before", "after"] = Field("before", description="n(y) before or after subsampling")
-    hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; one less than 16, 32, ... is fast")
-    generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator's own Adam")
-    refresh: int = Field(0, ge=0, description="draws (rows, under share: block) between two steps of the generator; 0: "
-                                              "those of a block")
-    shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")
-    groups: int = Field(128, ge=1, description="T, groups of the others, which keep the noise's shares")
-    entropy: float = Field(1.0, ge=0, description="β, the weight of the entropy hinge; 0 turns it off")
-    modes: int | None = Field(None, ge=1, description="c = log(modes): entropy below that of so many even choices is "
-                                                      "punished; null: 500, half of the candidates if they are fewer")
+    counts: Literal["raw", "subsampled"] = Field(
+        "raw", description="n(y), raw or after the subsampling of frequent words")
+    hidden: int = Field(31, ge=1, le=4096, description="dimension of the generator; one less than 16, 32, ... is fast")
+    generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator, with Adam")
+    update_every: int = Field(
+        0, ge=0, description=(
+            "draws (rows, under share_draws_by: block) between two generator steps; 0: those of a chunk"))
+    shortlist: int | None = Field(None, ge=1, description="S, candidates with their own logit; null: all")
+    groups: int = Field(128, ge=1, description="T, groups of the other candidates, which keep the shares of the noise")
+    entropy: float = Field(1.0, ge=0, description="β, weight of the entropy hinge; 0: none")
+    min_perplexity: int | None = Field(
+        None, ge=1, description=(
+            "e^c, perplexity of the generator below which the entropy hinge applies; null: 500, or half "
+            "of the candidates if they are fewer"))
     baseline: Literal["none", "moving", "leave_one_out", "self_critical"] = Field(
-        "self_critical", description="b, what the reward is compared with")
-    importance: bool = Field(True, description="learn from the noise columns too, weighted by ρ")
-    clip: float = Field(10.0, gt=0, description="the largest ρ")
-    penalty: float = Field(1.0, ge=0, description="reward of a forgiven right answer is minus this, in running sd")
+        "self_critical", description="b, baseline of the reward")
+    importance: bool = Field(True, description="learn from the noise negatives too, weighted by ρ")
+    clip: float = Field(10.0, gt=0, description="largest ρ")
+    penalty: float = Field(
+        1.0, ge=0, description="negative reward of a masked known positive, in running standard deviations; 0: none")
 
 
 class AceState(NamedTuple):
@@ -75,7 +80,7 @@ class AceState(NamedTuple):
     generation: object                             # of the rows of the cache
     row: Tensor                                    # (G,) int64  row in the cache; (B,) with `shared`
     log_g: Tensor                                  # (G, K)
-    shared: shared_draws.SharedDraw | None = None  # with share: block and batch
+    shared: shared_draws.SharedDraw | None = None  # with share_draws_by: block and batch
 
 
 class Ace(NegativeSource):
@@ -92,16 +97,18 @@ class Ace(NegativeSource):
         super().__init__(config, world)
         sizes = context_sizes_of(world, self.name)
         v = world.n_candidates
-        self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.modes is None else config.modes
+        self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
-            raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
+            raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; leave it "
+                             f"out, or give "
                              "fewer")
-        self.learns_per_row = config.share in ("block", "batch")
-        if config.share == "batch" and config.baseline == "self_critical":
+        self.learns_per_row = config.share_draws_by in ("block", "batch")
+        if config.share_draws_by == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
-                             "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
-        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else weights are not 1
-        p = check_masses(unigram_masses(world, config.exponent, config.counted))
+                             "under negatives.share_draws_by: batch all do; use share_draws_by: block, or baseline: "
+                             "leave_one_out")
+        self.iid = config.sampling == "mixture" and config.total_weight in (None, config.k)   # else weights are not 1
+        p = check_masses(unigram_masses(world, config.exponent, config.counts))
         p = (p / p.sum()).to(world.device)
         shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
         self.n_logits = shortlist.n_classes
@@ -118,7 +125,7 @@ class Ace(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
-        stratified, with_probe = self.config.columns == "both", self.config.baseline == "self_critical"
+        stratified, with_probe = self.config.sampling == "stratified", self.config.baseline == "self_critical"
         if self.learns_per_row:
             groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
             drawn, target, shared = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
@@ -179,7 +186,7 @@ class Ace(NegativeSource):
                 running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
         if (self.config.importance or self.learns_per_row) and sums.n_noise:
             self.latest_metrics["clipped"] = sums.n_clipped / sums.n_noise
-        if self.cache.n_draws >= self.config.refresh:
+        if self.cache.n_draws >= self.config.update_every:
             self._step_generator()
         return dict(self.latest_metrics)
 

@@ -29,11 +29,11 @@ from embtrain.negatives.sampling.context_index import context_sizes_of, group_st
 class KbganConfig(NegativesConfig):
     """Settings of `kbgan`."""
 
-    candidates: int = Field(20, ge=2, le=100_000, description="uniform candidates that the adversary chooses among")
-    generator: Literal["distmult", "complex"] = Field("distmult", description="f, how it scores them")
-    hidden: int = Field(50, ge=2, le=4096, description="dimensions of its vectors; even for complex")
-    generator_lr: float = Field(0.01, gt=0, description="learning rate of its own Adam")
-    temperature: float = Field(1.0, gt=0, description="T; small: the likeliest candidate alone")
+    candidates: int = Field(20, ge=2, le=100_000, description="uniform candidates from which the adversary chooses")
+    generator: Literal["distmult", "complex"] = Field("distmult", description="f, score function of the adversary")
+    hidden: int = Field(50, ge=2, le=4096, description="dimension of its vectors; even for complex")
+    generator_lr: float = Field(0.01, gt=0, description="learning rate of the adversary, with Adam")
+    temperature: float = Field(1.0, gt=0, description="T of its softmax; small: the most likely candidate alone")
 
 
 class KbganScorer(nn.Module):

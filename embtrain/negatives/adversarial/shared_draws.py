@@ -1,4 +1,4 @@
-"""ACE when rows with different queries share their negatives (`share: block`, `batch`). n rows form a group.
+"""ACE when rows with different queries share their negatives (`share_draws_by: block`, `batch`). n rows form a group.
 
     ḡ(y) = (1/n) Σ_i g(y|x_i)        q(y) = λ p(y) + (1 - λ) ḡ(y)              one exact q for all rows of the group
     y_j ~ ḡ: a row of the group, uniformly, and y_j ~ g(.|x) of its query

@@ -8,7 +8,7 @@
 
 The inner source draws the pool. Under `violation` the pool is split into k searches of M / k draws each. A search
 without a violation has weight 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η
-is the margin of the loss. The target is never its own negative. Other known positives are left to `negatives.mask`:
+is the margin of the loss. The target is never its own negative. Other known positives are left to `negatives.filter`:
 hard negatives often are positives.
 """
 
@@ -30,10 +30,10 @@ from embtrain.negatives.sampling.pool import PoolSource
 class HardestConfig(NegativesConfig):
     """Settings of `hardest`."""
 
-    choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="which of the pool")
-    inner: dict[str, Any] = Field({"source": "uniform", "k": 200},
-                                  description="who draws the pool, with settings; its k is the pool's size M")
-    margin: float = Field(1.0, ge=0, description="η of violation: set it as loss.margin is")
+    choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="selection from the pool")
+    inner: dict[str, Any] = Field(
+        {"source": "uniform", "k": 200}, description="source of the pool, with settings; its k is the pool size M")
+    margin: float = Field(1.0, ge=0, description="η of violation; set it equal to loss.margin")
 
 
 class Hardest(PoolSource):
@@ -43,7 +43,7 @@ class Hardest(PoolSource):
     Config = HardestConfig
     density = "none"
     standard_layout: ClassVar[bool] = False
-    sharing_limit: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
+    sharing_limit: ClassVar[str] = "chooses for each row (negatives.inner.share_draws_by shares the pool)"
     config: HardestConfig
 
     def __init__(self, config: HardestConfig, world: ProblemSpec):

@@ -24,7 +24,8 @@ MAX_SCORES = 8_000_000  # scores held in memory at once
 class MostInformativeConfig(NegativesConfig):
     """Settings of `most_informative`."""
 
-    never: list[str] = Field(["<unk>", "UNK"], description="candidates that are never chosen: rows that are no word")
+    excluded: list[str] = Field(
+        ["<unk>", "UNK"], description="candidates that are never chosen: rows that are not words")
 
 
 class MostInformative(NegativeSource):
@@ -44,7 +45,7 @@ class MostInformative(NegativeSource):
 
     def __init__(self, config: MostInformativeConfig, world: ProblemSpec):
         super().__init__(config, world)
-        excluded = [i for i, word in enumerate(world.words or ()) if word in config.never]
+        excluded = [i for i, word in enumerate(world.words or ()) if word in config.excluded]
         self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=world.device)
         if config.k > (n := world.n_candidates - len(excluded) - 1):
             raise UsageError(f"negatives.k: {config.k} candidates other than the target, and there are {max(0, n):,}; "

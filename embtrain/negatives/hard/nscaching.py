@@ -26,9 +26,9 @@ from embtrain.negatives.sampling.context_index import ContextIndex, context_size
 class NSCachingConfig(NegativesConfig):
     """Settings of `nscaching`."""
 
-    cached: int = Field(50, ge=1, le=100_000, description="N1, candidates in a cache")
-    fresh: int = Field(50, ge=1, le=100_000, description="N2, uniform candidates that come up for it at an update")
-    pause: int = Field(1, ge=1, description="draws between two updates of caches; 1: at every draw")
+    cache_size: int = Field(50, ge=1, le=100_000, description="N1, candidates in a cache")
+    pool_size: int = Field(50, ge=1, le=100_000, description="N2, uniform candidates added at an update of a cache")
+    update_every: int = Field(1, ge=1, description="draws between two updates of the caches")
 
 
 class NSCaching(NegativeSource):
@@ -47,17 +47,18 @@ class NSCaching(NegativeSource):
         super().__init__(config, world)
         self.context_index = ContextIndex(context_sizes_of(world, self.name), world.device)
         self.n_rows, self.n_draws = 0, 0
-        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n_rows in use
+        # (rows, N1), n_rows in use
+        self.cache = torch.empty(0, config.cache_size, dtype=torch.int32, device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n_draws, draw_id = self.draw_layout(query)
         key = self.context_index.key(query.context)
         row = self._rows(key)                                                                             # (B,)
         cache_row = row if draw_id is None else row[group_starts(draw_id)]                                # (G,)
-        column = torch.randint(self.config.cached, (n_draws, k), generator=self.random, device=key.device)
+        column = torch.randint(self.config.cache_size, (n_draws, k), generator=self.random, device=key.device)
         ids = self.cache[cache_row.unsqueeze(1), column].long()
         self.n_draws += 1
-        if self.n_draws % self.config.pause == 0:
+        if self.n_draws % self.config.update_every == 0:
             self._update(query, row, view)
         return Negatives(ids, draw_id=draw_id, total_weight=torch.full((1, 1), float(k), device=key.device),
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
@@ -67,10 +68,10 @@ class NSCaching(NegativeSource):
         new = self.context_index.missing(key)
         if len(new):
             if self.n_rows + len(new) > len(self.cache):
-                cache = self.cache.new_zeros(max(self.n_rows + len(new), 2 * self.n_rows), self.config.cached)
+                cache = self.cache.new_zeros(max(self.n_rows + len(new), 2 * self.n_rows), self.config.cache_size)
                 cache[:self.n_rows] = self.cache[:self.n_rows]
                 self.cache = cache
-            self.cache[self.n_rows:self.n_rows + len(new)] = self._uniform(len(new), self.config.cached)
+            self.cache[self.n_rows:self.n_rows + len(new)] = self._uniform(len(new), self.config.cache_size)
             self.context_index.add(new, self.n_rows)
             self.n_rows += len(new)
         return self.context_index.find(key)
@@ -84,9 +85,9 @@ class NSCaching(NegativeSource):
         unique, query_id = query.unique()
         cache_row = torch.empty(len(unique), dtype=torch.int64, device=row.device)
         cache_row[query_id] = row  # equal for all rows of a query
-        pool = torch.cat([self.cache[cache_row], self._uniform(len(unique), self.config.fresh)], 1)  # (Q, N1 + N2)
+        pool = torch.cat([self.cache[cache_row], self._uniform(len(unique), self.config.pool_size)], 1)  # (Q, N1 + N2)
         noise = torch.empty(pool.shape, device=pool.device).exponential_(generator=self.random).log_()
-        kept = (view.score(unique, pool.long()) - noise).topk(self.config.cached, 1).indices  # Gumbel: p ∝ e^s
+        kept = (view.score(unique, pool.long()) - noise).topk(self.config.cache_size, 1).indices  # Gumbel: p ∝ e^s
         self.cache[cache_row] = pool.gather(1, kept)
 
     def state_dict(self) -> dict[str, Any]:

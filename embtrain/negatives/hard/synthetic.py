@@ -32,7 +32,7 @@ MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # below this length, a
 class SyntheticConfig(NegativesConfig):
     """Settings of the synthetic sources."""
 
-    k: int = Field(1, description="vectors made for each row: there is one")
+    k: int = Field(1, description="synthetic vectors per row; always 1")
 
 
 class Synthetic(NegativeSource):

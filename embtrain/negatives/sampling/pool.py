@@ -37,7 +37,7 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, world: Probl
     source_class = base.find(name)
     tree = {"negatives": {key: settings | {"source": name} | ({} if k is None else {"k": k})}}
     try:
-        config = build(source_class.Config, [Layer(f"negatives.{key}", tree["negatives"][key])])
+        config = build(source_class.Config, [Layer(f"negatives.{key}", tree["negatives"][key])], section="negatives")
     except UsageError as error:
         raise UsageError(error.args[0]) from error
     seed = int(np.random.SeedSequence([world.seed, *key.encode()]).generate_state(1)[0])

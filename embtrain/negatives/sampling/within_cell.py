@@ -123,10 +123,10 @@ def prior_weights(counts: Tensor, exponent: float) -> Tensor:
 def check_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
     """Raise UsageError for settings that sources with a query-dependent q do not support.
 
-    These are exclude_target with share: window, and fewer than two candidates.
+    These are exclude_target with share_draws_by: window, and fewer than two candidates.
     """
-    if config.share == "window" and exclude_target:
+    if config.share_draws_by == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
-                         "negatives.share: row")
+                         "negatives.share_draws_by: row")
     if world.n_candidates < 2:
         raise UsageError(f"negatives.source: {name} needs two candidates or more, and there is {world.n_candidates}")

@@ -39,9 +39,12 @@ MIN_LOG_WEIGHT = -600.0       # e^-600 > 0 in float64
 class ExpConfig(NegativesConfig):
     """Settings of `exp`."""
 
-    exclude_target: bool = Field(True, description="draw among the candidates other than the target; it has no q then")
-    refresh: int = Field(1, ge=0, description="draws between two looks at the table; 1: always as it is, 0: once an "
-                                              "epoch. The draws between are from the softmax of that table")
+    exclude_target: bool = Field(
+        True, description="draw among the candidates other than the target, whose q is then undefined")
+    update_every: int = Field(
+        1, ge=0, description=(
+            "draws between two copies of the table, whose softmax is drawn from; 1: the current table; 0: "
+            "one copy an epoch"))
 
 
 class Exp(NegativeSource):
@@ -59,17 +62,17 @@ class Exp(NegativeSource):
         check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.iid = config.mass in (None, config.k)                                # else weights are not 1
+        self.iid = config.total_weight in (None, config.k)                                # else weights are not 1
         self.view: ModelView | None = None
         self.has_copy, self.draws_since_copy = False, 0  # whether there is a copy; its age in draws
         self.table_copy: Tensor | None = None            # (V, D)
-        if config.refresh != 1:
+        if config.update_every != 1:
             self.geometry = inner_product.GEOMETRIES                                    # the copy is scored here
             self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(view)
-        unique, query_id, target, draw_id = inner_product.queries_per_draw(query, self.config.share)
+        unique, query_id, target, draw_id = inner_product.queries_per_draw(query, self.config.share_draws_by)
         ids = torch.empty(len(query_id), k, dtype=torch.int64, device=target.device)
         log_q = torch.empty(len(query_id), k, device=target.device)
         for rows, query_row, weights in self._weights_by_chunk(unique, query_id):
@@ -135,7 +138,7 @@ class Exp(NegativeSource):
         """Take the view, and copy the table if the copy is too old."""
         self.view = view
         if self.table_copy is not None:
-            if not self.has_copy or 0 < self.config.refresh <= self.draws_since_copy:
+            if not self.has_copy or 0 < self.config.update_every <= self.draws_since_copy:
                 self.on_epoch_start(view)
             self.draws_since_copy += 1
 

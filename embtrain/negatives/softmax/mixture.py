@@ -27,9 +27,10 @@ from embtrain.negatives.sampling import pool as inner
 class MixtureConfig(NegativesConfig):
     """Settings of `mixture`."""
 
-    inner: dict[str, Any] = Field({"source": "cluster"}, description="the source to be defended, and its settings")
-    plain: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0}, description="unigram or uniform")
-    epsilon: float = Field(0.1, gt=0, lt=1, description="ε, the share of the plain source")
+    inner: dict[str, Any] = Field({"source": "cluster"}, description="source to be defended, with its settings")
+    plain: dict[str, Any] = Field(
+        {"source": "unigram", "exponent": 1.0}, description="unigram or uniform, with its settings")
+    epsilon: float = Field(0.1, gt=0, lt=1, description="ε, share of the plain source")
 
 
 class MixtureState(NamedTuple):
@@ -58,7 +59,7 @@ class Mixture(NegativeSource):
             if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
                                  f"exclude_target: false among the settings of {source.name}")
-            if source.density != "exact" or not source.iid or source.config.share != "row":
+            if source.density != "exact" or not source.iid or source.config.share_draws_by != "row":
                 raise UsageError(f"negatives.{key}: {source.name} as set does not draw each row's columns "
                                  "independently from a q that it can state for every candidate, which a mixture needs")
         if self.plain.learns or self.plain.geometry:

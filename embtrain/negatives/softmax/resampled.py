@@ -29,8 +29,9 @@ from embtrain.negatives.sampling.pool import PoolSource
 class ResampledConfig(NegativesConfig):
     """Settings of `resampled`."""
 
-    inner: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0, "k": 500, "share": "batch"},
-                                  description="q₀ and its settings; its k is M, its share says who shares candidates")
+    inner: dict[str, Any] = Field(
+        {"source": "unigram", "exponent": 1.0, "k": 500, "share_draws_by": "batch"}, description=(
+            "q₀ with its settings; its k is M, its share_draws_by sets which rows share candidates"))
 
 
 class Resampled(PoolSource):
@@ -40,7 +41,7 @@ class Resampled(PoolSource):
     Config = ResampledConfig
     density = "conditional"
     max_rows: ClassVar[int] = MAX_ROWS
-    sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
+    sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share_draws_by shares the candidates)"
     config: ResampledConfig
 
     def __init__(self, config: ResampledConfig, world: ProblemSpec):

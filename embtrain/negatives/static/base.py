@@ -41,7 +41,7 @@ class StaticSource(NegativeSource):
         q = masses / masses.sum()
         self.alias = AliasTable(q, world.device)
         self.log_q = q.log().to(world.device, torch.float32)        # (V,)
-        self.iid = config.mass is None or config.mass == config.k   # else weights differ from 1
+        self.iid = config.total_weight is None or config.total_weight == config.k   # else weights differ from 1
         if not config.replacement:
             self.density, self.iid = "conditional", False
             if config.k > int((q > 0).sum()):

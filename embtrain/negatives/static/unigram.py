@@ -21,8 +21,9 @@ from embtrain.negatives.static.base import StaticSource
 class UnigramConfig(NegativesConfig):
     """Settings of `unigram`."""
 
-    exponent: float = Field(0.75, ge=-10, le=10, description="α; 1 unigram, .75 word2vec, 0 uniform")
-    counted: Literal["before", "after"] = Field("before", description="n(b) before or after subsampling")
+    exponent: float = Field(0.75, ge=-10, le=10, description="α; 1: unigram, .75: word2vec, 0: uniform")
+    counts: Literal["raw", "subsampled"] = Field(
+        "raw", description="n(b), raw or after the subsampling of frequent words")
 
 
 class Unigram(StaticSource):
@@ -32,16 +33,16 @@ class Unigram(StaticSource):
     Config = UnigramConfig
 
     def masses(self) -> Tensor:
-        return unigram_masses(self.world, self.config.exponent, self.config.counted)  # type: ignore[attr-defined]
+        return unigram_masses(self.world, self.config.exponent, self.config.counts)  # type: ignore[attr-defined]
 
 
-def unigram_masses(world: ProblemSpec, exponent: float, counted: str) -> Tensor:
+def unigram_masses(world: ProblemSpec, exponent: float, kind: str) -> Tensor:
     """Unnormalized noise n(b)^α, (V,) float64.
 
-    counted: counts "before" or "after" subsampling. A candidate with count 0 has weight 0 unless α is 0. Raises
+    kind: counts "raw" or "subsampled". A candidate with count 0 has weight 0 unless α is 0. Raises
     UsageError if α is negative and a count is 0.
     """
-    counts = world.counts if counted == "after" or world.raw_counts is None else world.raw_counts
+    counts = world.counts if kind == "subsampled" or world.raw_counts is None else world.raw_counts
     counts = counts.double().cpu()
     if exponent < 0 and (counts == 0).any():
         raise UsageError("negatives.exponent: negative powers need every candidate counted at least once")

@@ -1,7 +1,7 @@
 """Checks of a configuration, before and during training.
 
 compatibility.py        invalid combinations of source, loss and model
-target_metric.py        parses train.target
+target_metric.py        parses train.track_until
 allocation_counter.py   counts tensor memory during a computation
 memory_trial.py         estimates the peak memory of an update
 divergence_remedies.py  error message of a run that diverged

@@ -12,7 +12,7 @@ RANKING_TASKS = ("triples", "pairs", "translation")  # tasks that rank candidate
 def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
     """Reasons why this combination is invalid, one line each; empty if it is valid."""
     reasons = []
-    mask, source_label, loss_label = source.config.mask, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
+    mask, source_label, loss_label = source.config.filter, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
     if source.components and loss.candidate_scope == "target":
         reasons.append(
             f"{loss_label} looks at the right answer alone, and {source_label} draws others; set negatives.source: none"
@@ -30,17 +30,17 @@ def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[
     if loss.needs_iid and source.components and not source.iid:
         reasons.append(
             f"{loss_label} in this form needs columns drawn independently from one q with weight 1, and {source_label} "
-            "as set draws otherwise; use loss.form: sampled with negatives.mask: target"
+            "as set draws otherwise; use loss.form: sampled with negatives.filter: target"
         )
     if loss.accidental_hits == "forgiven" and mask == "none":
-        reasons.append(f"{loss_label} in this form needs the target's own hits forgiven; set negatives.mask: target")
+        reasons.append(f"{loss_label} in this form needs the target's own hits forgiven; set negatives.filter: target")
     if loss.accidental_hits == "kept" and mask != "none":
-        reasons.append(f"{loss_label} in this form needs the target's own hits kept; set negatives.mask: none")
+        reasons.append(f"{loss_label} in this form needs the target's own hits kept; set negatives.filter: none")
     if loss.candidate_scope == "every" and source.components and not source.exhaustive:
         reasons.append(f"{loss_label} needs every candidate as a column, and {source_label} draws some; "
                        "set negatives.source: every")
     if loss.candidate_scope == "every" and loss.estimates_log_prob and mask == "observed":
-        reasons.append(f"{loss_label} over forgiven answers is no probability; set negatives.mask: none")
+        reasons.append(f"{loss_label} over forgiven answers is no probability; set negatives.filter: none")
     if not loss.monotone and model.task in RANKING_TASKS:
         reasons.append(f"loss.absolute: answers of model.name: {model.name} are ranked by their scores, not by the "
                        "sizes of these; set it to false")
@@ -56,6 +56,7 @@ def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[
 
 def _table_remedy(model: Model) -> str:
     """Why the model's table is not fixed, and how to fix it; the end of a sentence."""
-    if not hasattr(model.config, "targets"):
+    if not hasattr(model.config, "output_table"):
         return "learns its own; use another model, such as skipgram"
-    return "as set learns it; set model.targets.frozen: true and model.targets.kind: sphere, or pretrained with a file"
+    return ("as set learns it; set model.output_table.frozen: true and model.output_table.kind: sphere, or pretrained "
+            "with a file")

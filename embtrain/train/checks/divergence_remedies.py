@@ -19,7 +19,7 @@ RATES = ("lr", "loss_lr")
 def lower_rate_hint(train: TrainConfig) -> str:
     """The remedy as text, with keys that `train.engine` reads."""
     if train.engine == "fused":  # its updates have no batch, and no gradient to clip
-        return "lower train.lr, or set train.engine: step and a train.clip"
+        return "lower train.lr, or set train.engine: autograd and a train.clip"
     return "lower train.lr, set a smaller train.batch or a train.clip"
 
 

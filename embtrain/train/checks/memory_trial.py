@@ -45,14 +45,14 @@ def update_bytes(
     k = model.world.n_candidates if source.exhaustive else source.config.k if source.components else 0
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
-    while 2 * places_small < (config.block or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
+    while 2 * places_small < (config.chunk or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
         places_small *= 2                                             # sentences and streams are not split
     loss_state = loss.get_extra_state()                          # the loss draws which examples pay its penalty
     (n, small), (m, large) = (_run_trial(step, blocks(places), k) for places in (places_small, 2 * places_small))
     loss.set_extra_state(loss_state)
     n_examples = config.batch
-    if config.block is not None:
-        n_examples = min(n_examples, math.ceil(m * config.block / (2 * places_small)))
+    if config.chunk is not None:
+        n_examples = min(n_examples, math.ceil(m * config.chunk / (2 * places_small)))
     # the other examples exist only as encoded queries
     n_scored = min(n_examples, max(1, MAX_SCORES_HELD // max(1, k)))
     if m == n:
@@ -69,7 +69,7 @@ def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
     with torch.no_grad():
         query = step.model.encode(batch).detach()
     drawn = mark_false_negatives(
-        _fake_negatives(step.source, query, k), query, step.source.config.mask, step.known_positives
+        _fake_negatives(step.source, query, k), query, step.source.config.filter, step.known_positives
     )
     with AllocationCounter() as counter:
         step.gradients(batch, step.model.encode(batch), drawn, 0)

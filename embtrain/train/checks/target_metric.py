@@ -1,4 +1,4 @@
-"""train.target: a metric and the value that counts as reached, for example 'valid/log_likelihood>-7'."""
+"""train.track_until: a metric and the value that counts as reached, for example 'valid/log_likelihood>-7'."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
             if math.isnan(limit):
                 break
             return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
-    raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")
+    raise UsageError(f"train.track_until: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")

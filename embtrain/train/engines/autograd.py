@@ -63,7 +63,7 @@ class ReadOnly:
 class Step(Engine):
     """A training step by autograd: encode, draw, mask, score, update, and report costs to the source."""
 
-    name = "step"
+    name = "autograd"
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
                  config: TrainConfig, known_positives: KnownPositives | None = None):
@@ -87,7 +87,7 @@ class Step(Engine):
         detached = query.detach()
         negatives = self.source.config
         drawn = mark_false_negatives(
-            self.source.draw(detached, negatives.k, self.view), detached, negatives.mask, self.known_positives
+            self.source.draw(detached, negatives.k, self.view), detached, negatives.filter, self.known_positives
         )
         costs, loss_sum = list[Tensor](), detached.vector.new_zeros(())
         n_cost_rows = (

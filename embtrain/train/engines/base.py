@@ -44,7 +44,7 @@ class Engine:
     """Base of every engine. A subclass with a `name` of its own is a value of train.engine."""
 
     name: ClassVar[str]
-    #: Default of train.block: centres or queries in a block.
+    #: Default of train.chunk: centres or queries in a block.
     default_block_size: ClassVar[int] = 4096
     view: ModelView  # the view of the model that the source receives
 

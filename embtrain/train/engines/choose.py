@@ -1,6 +1,6 @@
 """Chooses the training engine and gives the reasons against the compiled one.
 
-step   autograd: every model, source, loss and optimizer, on any device; an update covers a batch.
+autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
 fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update covers one window of
        text, one query of a triple or one pair of concepts, or those that share a draw.
 
@@ -38,8 +38,8 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
     checks = [
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),
-        (isinstance(model, SkipGramConfig) and model.targets.frozen,
-         "model.targets.frozen: the kernels train both tables"),
+        (isinstance(model, SkipGramConfig) and model.output_table.frozen,
+         "model.output_table.frozen: the kernels train both tables"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
          "model.penalty: the kernels have no regulariser; 0 turns it off"),
         (source.exhaustive or not source.components,
@@ -48,10 +48,11 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
          f"negatives.source: {negatives.source}: its columns are vectors, and the kernels take ids"),
         (not source.standard_layout,
          f"negatives.source: {negatives.source}: its draws are those of a batch, or each row has a mass of its own; "
-         "the kernels take the draws that negatives.share says, of one mass"),
-        (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
-        (negatives.share == "block" and negatives.block > MAX_UNITS_PER_DRAW,
-         f"negatives.block: {negatives.block}: at most {MAX_UNITS_PER_DRAW} windows are updated at once"),
+         "the kernels take the draws that negatives.share_draws_by says, of one mass"),
+        (negatives.share_draws_by == "batch", "negatives.share_draws_by: batch: there are no batches; share_draws_by: "
+                                              "block comes nearest"),
+        (negatives.share_draws_by == "block" and negatives.share_size > MAX_UNITS_PER_DRAW,
+         f"negatives.share_size: {negatives.share_size}: at most {MAX_UNITS_PER_DRAW} windows are updated at once"),
         *(compiled_pairs.why_not_fused_pairs(source, negatives, loss) if isinstance(model, OrderConfig) else
           [(loss.name not in losses, f"loss.name: {loss.name}: the kernels know {', '.join(losses)}")]),
         (getattr(loss, "absolute", False), "loss.absolute: the kernels take the softmax of scores, not of their sizes"),
@@ -74,12 +75,12 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     cannot be used, ResourceError if only the compiled library is missing.
     """
     compiled = core() is not None
-    reasons = [] if train.engine == "step" else why_not_fused(model, source, negatives, loss, train, compiled)
+    reasons = [] if train.engine == "autograd" else why_not_fused(model, source, negatives, loss, train, compiled)
     if train.engine == "fused" and reasons:
         only_core_missing = not compiled and len(reasons) == 1
         raise (ResourceError if only_core_missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
-    engine = "step" if train.engine == "step" or reasons else "fused"
-    return train.model_copy(update={"engine": engine, "block": block_size(train, engine, source.uses_model)}), reasons
+    engine = "autograd" if train.engine == "autograd" or reasons else "fused"
+    return train.model_copy(update={"engine": engine, "chunk": block_size(train, engine, source.uses_model)}), reasons
 
 
 def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
@@ -89,9 +90,9 @@ def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
     draws from the model as of the start of the block, so it gets the same block size under both engines.
     """
     default = Engine.default_block_size if uses_model else base.find(engine).default_block_size
-    return default if train.block is None else train.block
+    return default if train.chunk is None else train.chunk
 
 
 def engine_class(train: TrainConfig, task: str) -> type[Engine]:
-    """Return the class of the engine that trains the models of a task. `auto` means `step` here."""
-    return base.find("step" if train.engine == "auto" else train.engine).for_task(task)
+    """Return the class of the engine that trains the models of a task. `auto` means `autograd` here."""
+    return base.find("autograd" if train.engine == "auto" else train.engine).for_task(task)

@@ -40,7 +40,8 @@ class CompiledStep(Engine):
     default_block_size = 32_768
     #: Tasks whose models the subclass trains.
     tasks: ClassVar[tuple[str, ...]] = ()
-    #: Units that share a draw, per value of negatives.share; 0: one draw per row. Other values: negatives.block.
+    #: Units that share a draw, per value of negatives.share_draws_by; 0: one draw per row. Others:
+    #: negatives.share_size.
     UNITS_PER_DRAW: ClassVar[dict[str, int]]
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
@@ -50,7 +51,7 @@ class CompiledStep(Engine):
             model, source, loss, optimizers, config, known_positives
         )  # scores for the log and for learning sources
         self.view = self.step.view
-        self.units_per_draw = self.UNITS_PER_DRAW.get(source.config.share, source.config.block)
+        self.units_per_draw = self.UNITS_PER_DRAW.get(source.config.share_draws_by, source.config.share_size)
         self.static_source = isinstance(source, StaticSource) and source.config.replacement \
             and type(source).draw is StaticSource.draw
         self.threads = torch.get_num_threads()
@@ -66,13 +67,13 @@ class CompiledStep(Engine):
         negatives, learns = self.source.config, self.source.learns
         query = (
             None
-            if self.static_source and negatives.mask != "observed"
+            if self.static_source and negatives.filter != "observed"
             else self._query(block, self.source.uses_model)
         )
         drawn = self._draw(block, query)
-        if negatives.mask == "observed" or (learns and negatives.mask == "target"):
+        if negatives.filter == "observed" or (learns and negatives.filter == "target"):
             assert query is not None
-            drawn = mark_false_negatives(drawn, query, negatives.mask, self.known_positives)
+            drawn = mark_false_negatives(drawn, query, negatives.filter, self.known_positives)
         sample = self._log_sample(block, drawn) if keep_costs else None           # before the update, as in Step
         # each draw has one row of costs
         costs_from_update = self.units_per_draw <= (0 if self.source.learns_per_row else 1)
@@ -119,11 +120,11 @@ class CompiledStep(Engine):
         query = self._query(self._leading_rows(block), True)
         group = drawn.draw_id if drawn.draw_id is not None else self._group(block)
         drawn = replace(drawn, draw_id=group, false_negatives=None).rows(slice(0, len(query)))
-        drawn = mark_false_negatives(drawn, query, self.source.config.mask, self.known_positives)
+        drawn = mark_false_negatives(drawn, query, self.source.config.filter, self.known_positives)
         return query, drawn, self._costs(query, drawn)
 
     def _draw(self, block: Any, query: Query | None) -> Negatives:
-        """Draw for a block. UsageError if the source did not draw ids in the layout of negatives.share."""
+        """Draw for a block. UsageError if the source did not draw ids in the layout of negatives.share_draws_by."""
         k, n = self.source.config.k, self._n_draws(block)
         if self.static_source:
             source = cast(StaticSource, self.source)
@@ -133,14 +134,14 @@ class CompiledStep(Engine):
         assert query is not None
         drawn = self.source.draw(query, k, self.view)
         if drawn.ids is None or len(drawn.ids) != n:
-            raise UsageError(f"train.engine: fused wants ids of {n} draws under negatives.share: "
-                             f"{self.source.config.share}, and {self.source.name} drew otherwise; use step")
+            raise UsageError(f"train.engine: fused wants ids of {n} draws under negatives.share_draws_by: "
+                             f"{self.source.config.share_draws_by}, and {self.source.name} drew otherwise; use step")
         return drawn
 
     def _columns(self, drawn: Negatives) -> NegativeBatch:
         """The negatives in the form of the kernels. UsageError if the noise mass differs between pairs."""
         ids = cast(Tensor, drawn.ids)
-        mask, corrects = self.source.config.mask, self.loss.needs_q != "no"
+        mask, corrects = self.source.config.filter, self.loss.needs_q != "no"
         mass = drawn.total_weight
         if mass is not None and mass.numel() != 1:
             raise UsageError(f"train.engine: fused wants one noise mass for all pairs, and {self.source.name} has one "

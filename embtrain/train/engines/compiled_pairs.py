@@ -30,8 +30,9 @@ def why_not_fused_pairs(
     """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
     return [
         (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {' and '.join(LOSSES)} for pairs"),
-        (source.learns and negatives.share == "block",
-         f"negatives.share: block: {negatives.source} hears of columns of one row's own; use share: row"),
+        (source.learns and negatives.share_draws_by == "block",
+         f"negatives.share_draws_by: block: {negatives.source} hears of columns of one row's own; use share_draws_by: "
+         f"row"),
     ]
 
 

@@ -34,7 +34,7 @@ def mark_false_negatives(
     if mask == "none" or drawn.ids is None or drawn.k == 0:
         return drawn
     if mask == "observed":
-        assert known_positives is not None, "mask: observed needs the set of observed pairs"
+        assert known_positives is not None, "filter: observed needs the set of observed pairs"
         return replace(drawn, false_negatives=_observed(drawn, query, known_positives))
     return replace(drawn, false_negatives=_targets(drawn, query.target))
 

@@ -24,7 +24,7 @@ class Position:
     best_step: int = 0            # its step
     evaluations_since_best: int = 0
     evaluated: int = 0            # step of the last evaluation
-    reached: dict[str, float] = field(default_factory=dict)  # step and seconds at which train.target was reached
+    reached: dict[str, float] = field(default_factory=dict)  # step and seconds at which train.track_until was reached
     log_offset: int = 0
     first_loss: float | None = None  # mean loss of the first block
 

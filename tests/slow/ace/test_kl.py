@@ -23,7 +23,7 @@ from embtrain.negatives import base
 from embtrain.negatives.adversarial.ace import Ace, AceState
 
 EPOCHS, CENTRES = 3, 200
-SETS = [f"train.epochs={EPOCHS}", "evaluate.on=[]", "evaluate.neighbours=[]"]
+SETS = [f"train.epochs={EPOCHS}", "evaluate.benchmarks=[]", "evaluate.neighbours=[]"]
 
 
 class Full(Ace):

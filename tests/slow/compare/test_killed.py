@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.slow,
 
 NAMES = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
 LIMIT = 15.0  # seconds that cells without a parent may take to save and end
-KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.block=256",
-        "train.batch=128", "train.checkpoint_every=0.2", "evaluate.on=[]", "evaluate.heldout_pairs=2000",
+KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.chunk=256",
+        "train.batch=128", "train.checkpoint_every=0.2", "evaluate.benchmarks=[]", "evaluate.heldout_pairs=2000",
         "evaluate.neighbours=[bal]", "evaluate.resamples=100"]
 
 

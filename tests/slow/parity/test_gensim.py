@@ -20,7 +20,8 @@ from embtrain.experiment.run import scoring
 from embtrain.experiment.tasks import base as tasks
 
 SEEDS = (1, 2, 3, 4, 5)
-SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.on=[wordsim353]", "evaluate.heldout_pairs=0",
+SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.benchmarks=[wordsim353]",
+        "evaluate.heldout_pairs=0",
         "evaluate.resamples=0"]
 
 

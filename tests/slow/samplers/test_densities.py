@@ -37,27 +37,29 @@ SEEDS, DRAWS, DIM, TAU, COLUMNS = 20, 1_000_000, 32, 12.0, 1000
 WAYS: dict[str, dict[str, Any]] = {
     "uniform": {}, "log_uniform": {}, "unigram": {},
     "exp": {"exclude_target": False},
-    "cluster": {"refresh": 0, "recluster": 0},
-    "cluster full": {"refresh": 0, "recluster": 0, "estimate": "full", "clusters": 200},
-    "cluster centroid": {"refresh": 0, "recluster": 0, "estimate": "centroid", "inside": "uniform"},
-    "cluster diagonal": {"refresh": 0, "recluster": 0, "estimate": "diagonal"},
-    "cluster copied": {"refresh": 0, "recluster": 0, "inside": "copied"},
-    "cluster unigram": {"refresh": 0, "recluster": 0, "inside": "unigram"},
-    "midx": {"refresh": 0, "recluster": 0},
-    "midx exact": {"refresh": 0, "recluster": 0, "inside": "exact", "quantisation": "product"},
-    "quadratic": {"update": 0},
-    "rff": {"features": 64, "nu": 2.0, "update": 0},
-    "rff float32": {"features": 64, "nu": 2.0, "update": 0, "sums": "float32"},
-    "rff leaf": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "prior": 0.5},
-    "rff copied": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "inside": "copied"},
-    "maclaurin": {"features": 64, "nu": 1.0, "update": 0, "leaf": 16},
-    "positive_features": {"features": 64, "nu": 2.0, "update": 0, "fan": 4, "leaf": 8, "order": "frequency"},
-    "mixture": {"inner": {"source": "cluster", "refresh": 0, "recluster": 0}},
+    "cluster": {"update_every": 0, "recluster_every": 0},
+    "cluster full": {"update_every": 0, "recluster_every": 0, "estimate": "full", "clusters": 200},
+    "cluster centroid": {"update_every": 0, "recluster_every": 0, "estimate": "centroid", "within_cell": "uniform"},
+    "cluster diagonal": {"update_every": 0, "recluster_every": 0, "estimate": "diagonal"},
+    "cluster copied": {"update_every": 0, "recluster_every": 0, "within_cell": "quantized"},
+    "cluster unigram": {"update_every": 0, "recluster_every": 0, "within_cell": "unigram"},
+    "midx": {"update_every": 0, "recluster_every": 0},
+    "midx exact": {"update_every": 0, "recluster_every": 0, "within_cell": "exact", "quantisation": "product"},
+    "quadratic": {"update_every": 0},
+    "rff": {"features": 64, "nu": 2.0, "update_every": 0},
+    "rff float32": {"features": 64, "nu": 2.0, "update_every": 0, "sum_dtype": "float32"},
+    "rff leaf": {"features": 64, "nu": 2.0, "update_every": 0, "branching": 16, "leaf_size": 64, "prior_exponent": 0.5},
+    "rff copied": {"features": 64, "nu": 2.0, "update_every": 0, "branching": 16, "leaf_size": 64,
+                   "within_leaf": "quantized"},
+    "maclaurin": {"features": 64, "nu": 1.0, "update_every": 0, "leaf_size": 16},
+    "positive_features": {"features": 64, "nu": 2.0, "update_every": 0, "branching": 4, "leaf_size": 8,
+                          "leaf_order": "frequency"},
+    "mixture": {"inner": {"source": "cluster", "update_every": 0, "recluster_every": 0}},
 }
 #: An adversary's density has its own slow tests; `every` draws all; `none` draws nothing.
 ELSEWHERE = {"ace", "every", "none"}
 CONDITIONAL: dict[str, dict[str, Any]] = {
-    "exp": {}, "resampled": {"inner": {"source": "unigram", "k": 200, "share": "row"}},
+    "exp": {}, "resampled": {"inner": {"source": "unigram", "k": 200, "share_draws_by": "row"}},
     **{way: WAYS[way] | {"exclude_target": True}
        for way in ("cluster", "midx exact", "cluster unigram", "quadratic", "rff", "rff leaf", "maclaurin",
                    "positive_features")},
@@ -140,7 +142,7 @@ def alone(bin_of: np.ndarray, ids: list[int], q: np.ndarray, draws: int) -> np.n
 def node_of(of: NegativeSource, n: int) -> np.ndarray:
     """The lowest node of each candidate, or its block of 64 ids."""
     if isinstance(of, KernelSource):
-        return of.blocks.place.numpy() // max(of.config.leaf, 16)
+        return of.blocks.place.numpy() // max(of.config.leaf_size, 16)
     index = getattr(of, "index", None)
     return np.arange(n) // 64 if index is None else index.cell.numpy()
 
@@ -220,7 +222,7 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
         if tree.leaf > 1:
             order = of.blocks.order
-            if of.config.inside == "copied":
+            if of.config.within_cell == "quantized":
                 o = torch.empty_like(o).index_copy_(0, order, of_copy(of, h))
             if of.sampler.rules.exact:
                 weight = torch.exp(o[order] - o.max())

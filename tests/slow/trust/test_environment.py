@@ -16,7 +16,7 @@ from helpers.processes import ROOT, embtrain, nothing_is_left_running, write_tex
 
 pytestmark = pytest.mark.slow
 SMALL = ("--negatives", "sgns", "--corpus", "text", "--threads", "1", "--set", "text.min_count=1", "--set",
-         "model.dim=8", "--set", "evaluate.on=[]", "--set", "train.epochs=1")
+         "model.dim=8", "--set", "evaluate.benchmarks=[]", "--set", "train.epochs=1")
 
 
 @pytest.fixture(scope="module")

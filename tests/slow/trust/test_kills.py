@@ -30,10 +30,11 @@ pytestmark = pytest.mark.slow
 
 LIMIT = 5.0  # seconds between a signal and the end, where the machine has nothing else to do
 STRATEGIES: dict[str, list[str]] = {
-    "sgns": [], "ace": ["negatives.modes=50", "negatives.hidden=8"], "nce-learned-z": ["train.optimizer=adagrad"],
+    "sgns": [], "ace": ["negatives.min_perplexity=50", "negatives.hidden=8"],
+    "nce-learned-z": ["train.optimizer=adagrad"],
 }
-KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=3", "train.block=512",
-        "train.checkpoint_every=0.05", "train.log_every=1", "evaluate.on=[]", "evaluate.heldout_pairs=2000",
+KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=3", "train.chunk=512",
+        "train.checkpoint_every=0.05", "train.log_every=1", "evaluate.benchmarks=[]", "evaluate.heldout_pairs=2000",
         "evaluate.neighbours=[bal]"]
 
 

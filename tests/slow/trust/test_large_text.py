@@ -52,7 +52,7 @@ def peak(place: Path, path: Path, expected: int = 0) -> int:
     def body() -> None:
         os.environ["EMBTRAIN_CACHE"] = str(place / "cache")
         sys.argv = ["embtrain", "fit", "--dry-run", "--quiet", "--threads", "1", "--negatives", "sgns", "--corpus",
-                    str(path), "--set", "model.dim=4", "--set", "train.engine=step", "--set", "train.block=1024"]
+                    str(path), "--set", "model.dim=4", "--set", "train.engine=autograd", "--set", "train.chunk=1024"]
         with contextlib.suppress(OSError):  # elsewhere the peak of this process may be its parent's, in both
             Path("/proc/self/clear_refs").write_text("5")
         with open(os.devnull, "w") as sys.stdout:

@@ -32,12 +32,12 @@ pytestmark = pytest.mark.slow
 SENT = {signal.SIGTERM: 100, signal.SIGINT: 100, signal.SIGKILL: 30}
 RESUMES = 200
 LIMIT = 5.0  # seconds between a signal and the end, where the machine has nothing else to do
-KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.block=256",
-        "train.batch=128", "train.checkpoint_every=0.02", "train.log_every=1", "evaluate.on=[]",
+KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.chunk=256",
+        "train.batch=128", "train.checkpoint_every=0.02", "train.log_every=1", "evaluate.benchmarks=[]",
         "evaluate.heldout_pairs=1000", "evaluate.resamples=50", "evaluate.neighbours=[bal]"]
 STRATEGIES: dict[str, list[str]] = {
-    "sgns": ["train.engine=fused"], "ace": ["negatives.modes=20", "negatives.hidden=4"],
-    "nce-learned-z": ["train.engine=step"],
+    "sgns": ["train.engine=fused"], "ace": ["negatives.min_perplexity=20", "negatives.hidden=4"],
+    "nce-learned-z": ["train.engine=autograd"],
 }
 HOGWILD = ["train.engine=fused", "train.epochs=4"]
 SEEDS, CUTS = 20, 10

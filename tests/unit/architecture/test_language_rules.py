@@ -58,7 +58,7 @@ def test_empty_openings_are_found(text: str, is_empty: bool) -> None:
 
 def test_files_of_every_kind_are_counted() -> None:
     folders = {place for place, _ in language.files()}
-    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "configs/negatives", "embtrain",
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "configs/strategies", "embtrain",
             "embtrain/negatives", "embtrain/kernels", "tests", "tests/contract", "tests/helpers",
             "tests/unit/negatives"} <= folders
     assert {path.suffix for _, path in language.files()} == {".py", ".cpp", ".h", ".yaml", ".md"}

@@ -206,7 +206,7 @@ def test_doctor_tells_versions_cores_memory_and_places(
         monkeypatch.setenv(f"EMBTRAIN_{name}", value)
     code, out, _ = console("doctor")
     told = dict(line.split(maxsplit=1) for line in out.splitlines())
-    assert code == 0 and told["engine"] == ("fused, step" if core() else "step") and told["core"] == describe()
+    assert code == 0 and told["engine"] == ("fused, autograd" if core() else "autograd") and told["core"] == describe()
     assert "build" in told["torch"] and "free" in told["memory"]
     assert told["cache"].startswith(f"{tmp_path / 'new'} (writable") and not (tmp_path / "new").exists()
     assert told["offline"].startswith("yes") and told["mirror"] == "/mirror"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.long
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats.md"
 KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
-        "train.epochs": 1, "train.block": 512, "evaluate.heldout_pairs": 100, "evaluate.on": [],
+        "train.epochs": 1, "train.chunk": 512, "evaluate.heldout_pairs": 100, "evaluate.benchmarks": [],
         "evaluate.resamples": 0, "evaluate.neighbours": []}
 SETS = " ".join(f"--set {key}={str(value).replace(' ', '')}" for key, value in KEYS.items())
 # Command -> ways to ask it, each with the beginning of its row of the page.

@@ -239,14 +239,15 @@ def test_long_and_empty_pairs_leave_training_and_are_cut_elsewhere(tmp_path: Pat
                                                                     ) -> None:
     written(tmp_path, {"train.de": "a\n" + "b " * 10_000 + "\n\na\n", "train.en": "x\nx\nx\nx x\n",
                        "test.de": "a " * 10_000 + "\n", "test.en": "x " * 9 + "\n"})
-    text = load(tmp_path, longest=5, valid=0)
+    text = load(tmp_path, max_length=5, valid=0)
     assert len(text.part("train")) == 2 and text.left_out == 2 and text.source.size().tolist() == [1, 1, 5]
     assert text.target.size().tolist() == [1, 2, 5] and text.pair(2)[1] == "x " * 9
     first, second = (record.getMessage() for record in caplog.records)
-    assert "2 training pairs are empty or longer than translation.longest: 5" in first and "10,000 and 1 words" in first
-    assert "1 held-out sentences are longer than translation.longest: 5" in second
+    assert "2 training pairs are empty or longer than translation.max_length: 5" in first
+    assert "10,000 and 1 words" in first
+    assert "1 held-out sentences are longer than translation.max_length: 5" in second
     with pytest.raises(DataError, match=r"no training pair has 1 to 5 words"):
-        load(written(tmp_path, {"train.de": "b " * 9, "train.en": "x"}), longest=5, valid=0)
+        load(written(tmp_path, {"train.de": "b " * 9, "train.en": "x"}), max_length=5, valid=0)
 
 
 def test_a_grammar_makes_the_same_pairs_each_time_and_words_of_a_kind_differ() -> None:

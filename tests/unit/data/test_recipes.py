@@ -146,7 +146,7 @@ def test_the_parallel_corpora_that_must_ship() -> None:
 @pytest.mark.parametrize("name", PARALLEL)
 def test_parallel_text_is_as_its_recipe_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path))
-    counts = tasks.read(experiment.resolve("sgns", "nmt", name, sets=["translation.longest=200"])).identity["counts"]
+    counts = tasks.read(experiment.resolve("sgns", "nmt", name, sets=["translation.max_length=200"])).identity["counts"]
     wanted = load_recipe("corpora", name).expected
     assert {key: counts[key] for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None} == {
         key: getattr(wanted, key) for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None}

@@ -77,7 +77,7 @@ def test_a_run_whose_text_keeps_its_case_tells_words_apart(tmp_path: Path, monke
     (tmp_path / "text/a.txt").write_text("US USA Canada Mexico\nus we our them\nthe The them\n" * 60)
     run = experiment.fit(experiment.resolve("sgns", "skipgram", str(tmp_path / "text"), threads=1, sets=[
         f"text.lower={lower}".lower(), "text.min_count=1", "text.valid=0", "text.test=0", "text.sample=0",
-        "train.epochs=3", "model.dim=4", "evaluate.on=[]", "evaluate.neighbours=[US, us, MEXICO]",
+        "train.epochs=3", "model.dim=4", "evaluate.benchmarks=[]", "evaluate.neighbours=[US, us, MEXICO]",
         "evaluate.heldout_pairs=0"]), tmp_path / "run")
     tree = json.loads((tmp_path / "run/neighbours.json").read_text())
     found = experiment.neighbours(tmp_path / "run", ["US", "us", "MEXICO"], 3)

@@ -85,7 +85,7 @@ def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_arrays_is_told_what_is_read(tmp_path: Path, reads: str) -> None:
     np.save(tmp_path / "walks.npy", np.ones((5, 5), dtype=np.int64))
     with pytest.raises(DataError, match=r"holds no walks or edges .* an \.npy of walks is named by itself, unpacked"):
-        load(tmp_path, reads=reads)
+        load(tmp_path, format=reads)
 
 
 # --- a graph ---------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a b {}\n", "g.txt:1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.reads: walks"),
+    ("a b {}\n", "g.txt:1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.format: walks"),
     ("a b\na\n", ":2: "), ("a b -1\n", ":1: "), ("a b inf\n", ":1: "), ("a b nan\n", ":1: "),
     ("# a\n", "holds no edges; all of its lines are comments"), ("", "holds no edges$"),
     ("#nodes: 2 edges: 1\na b\n", "g.txt:1: .*if it is a comment, begin it with `#` and a blank"),
@@ -133,7 +133,7 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
 ])
 def test_lines_that_are_no_edges_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
-        load(put(tmp_path / "g.txt", text), reads="graph")
+        load(put(tmp_path / "g.txt", text), format="graph")
 
 
 def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,7 +169,7 @@ def test_a_comment_in_a_file_of_walks_is_reported(tmp_path: Path, caplog: pytest
     path = put(tmp_path / "w.txt", "# made by hand\na b c d\n#a b c d\n")
     for reads in ("auto", "walks"):
         caplog.clear()
-        assert lines_of(load(path, reads=reads))[0] == ["#", "made", "by", "hand"]
+        assert lines_of(load(path, format=reads))[0] == ["#", "made", "by", "hand"]
         assert [m for m in caplog.messages if m.startswith(f"{path}:1: 1 line begins") and "read as nodes" in m]
 
 
@@ -253,7 +253,7 @@ def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: P
 def test_auto_knows_walks_from_edges(tmp_path: Path) -> None:
     assert len(lines_of(load(put(tmp_path / "g.txt", "a b\nb c\n"), length=4, per_node=1))) == 3      # a walk each
     assert lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n"))) == [["a", "b"], ["b", "c", "a", "c"]]
-    assert lines_of(load(put(tmp_path / "s.txt", "a b\nb c a\n"), reads="walks")) == [["a", "b"], ["b", "c", "a"]]
+    assert lines_of(load(put(tmp_path / "s.txt", "a b\nb c a\n"), format="walks")) == [["a", "b"], ["b", "c", "a"]]
 
 
 def test_edges_with_data_are_no_walks(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptu
     (told,) = caplog.messages
     assert told.startswith(f"{path}:4: names 5 nodes, so this is read as walks, though 4 of the first 5 lines could be")
     caplog.clear()
-    load(path, reads="walks")
+    load(path, format="walks")
     assert not caplog.records
 
 
@@ -295,7 +295,8 @@ def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypat
     monkeypatch.setattr(walks, "PARTS", 10)
     for n in (7, 95):
         lines = [[str(i), str(i + 1), str(i)] for i in range(n)]
-        corpus = load(put(tmp_path / "w.txt", "\n".join(map(" ".join, lines)) + "\n"), reads="walks", valid=.2, test=.2)
+        corpus = load(put(tmp_path / "w.txt", "\n".join(map(" ".join, lines)) + "\n"), format="walks", valid=.2,
+                      test=.2)
         train, valid, test = text.split(corpus, WalksConfig(valid=.2, test=.2))
         assert min(len(valid), len(test)) > 0 and len(corpus.document) - 1 <= 10
         assert all(line[0] == line[-1] for line in lines_of(train))             # no walk was cut
@@ -309,7 +310,7 @@ def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatc
     graph = nx.connected_caveman_graph(6, 6)
     nx.write_edgelist(graph, tmp_path / "caves.txt", data=False)
     sets = {"model.dim": 8, "train.epochs": 4, "walks.per_node": 20, "walks.length": 30, "walks.window": 3,
-            "evaluate.resamples": 0, "evaluate.heldout_pairs": 500, "train.lr": 0.1, "train.block": 512}
+            "evaluate.resamples": 0, "evaluate.heldout_pairs": 500, "train.lr": 0.1, "train.chunk": 512}
     run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "caves.txt", sets=sets, threads=1,
                        out=tmp_path / "run")
     table = run.word_vectors

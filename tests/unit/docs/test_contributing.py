@@ -87,7 +87,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 TINY = {"text.min_count": 1, "text.lower": False, "text.sample": 0, "text.window": 1, "model.dim": 8, "negatives.k": 4,
-        "train.epochs": 3, "train.lr": 0.05, "train.batch": 32, "train.block": 256, "evaluate.on": [],
+        "train.epochs": 3, "train.lr": 0.05, "train.batch": 32, "train.chunk": 256, "evaluate.benchmarks": [],
         "evaluate.resamples": 0}
 
 
@@ -103,7 +103,7 @@ def likelihood(run: Run) -> float:
 
 def test_every_file_of_the_page_is_tried_here() -> None:
     assert set(FILES) == {*(f"embtrain/negatives/{name}.py" for name in SOURCES), "evals/pets.yaml",
-                          *(f"configs/negatives/{name}.yaml" for name in SOURCES), "corpora/letters.yaml",
+                          *(f"configs/strategies/{name}.yaml" for name in SOURCES), "corpora/letters.yaml",
                           "embtrain/losses/squared_margin.py", "pyproject.toml of your package",
                           "tests/test_even.py"}
 
@@ -111,7 +111,7 @@ def test_every_file_of_the_page_is_tried_here() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: Path) -> None:
     assert name in negatives.names()
-    strategy = put(f"configs/negatives/{name}.yaml", tmp_path)
+    strategy = put(f"configs/strategies/{name}.yaml", tmp_path)
     run = train(strategy, text, tmp_path / "run")
     assert run.settings.negatives.source == name
     assert likelihood(run) > -3.0                            # 40 words: log 40 = 3.69 before anything is learnt
@@ -119,8 +119,8 @@ def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "settings"), [
-    ("even", {}), ("even shared by windows", {"share": "window"}),
-    ("costly", {}), ("costly shared by the batch", {"share": "batch"}),
+    ("even", {}), ("even shared by windows", {"share_draws_by": "window"}),
+    ("costly", {}), ("costly shared by the batch", {"share_draws_by": "batch"}),
 ])
 def test_a_source_keeps_the_contract(name: str, settings: dict[str, str], sources: None,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_source_of_another_distribution_is_found_by_its_entry_point(tmp_path: 
     try:
         forget()
         assert "even" in negatives.names()
-        run = train(put("configs/negatives/even.yaml", tmp_path), text, tmp_path / "run")
+        run = train(put("configs/strategies/even.yaml", tmp_path), text, tmp_path / "run")
         assert likelihood(run) > -3.0
     finally:
         monkeypatch.undo()

@@ -167,8 +167,8 @@ def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None
     begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
     assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
     assert "make fit" in first and "pip install" in first and "report" in first
-    walks = {path.stem for path in (ROOT / "docs/walks").glob("*.md")} - {"index"}
-    assert set(re.findall(r"\(docs/walks/(\w+)\.md\)", first)) == walks
+    walks = {path.stem for path in (ROOT / "docs/walkthroughs").glob("*.md")} - {"index"}
+    assert set(re.findall(r"\(docs/walkthroughs/(\w+)\.md\)", first)) == walks
     assert len(PAGES["README.md"].splitlines()) <= 120
 
 
@@ -256,11 +256,11 @@ def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
     section = PAGES["docs/strategies.md"].split("\n## ")[0]
     told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
-    for name in shipped.names("configs", "negatives"):
-        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+    for name in shipped.names("configs", "strategies"):
+        tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         reads = "tied" in tree.get("model", {})
         config = experiment.resolve(name, model="transe" if "triples" in tree else "lm" if reads else None)
-        shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.mask)
+        shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.filter)
     assert told == shipped_ones
 
 

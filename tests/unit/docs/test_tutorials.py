@@ -27,7 +27,7 @@ from embtrain.kernels.core.library import core
 pytestmark = pytest.mark.long
 
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
-WALKS = [page for page in sorted((DOCS / "walks").glob("*.md")) if page.stem != "index"]
+WALKS = [page for page in sorted((DOCS / "walkthroughs").glob("*.md")) if page.stem != "index"]
 
 
 play = script("play")
@@ -46,7 +46,7 @@ def test_there_is_one_for_each_task() -> None:
 
 def test_there_is_a_walk_for_each_of_five_people() -> None:
     assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
-    index = (DOCS / "walks/index.md").read_text(encoding="utf-8")
+    index = (DOCS / "walkthroughs/index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
     walked = "".join(page.read_text(encoding="utf-8") for page in WALKS)
     for met in ("ends in 2", "ends in 3", "Ctrl-C: ends in 130", "windows-1252", "utf-16", "pip install -e ."):

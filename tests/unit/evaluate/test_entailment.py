@@ -280,7 +280,7 @@ def settings(folder: Path, *sets: str, corpus: str = "tree.tsv") -> experiment.S
 
 
 def test_a_run_is_judged_on_words_as_it_ends_and_afterwards(gold: Path) -> None:
-    run = experiment.fit(settings(gold, "evaluate.on=[hyperlex, wbless]"), gold / "run")
+    run = experiment.fit(settings(gold, "evaluate.benchmarks=[hyperlex, wbless]"), gold / "run")
     rows = {f"{row.benchmark}/{row.metric}": row for row in run.scores}
     assert rows["wbless/direction"].value > 0.8 and rows["wbless/ap"].value > 0.7
     assert rows["hyperlex/spearman"].value > 0.5 and rows["hyperlex/spearman"].n == 22    # no verbs
@@ -304,7 +304,7 @@ def test_a_run_of_wordnet_knows_words_that_name_no_synset(gold: Path, monkeypatc
                                               for i, (word, of) in enumerate(zip(WORDS, up, strict=True))))
     named = {word: i for i, word in enumerate(WORDS)} | {"sputnik": WORDS.index("tool")}
     (folder / "index.noun").write_text("".join(f"{word} n 1 0 1 0 {i + 1:08d}\n" for word, i in named.items()))
-    run = experiment.fit(settings(gold, "train.epochs=2", "evaluate.on=[wbless]", corpus="dict"), gold / "run")
+    run = experiment.fit(settings(gold, "train.epochs=2", "evaluate.benchmarks=[wbless]", corpus="dict"), gold / "run")
     assert "sputnik\ttool.n.01\n" in (run.folder / "senses.txt").read_text()
     rows = [row for row in run.scores if row.benchmark == "wbless"]
     assert rows[0].note.startswith("23 of 23 pairs found; ") and experiment.evaluate(run.folder, ["wbless"]) == rows
@@ -318,8 +318,9 @@ def test_a_file_of_vectors_is_judged_by_its_cosine_which_knows_no_direction(gold
 
 
 def test_what_is_no_entailment_is_refused_before_training(gold: Path) -> None:
-    with pytest.raises(UsageError, match=r"evaluate.on: wordsim353 is of kind similarity.*: bibless, bless") as caught:
-        experiment.fit(settings(gold, "evaluate.on=[wordsim353]"), gold / "run")
+    with pytest.raises(
+            UsageError, match=r"evaluate.benchmarks: wordsim353 is of kind similarity.*: bibless, bless") as caught:
+        experiment.fit(settings(gold, "evaluate.benchmarks=[wordsim353]"), gold / "run")
     assert "\n" not in str(caught.value) and not (gold / "run").exists()
 
 

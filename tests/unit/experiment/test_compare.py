@@ -37,9 +37,9 @@ from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.long
 
-KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.chunk=512",
         "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=40",
-        "evaluate.neighbours=[bal]", "evaluate.on=[]"]
+        "evaluate.neighbours=[bal]", "evaluate.benchmarks=[]"]
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +151,10 @@ def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type
 
 
 @pytest.mark.parametrize(("strategies", "sets", "compiled", "wanted"), [
-    (["sgns", "nce"], [], True, "fused"), (["sgns", "nce"], [], False, "step"),
-    (["sgns", "softmax"], [], True, "step"),         # one that cannot be fused decides for all
-    (["sgns", "softmax"], ["train.engine=step"], True, "step"), (["sgns", "nce"], ["train.engine=step"], True, "step"),
+    (["sgns", "nce"], [], True, "fused"), (["sgns", "nce"], [], False, "autograd"),
+    (["sgns", "softmax"], [], True, "autograd"),         # one that cannot be fused decides for all
+    (["sgns", "softmax"], ["train.engine=autograd"], True, "autograd"),
+    (["sgns", "nce"], ["train.engine=autograd"], True, "autograd"),
     (["sgns", "nce"], ["train.engine=fused"], False, "fused"),  # found out when the cell is built, by its own error
 ])
 def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
@@ -168,11 +169,11 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("strategies", "sets", "more"), [
-    (["sgns", "cluster"], [], ["train.engine=fused", "train.block=4096"]),
+    (["sgns", "cluster"], [], ["train.engine=fused", "train.chunk=4096"]),
     (["sgns", "nce"], [], ["train.engine=fused"]),
-    (["sgns", "cluster"], ["train.engine=fused"], ["train.block=4096"]),
-    (["sgns", "cluster"], ["train.block=512"], ["train.engine=fused"]),
-    (["sgns", "cluster"], ["train.engine=step"], []),
+    (["sgns", "cluster"], ["train.engine=fused"], ["train.chunk=4096"]),
+    (["sgns", "cluster"], ["train.chunk=512"], ["train.engine=fused"]),
+    (["sgns", "cluster"], ["train.engine=autograd"], []),
 ])
 def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                   sets: list[str], more: list[str]) -> None:
@@ -188,10 +189,10 @@ GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
 
 
 @pytest.mark.parametrize(("strategies", "more"), [
-    (GRAPH, ["train.engine=fused", "train.block=2048"]),              # one strategy has a block of its own
-    (["ace-kg", *GRAPH[:1]], ["train.engine=fused", "train.block=2048"]),
+    (GRAPH, ["train.engine=fused", "train.chunk=2048"]),              # one strategy has a block of its own
+    (["ace-kg", *GRAPH[:1]], ["train.engine=fused", "train.chunk=2048"]),
     (["ace-kg", "igan"], ["train.engine=fused"]),                     # both have the same block
-    (["ace-kg", "small.yaml"], ["train.engine=fused", "train.block=512"]),
+    (["ace-kg", "small.yaml"], ["train.engine=fused", "train.chunk=512"]),
 ])
 def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                             strategies: list[str], more: list[str]) -> None:
@@ -203,18 +204,18 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
                               tmp_path)
     of, planned = compare.plan(asked, tmp_path)
     assert of.sets == more and compare.plan(of, tmp_path)[0] == of
-    block = {"train.block=512": 512}.get(more[-1], 2048)
-    assert {cell.settings.train.block for cell in planned} == {block}
+    block = {"train.chunk=512": 512}.get(more[-1], 2048)
+    assert {cell.settings.train.chunk for cell in planned} == {block}
     line = engine.describe(planned, compare._plan(asked, tmp_path)[1])
-    assert (f"train.block={block} for all cells, whose strategies have" in line) == (len(more) == 2)
+    assert (f"train.chunk={block} for all cells, whose strategies have" in line) == (len(more) == 2)
     if strategies is GRAPH:
         assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")
 
 
 def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.block: is .* and 64 in b: these would not be pairs"):
+    with pytest.raises(UsageError, match=r"train\.chunk: is .* and 64 in b: these would not be pairs"):
         compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
-            "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.block=64"]}}}, None, tmp_path),
+            "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.chunk=64"]}}}, None, tmp_path),
                      tmp_path)
 
 
@@ -222,9 +223,9 @@ def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path)
     with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
         compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)
     own = tmp_path / "own.yaml"
-    own.write_text("negatives: {source: unigram}\ntrain: {engine: step}\n")
+    own.write_text("negatives: {source: unigram}\ntrain: {engine: autograd}\n")
     _, planned = compare.plan(grid(place, strategies=["sgns", str(own)]), tmp_path)   # named for one, so for all
-    assert {cell.settings.train.engine for cell in planned} == {"step"}
+    assert {cell.settings.train.engine for cell in planned} == {"autograd"}
 
 
 # -- what stops, fails, or has changed --------------------------------------------------------------------------------
@@ -371,7 +372,7 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: P
     """log-uniform without replacement has no density that NCE can use, which is found when the run is built."""
     monkeypatch.setattr(here, "fail", "sgns-seed2")
     bad = tmp_path / "bad.yaml"
-    bad.write_text("negatives: {source: unigram, k: 5, mask: none, replacement: false}\nloss: {name: nce}\n")
+    bad.write_text("negatives: {source: unigram, k: 5, filter: none, replacement: false}\nloss: {name: nce}\n")
     done = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
     status = {cell["cell"]: cell["status"] for cell in done.results["cells"]}
     assert status == {"sgns-seed1": "finished", "nce-seed1": "finished", "bad-seed1": "failed", "bad-seed2": "failed",
@@ -571,7 +572,7 @@ def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -
     assert [cell.settings.loss.name for cell in planned[:4]] == ["logistic", "softmax", "nce", "softmax"]
     assert compare.read_grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
     told = compare.plan(of.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}), tmp_path)[1][0]
-    assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.on == ["simlex999"]
+    assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.benchmarks == ["simlex999"]
     assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
 
 
@@ -588,7 +589,7 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
     ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would be called sgns-seed1"),
     ({"baseline": "ace"}, "--baseline: 'ace' is none of sgns, nce"),
-    ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.on"),
+    ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.benchmarks"),
     ({"metric": "spearman"}, "--metric: metric: "),
     ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
     ({"sets": ["train.seed=3"]}, "--set train.seed: each cell has its own"),
@@ -603,7 +604,7 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
 ])
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
         place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
-    (tmp_path / "own.yaml").write_text("negatives: {source: uniform, k: 5, mask: none}\nloss: {name: nce}\n"
+    (tmp_path / "own.yaml").write_text("negatives: {source: uniform, k: 5, filter: none}\nloss: {name: nce}\n"
                                        "text: {window: 3}\n")
     names = options.get("strategies", ["sgns", "nce"])
     names = [str(tmp_path / "own.yaml") if name == "OWN" else name for name in names]
@@ -615,7 +616,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
 
 @pytest.mark.parametrize(("text", "says"), [
     ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no models named 'foo'"),
-    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no negatives named 'foo'"),
+    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no strategies named 'foo'"),
     ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
     ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
      "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
@@ -637,12 +638,12 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
 
 @pytest.mark.parametrize(("line", "says"), [
     ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
-    ("--negatives sgns,foo", "--negatives: strategy: no negatives named 'foo'"),
+    ("--negatives sgns,foo", "--negatives: strategy: no strategies named 'foo'"),
     ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
     ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
     ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not: "),
     ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
-    ("--negatives sgns,nce --set evaluate.every=[mem]", "evaluate.every: no evals named 'mem'"),
+    ("--negatives sgns,nce --set evaluate.during_training=[mem]", "evaluate.during_training: no evals named 'mem'"),
     ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
     ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
 ])
@@ -658,7 +659,7 @@ def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
 
 def test_a_benchmark_that_is_named_twice_counts_once() -> None:
     assert compare.read_grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
-    twice = ["evaluate.on=[men, wordsim353, men]", "evaluate.every=[men, men]"]
+    twice = ["evaluate.benchmarks=[men, wordsim353, men]", "evaluate.during_training=[men, men]"]
     config = experiment.resolve("sgns", sets=twice).evaluate
     assert (config.on, config.every) == (["men", "wordsim353"], ["men"])
 

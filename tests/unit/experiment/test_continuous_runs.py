@@ -19,9 +19,9 @@ from embtrain.train.state import checkpoint
 
 pytestmark = pytest.mark.long
 
-SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "model.dim": 6, "model.targets.kind": "sphere",
-        "train.epochs": 2, "train.block": 512, "train.batch": 128, "train.log_every": 1, "evaluate.heldout_pairs": 200,
-        "evaluate.on": [], "evaluate.resamples": 0, "evaluate.neighbours": []}
+SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "model.dim": 6, "model.output_table.kind": "sphere",
+        "train.epochs": 2, "train.chunk": 512, "train.batch": 128, "train.log_every": 1, "evaluate.heldout_pairs": 200,
+        "evaluate.benchmarks": [], "evaluate.resamples": 0, "evaluate.neighbours": []}
 STRATEGIES = [name for name in shipped.names("configs", "negatives")
               if read_yaml(shipped.path("configs", name, "negatives")).tree.get("model", {}).get("targets")]
 
@@ -81,6 +81,6 @@ def test_a_run_goes_on_as_if_never_stopped(text: Path, tmp_path: Path) -> None:
 
 def test_a_table_that_is_learnt_is_refused_in_one_line(text: Path, tmp_path: Path) -> None:
     for name in STRATEGIES:
-        with pytest.raises(UsageError, match=r"model\.targets\.kind: learned") as caught:
-            embtrain.fit(name, corpus=text, sets=SETS | {"model.targets.kind": "learned"}, out=tmp_path / name)
+        with pytest.raises(UsageError, match=r"model\.output_table\.kind: learned") as caught:
+            embtrain.fit(name, corpus=text, sets=SETS | {"model.output_table.kind": "learned"}, out=tmp_path / name)
         assert len(str(caught.value).splitlines()) == 1

@@ -37,7 +37,8 @@ from embtrain.train.engines.autograd import ReadOnly
 pytestmark = pytest.mark.long
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
-        "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
+        "train.epochs": 2, "train.chunk": 512, "train.batch": 128, "evaluate.heldout_pairs": 400,
+        "evaluate.benchmarks": [],
         "evaluate.resamples": 40, "evaluate.neighbours": []}
 NAMES = ["exp", "sampled-softmax", "rff", "cluster", "resampled", "in-batch", "in-batch-streaming", "semi-hard",
          "softmax", "uniform"]
@@ -196,7 +197,8 @@ def test_fewer_candidates_are_the_models_own(run: Path) -> None:
 
 def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
                                                     capsys: pytest.CaptureFixture[str]) -> None:
-    (learner := tmp_path / "learner.yaml").write_text("negatives: {source: ace, modes: 4, shortlist: 8, mask: none}\n")
+    (learner := tmp_path / "learner.yaml").write_text("negatives: "
+                                                      "{source: ace, modes: 4, shortlist: 8, filter: none}\n")
     found = diagnosing.diagnose(run, ["softmax", "uniform", "cluster", str(learner)], [3, 6], 2, 400, 1, tmp_path)
     n = found.candidates
     at = {(size.strategy, size.n): size for size in found.growth}

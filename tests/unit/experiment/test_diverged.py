@@ -35,9 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "engine", "remedy"), [
-    ("distmult", "step", "lower train.lr, set a smaller train.batch or a train.clip"),
-    ("distmult", "fused", "lower train.lr, or set train.engine: step and a train.clip"),
-    ("nmt", "step", "lower train.lr, set a smaller train.batch or a train.clip")])
+    ("distmult", "autograd", "lower train.lr, set a smaller train.batch or a train.clip"),
+    ("distmult", "fused", "lower train.lr, or set train.engine: autograd and a train.clip"),
+    ("nmt", "autograd", "lower train.lr, set a smaller train.batch or a train.clip")])
 def test_a_diverged_run_says_so_in_three_places(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
                                                 name: str, engine: str, remedy: str) -> None:
     settings = tiny_runs.config(place, name, engine, *QUICK, "train.lr=30", "train.min_lr=30")
@@ -53,7 +53,8 @@ def test_a_diverged_run_says_so_in_three_places(place: Path, tmp_path: Path, cap
 
 
 def test_a_loss_that_ends_above_its_start_is_a_sign_by_itself(place: Path, tmp_path: Path) -> None:
-    done = run.fit(tiny_runs.config(place, "nmt", "step", *QUICK, "train.lr=30", "train.min_lr=30"), tmp_path / "run")
+    done = run.fit(tiny_runs.config(place, "nmt", "autograd", *QUICK, "train.lr=30", "train.min_lr=30"),
+                   tmp_path / "run")
     assert any("the training loss ends at" in row.note and "above the 4.66" in row.note for row in done.scores)
 
 
@@ -66,7 +67,7 @@ def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_
 
 def test_advice_names_what_the_engine_reads() -> None:
     assert "train.batch" not in lower_rate_hint(TrainConfig(engine="fused"))
-    assert "train.batch" in lower_rate_hint(TrainConfig(engine="step"))
+    assert "train.batch" in lower_rate_hint(TrainConfig(engine="autograd"))
     assert most_extreme({"train": TrainConfig()}) is None
     assert most_extreme({"train": TrainConfig(lr=1e6, min_lr=0.0)}) == ("train.lr", 1e6)
 
@@ -75,7 +76,7 @@ def test_advice_names_what_the_engine_reads() -> None:
 def test_a_learned_log_z_that_ran_away_does_not_move_the_likelihood(place: Path, c: float) -> None:
     found = []
     for start in (0.0, c):
-        of = tiny_runs.made(tiny_runs.config(place, "skipgram", "step", "loss.name=nce", "negatives.mask=none",
+        of = tiny_runs.made(tiny_runs.config(place, "skipgram", "autograd", "loss.name=nce", "negatives.filter=none",
                                              "loss.partition=global", "evaluate.log_z=true"))
         assert isinstance(of.loss, Nce) and of.loss.c is not None
         torch.nn.init.constant_(of.loss.c, start)
@@ -94,7 +95,7 @@ def test_an_inverse_temperature_beyond_what_cosines_are_right_to_is_refused(mode
 
 def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_path: Path,
                                                                caplog: pytest.LogCaptureFixture) -> None:
-    done = run.fit(tiny_runs.config(place, "distmult", "step", *QUICK), tmp_path / "run")
+    done = run.fit(tiny_runs.config(place, "distmult", "autograd", *QUICK), tmp_path / "run")
     run.resume(done.folder)
     assert not [record for record in caplog.records if "began it" in record.getMessage()]
     path = done.folder / "identity.json"

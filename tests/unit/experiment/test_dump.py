@@ -19,7 +19,8 @@ from embtrain.train.engines.autograd import ReadOnly
 pytestmark = pytest.mark.long
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
-        "train.epochs": 1, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 100, "evaluate.on": [],
+        "train.epochs": 1, "train.chunk": 512, "train.batch": 128, "evaluate.heldout_pairs": 100,
+        "evaluate.benchmarks": [],
         "evaluate.resamples": 40, "evaluate.neighbours": []}
 
 
@@ -36,7 +37,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
-    ace.write_text("negatives: {source: ace, k: 5, mask: none, share: row, modes: 10}\nloss: {name: nce}\n")
+    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, modes: 10}\nloss: {name: nce}\n")
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
     _, made = open_run(run, ["sgns"], [5])

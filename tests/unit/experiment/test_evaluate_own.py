@@ -255,7 +255,7 @@ def test_vectors_of_a_run_without_files_of_its_own_are_judged_on_words(tmp_path:
     for i in range(4):
         (tmp_path / "text" / f"{i}.txt").write_text((" ".join(WORDS) + "\n") * 30)
     run = embtrain.fit("sgns", corpus=tmp_path / "text", threads=1, out=tmp_path / "run", sets={
-        **TINY, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.on": []})
+        **TINY, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.benchmarks": []})
     (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     [row] = experiment.evaluate(run.folder, [str(tmp_path / "own.tsv")])
     assert row.metric == "spearman" and row.n == 8 and "found as" not in row.benchmark

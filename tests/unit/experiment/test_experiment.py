@@ -29,8 +29,8 @@ from embtrain.kernels.core.library import core, level
 pytestmark = pytest.mark.long
 
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
-SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
-        "train.batch": 64, "evaluate.on": ["simlex999"], "evaluate.resamples": 40,
+SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.chunk": 256,
+        "train.batch": 64, "evaluate.benchmarks": ["simlex999"], "evaluate.resamples": 40,
         "evaluate.neighbours": ["cat", "nosuchword"]}
 
 
@@ -66,11 +66,11 @@ def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
     from embtrain.common import shipped
 
     of = tasks.read(settings(text, "sgns"))
-    for name in shipped.names("configs", "negatives"):
-        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+    for name in shipped.names("configs", "strategies"):
+        tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
             continue
-        more = ["negatives.modes=5"] if tree["negatives"]["source"] == "ace" else []
+        more = ["negatives.min_perplexity=5"] if tree["negatives"]["source"] == "ace" else []
         made = components.build(settings(text, name, *more), of)
         assert made.source.name and made.loss.name
 
@@ -90,12 +90,12 @@ def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
 
 
 def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
-    made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.mask=none")
-    with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.mask: target") as caught:
+    made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.filter=none")
+    with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.filter: target") as caught:
         components.build(made, tasks.read(made))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError, match="no eval"):
-        embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.on": ["nosuch"]})
+        embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.benchmarks": ["nosuch"]})
     with pytest.raises(UsageError, match=r"train\.device"):
         components.choose_device("potato")
     with pytest.raises(DataError, match="neither a file or folder nor a recipe"):
@@ -115,7 +115,7 @@ def test_a_name_that_there_is_none_of_is_told_with_its_place(tmp_path: Path, mon
     for wrong, says in (({"config": own}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"strategy": "own.yaml"}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"loss": "nec"}, "--loss: loss.name: there is no 'nec'"),
-                        ({"strategy": "sgnss"}, "--negatives: strategy: no negatives named 'sgnss'"),
+                        ({"strategy": "sgnss"}, "--negatives: strategy: no strategies named 'sgnss'"),
                         ({"model": "tranze"}, "--model: model.name: no models named 'tranze'"),
                         ({"sets": ["model=3"]}, "--set model=3: model.name: should be a name, got 3"),
                         ({"sets": ["strategy=3"]}, "--set strategy=3: strategy: should be a name, got 3")):
@@ -127,7 +127,7 @@ def test_a_strategy_that_sets_what_a_model_lacks_is_told_in_one_line(tmp_path: P
     with pytest.raises(UsageError) as caught:
         resolve("vmf", "transe")
     assert str(caught.value) == ("--negatives: vmf is not for model.name: transe (it sets model.similarity, "
-                                 "model.targets)")
+                                 "model.output_table)")
     (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # one's own may be misspelt
     with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: no such key \(did you mean 'similarity'"):
         resolve(str(tmp_path / "own.yaml"), "skipgram")
@@ -173,7 +173,7 @@ def test_the_name_of_another_tool_leads_to_a_strategy() -> None:
         with pytest.raises(UsageError) as caught:
             resolve(name)
         said = str(caught.value)
-        assert said.startswith(f"--negatives: strategy: no negatives named {name!r}")
+        assert said.startswith(f"--negatives: strategy: no strategies named {name!r}")
         assert "embtrain list names all" in said
         assert (f"(did you mean {meant!r}?)" in said) is (meant is not None), said
 
@@ -228,7 +228,8 @@ def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
     ("cat dog cow\n", "words so frequent are thinned out; set text.sample: 0")])
 def test_a_text_without_a_pair_is_refused_and_not_trained_on(tmp_path: Path, words: str, says: str) -> None:
     (tmp_path / "t.txt").write_text(words)
-    asked = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.on=[]"], threads=1)
+    asked = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.benchmarks=[]"],
+                    threads=1)
     with pytest.raises(DataError, match=f"gives no pairs to train on: {says}"):
         experiment.fit(asked, tmp_path / "run")
 
@@ -263,20 +264,20 @@ def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_
 
 
 def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:
-    plan = str(experiment.plan(settings(text, "ace", "negatives.modes=5")))
+    plan = str(experiment.plan(settings(text, "ace", "negatives.min_perplexity=5")))
     assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
 
 
 def test_the_plan_and_the_run_say_which_engine(run: experiment.Run, text: Path) -> None:
     told = json.loads((run.folder / "identity.json").read_text())
-    assert (told["engine"], told["block"]) == ("fused" if core() else "step", 256)
+    assert (told["engine"], told["block"]) == ("fused" if core() else "autograd", 256)
     assert told["core"] == level() and "/" not in told["core"]  # the file's place is this machine's business
     assert f"\nengine: {told['engine']}" in str(experiment.plan(settings(text, "sgns")))
     plan = str(experiment.plan(settings(text, "sgns", "train.clip=1.0")))
     assert "\nengine: step; train.clip: " in plan
 
 
-@pytest.mark.parametrize("engine", ["step", "fused", None, "other"])
+@pytest.mark.parametrize("engine", ["autograd", "fused", None, "other"])
 def test_a_run_goes_on_with_the_engine_that_it_began_with(
         text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None) -> None:
     """Whatever `auto` would choose by now; runs of a time with one engine say none, and had step."""
@@ -288,7 +289,7 @@ def test_a_run_goes_on_with_the_engine_that_it_began_with(
     monkeypatch.setattr(components, "build", lambda config, _: (asked.append(config.train.engine), 1 / 0))
     with pytest.raises(DataError if engine == "other" else ZeroDivisionError):
         experiment.resume(run.folder)
-    assert asked == ([] if engine == "other" else [engine or "step"])
+    assert asked == ([] if engine == "other" else [engine or "autograd"])
 
 
 def mean(z: torch.Tensor, target: torch.Tensor) -> float:

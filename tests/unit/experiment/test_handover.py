@@ -30,8 +30,8 @@ from embtrain.experiment.inspect import export
 
 pytestmark = pytest.mark.long
 
-SETS = {"model.dim": 6, "train.epochs": 1, "train.block": 512, "evaluate.resamples": 0}
-WORDS = {**SETS, "evaluate.heldout_pairs": 200, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
+SETS = {"model.dim": 6, "train.epochs": 1, "train.chunk": 512, "evaluate.resamples": 0}
+WORDS = {**SETS, "evaluate.heldout_pairs": 200, "evaluate.neighbours": [], "evaluate.benchmarks": [], "text.valid": 0.1,
          "text.test": 0.1}
 
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.long
 
 V, FEATURES, MADE = 40, 60, PlantedConfig(labels=40, features=60, documents=300, test=60, clusters=4, pool=10,
                                           prototype=4, noise=2, seed=3)
-SETS: dict[str, Any] = {"model.dim": 12, "train.epochs": 2, "train.block": 32, "train.batch": 512,
+SETS: dict[str, Any] = {"model.dim": 12, "train.epochs": 2, "train.chunk": 32, "train.batch": 512,
                         "evaluate.resamples": 40, "labels.valid": 0.1}
 EPOCHS, LEARNT = 3, 0.16  # by chance .07; who knows the most frequent label alone has .10
 
@@ -167,7 +167,7 @@ def test_known_answers_are_all_labels_of_training_documents(corpus: Path) -> Non
     for d in range(len(docs.labels)):
         mine = docs.labels.rows(np.array([d])).index.tolist() if d in of.parts.train else []
         assert right[d].nonzero()[:, 0].tolist() == mine
-    with pytest.raises(ResourceError, match=r"negatives\.mask: target"):
+    with pytest.raises(ResourceError, match=r"negatives\.filter: target"):
         of.known_positives(100)
 
 
@@ -204,14 +204,14 @@ DOT = ("sgns", "nce", "softmax", "exp", "rff-leaf", "cluster")
 
 def made_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Components:
     """Model, source and loss; an adversary with as few groups as there are labels for."""
-    few = ["negatives.modes=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
+    few = ["negatives.min_perplexity=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
     few = few[:1] if strategy == "ace-full" else few
     return components.build(settings(corpus, strategy, "train.lr=0.5", *few, *more), read)
 
 
 #: Strategies but those with settings for another kind of data.
-STRATEGIES = [name for name in shipped.names("configs", "negatives")
-              if set(read_yaml(shipped.path("configs", name, "negatives")).tree) <= {"negatives", "loss", "train"}]
+STRATEGIES = [name for name in shipped.names("configs", "strategies")
+              if set(read_yaml(shipped.path("configs", name, "strategies")).tree) <= {"negatives", "loss", "train"}]
 FEW = {name for name in STRATEGIES if resolve(name).negatives.source == "ace"}
 
 
@@ -246,8 +246,8 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
 
 
 @pytest.mark.parametrize(("strategy", "more", "says"), [
-    ("softmax", ["negatives.mask=observed"], "loss.name: softmax over forgiven answers is no probability"),
-    ("nce", ["negatives.mask=observed"], ""), ("semi-hard", [], ""),
+    ("softmax", ["negatives.filter=observed"], "loss.name: softmax over forgiven answers is no probability"),
+    ("nce", ["negatives.filter=observed"], ""), ("semi-hard", [], ""),
     ("exp", ["train.engine=fused"], "model.name: xc: the kernels know skipgram, .* alone"),
 ])
 def test_what_is_refused_is_said_in_words(strategy: str, more: list[str], says: str, corpus: Path, read: LabelsTask
@@ -323,7 +323,7 @@ def test_strategies_are_compared_document_by_document(run: experiment.Run, corpu
 def test_a_comparison_asks_for_no_benchmarks(corpus: Path, tmp_path: Path) -> None:
     of = Grid(strategies=["softmax", "exp"], models=["xc"], corpus=str(corpus), seeds=[1])
     grid, cells = compare.plan(of, tmp_path)
-    assert grid.benchmarks == [] and not any("evaluate.on" in word for cell in cells for word in cell.options)
+    assert grid.benchmarks == [] and not any("evaluate.benchmarks" in word for cell in cells for word in cell.options)
     with pytest.raises(UsageError, match="--benchmarks: xc learns from labels, and no benchmark is for that; leave"):
         compare.plan(of.model_copy(update={"benchmarks": ["wordsim353"]}), tmp_path)
 
@@ -334,7 +334,7 @@ def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
     found = diagnose(run.folder, ["exp", "cluster"], [4], max_queries=8, draws=50, threads=1)
     assert [line.strategy for line in found.lines] == ["exp", "cluster"] and found.part == "test"
     told = str(experiment.plan(settings(corpus, "rff-leaf")))
-    assert "270 training documents of 60 features, 40 labels" in told and "engine: step" in told
+    assert "270 training documents of 60 features, 40 labels" in told and "engine: autograd" in told
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------

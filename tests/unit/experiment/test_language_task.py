@@ -27,7 +27,7 @@ from embtrain.train.state import checkpoint
 pytestmark = pytest.mark.long
 
 WORDS = [a + b for a in "bdfk" for b in "aeiou"]
-SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.block=40", "train.batch=40", "train.epochs=2",
+SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.chunk=40", "train.batch=40", "train.epochs=2",
         "train.lr=0.02", "language.valid=0.1", "language.test=0.1", "evaluate.resamples=40", "evaluate.piece=20",
         "train.log_every=2", "train.checkpoint_every=1e9"]
 
@@ -63,16 +63,16 @@ def test_a_text_that_repeats_itself_is_learnt(tmp_path: Path) -> None:
     "sgns", "nce-learned-z", "ranking-nce", "uniform", "exp", "quadratic", "rff", "rff-leaf", "cluster", "in-batch",
     "cross-entropy", "semi-hard", "ace-full"])
 def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, strategy: str) -> None:
-    more = ["negatives.modes=5"] if strategy.startswith("ace") else []
+    more = ["negatives.min_perplexity=5"] if strategy.startswith("ace") else []
     more += ["negatives.inner.k=15", "negatives.k=5"] if strategy == "semi-hard" else []
-    config = settings(corpus, strategy, "train.lr=0.05", "train.block=80", "train.batch=80", *more)
+    config = settings(corpus, strategy, "train.lr=0.05", "train.chunk=80", "train.batch=80", *more)
     assert gain(config, 30, tmp_path) > 0.06
 
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
-    ("sgns", ["negatives.mask=observed"], r"^negatives\.mask: observed: .* set negatives\.mask: none or target$"),
-    ("sgns", ["train.block=null"], r"^train\.block: None: .* such as 140$"),
-    ("sgns", ["train.block=3"], r"^train\.block: 3: a block holds a stretch of each of the 4 streams"),
+    ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
+    ("sgns", ["train.chunk=null"], r"^train\.chunk: None: .* such as 140$"),
+    ("sgns", ["train.chunk=3"], r"^train\.chunk: 3: a block holds a stretch of each of the 4 streams"),
     ("sgns", ["train.batch=10"], r"^train\.batch: 10: an update is a whole block, or .* set train\.batch: 40$"),
     ("softmax", ["train.engine=fused"], r"train\.engine: fused: model\.name: lm: the kernels know skipgram, .* alone"),
     ("softmax", ["train.patience=1", "evaluate.words=0"], r"train\.patience: nothing is held out; set evaluate\.words"),
@@ -88,14 +88,14 @@ def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path,
 def test_a_text_too_short_for_its_streams_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a b a b\n" * 3)
     with pytest.raises(DataError, match=r"15 training words are too few for 40 streams; lower language\.streams"):
-        tasks.read(settings(tmp_path / "a.txt", "softmax", "language.streams=40", "train.block=80"))
+        tasks.read(settings(tmp_path / "a.txt", "softmax", "language.streams=40", "train.chunk=80"))
 
 
 def test_updates_smaller_than_a_block_go_through_it_in_order(corpus: Path, tmp_path: Path) -> None:
     """Blocks of 40 that are updated on 20 words at a time, and blocks of 20: the same updates where nobody draws."""
     found = []
     for block, blocks in ((40, 4), (20, 8)):
-        config = settings(corpus, "cross-entropy", f"train.block={block}", "train.batch=20", "train.shuffle=false")
+        config = settings(corpus, "cross-entropy", f"train.chunk={block}", "train.batch=20", "train.shuffle=false")
         made = components.build(config, tasks.read(config))
         trained(made, blocks, tmp_path)
         found.append(made.model)
@@ -199,7 +199,7 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
     in_process(monkeypatch, tmp_path)
     command(monkeypatch, capsys, "compare", "--negatives", "softmax,uniform", "--model", "lm", "--corpus", str(corpus),
             "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet",
-            sets=[*SETS, "train.block=80", "train.batch=80"])
+            sets=[*SETS, "train.chunk=80", "train.batch=80"])
     found = json.loads((tmp_path / "cmp" / "results.json").read_text())
     assert found["plan"]["metric"] == "test/perplexity"
     over = {(d["kind"], d["metric"]): d for d in found["differences"]}

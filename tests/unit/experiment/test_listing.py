@@ -65,8 +65,8 @@ def test_the_matrix_has_every_pair_and_says_of_each_refusal_why(listing: str) ->
 def test_what_ships_as_a_strategy_is_refused_only_as_it_is_set_by_default(listing: str) -> None:
     """A cell with a number whose strategy ships must be one that names the key by which that strategy is set."""
     names, rows = table(listing, "sources × losses")
-    for strategy in shipped.names("configs", "negatives"):
-        tree = read_yaml(shipped.path("configs", strategy, "negatives")).tree
+    for strategy in shipped.names("configs", "strategies"):
+        tree = read_yaml(shipped.path("configs", strategy, "strategies")).tree
         cell = rows[tree["negatives"]["source"]][names.index(tree["loss"]["name"])]
         if cell != ".":
             (reason,) = re.findall(rf"^  {cell}  (.*?)(?=^  \d|\n\n)", listing, re.MULTILINE | re.DOTALL)

@@ -59,8 +59,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(4):
         (place / "text" / f"{i}.txt").write_text(LINE * 40)
     (place / "docs_train.txt").write_text(documents(60))
-    text = {"text.sample": 0, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.on": []}
-    lm = {"language.valid": .25, "language.test": .25, "language.streams": 4, "train.block": 40, "train.batch": 40}
+    text = {"text.sample": 0, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.benchmarks": []}
+    lm = {"language.valid": .25, "language.test": .25, "language.streams": 4, "train.chunk": 40, "train.batch": 40}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
         patch.setattr("embtrain.report.write", lambda folder: folder)
@@ -244,7 +244,8 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
     (tmp_path / "edges.txt").write_text("".join(f"n{i} n{(i + 1) % 9}\n" for i in range(9)))
     run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "edges.txt", threads=1, out=tmp_path / "run",
-                       sets={**TINY, "walks.min_count": 1, "walks.valid": 0, "walks.test": 0, "evaluate.on": []})
+                       sets={**TINY, "walks.min_count": 1, "walks.valid": 0, "walks.test": 0,
+                             "evaluate.benchmarks": []})
     (tmp_path / "edges.txt").unlink()
     made: Any = stored.open_run(run.folder)
     [one] = run.predict("n3", top=9)

@@ -43,7 +43,7 @@ seeds: 2
 cpu_seconds: 1000
 baseline: softmax
 metric: test/log_likelihood
-sets: [text.valid=0.1, text.test=0.1, text.sample=0.01, model.dim=6, train.epochs=1, train.block=512, train.lr=0.01,
+sets: [text.valid=0.1, text.test=0.1, text.sample=0.01, model.dim=6, train.epochs=1, train.chunk=512, train.lr=0.01,
   train.log_every=1, evaluate.heldout_pairs=1200, evaluate.resamples=40, evaluate.log_z=true]
 runs:
   softmax: {strategy: softmax}
@@ -106,7 +106,7 @@ def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, m
     told = {row.metric for row in [*paper.checks, *paper.expected]} | set(paper.axis.metrics if paper.axis else [])
     logged = any("log_z" in metric or "log_sum" in metric for metric in told if metric)
     assert not logged or planned[0].settings.evaluate.log_z
-    assert getattr(planned[0].settings.evaluate, "every", []) == paper.during
+    assert getattr(planned[0].settings.evaluate, "during_training", []) == paper.during_training
     text = papers.path(name).read_text(encoding="utf-8")
     assert text.startswith("# ") and not re.search(r"https?://", text)
 
@@ -153,7 +153,7 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     ("seeds: 2", "seeds: 0", 6, "greater than or equal to 1"),
     ("cpu_seconds: 1000\n", "", 0, "cpu_seconds: needs a value"),
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
-    ("sets: [text", "during: [men]\nsets: [text", 10, "'men' is none of the benchmarks"),
+    ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is none of the benchmarks"),
     ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no evals named 'mem' (did you mean 'men'?)"),
     ("x: 1}", "y: 1}", 14, "no such key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
@@ -179,7 +179,7 @@ def test_the_command_ends_with_2_and_one_line(place: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("{strategy: nce, sets: [negatives.k=1]", "{strategy: foo, sets: [negatives.k=1]",
-     "14:12: runs.nce-k1.strategy: strategy: no negatives named 'foo'"),
+     "14:12: runs.nce-k1.strategy: strategy: no strategies named 'foo'"),
     ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: no such key"),
     ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: no such key")])
 def test_what_cannot_be_run_is_told_with_its_place_and_not_by_a_flag(
@@ -270,7 +270,7 @@ def test_options_are_laid_over_the_paper_and_told_again(place: Path, tmp_path: P
     done = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1)  # the folder knows the rest
     assert here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
     part = done.results["reproduction"]
-    assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3 --set train.engine=step"
+    assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3 --set train.engine=autograd"
     assert part["verdict"] == NOT_SEPARABLE and "one seed, no interval" in part["checks"][0]["text"]
     assert part["expected"][1]["low"] is None and part["expected"][0]["ours"] is None
 
@@ -340,7 +340,7 @@ def test_a_papers_own_corpus_is_known_again_by_its_full_path(place: Path, tmp_pa
     file.write_text(TINY.replace("TEXT", "text"))
     asked = {"name": str(file), "out": tmp_path / "out", "seeds": 1, "parallel": 1, "threads": 1}
     done = reproduce.reproduce(**asked)
-    assert done.results["reproduction"]["command"] == f"embtrain reproduce {file} --seeds 1 --set train.engine=step"
+    assert done.results["reproduction"]["command"] == f"embtrain reproduce {file} --seeds 1 --set train.engine=autograd"
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     reproduce.reproduce(**asked)
@@ -353,7 +353,7 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.setattr(progress, "quiet", False)
     of = reproduce.paper_grid("bose2018_skipgram", {}, [], tmp_path)[0]
-    assert of.benchmarks == ["wordsim353"] and "evaluate.every=[wordsim353]" in of.sets
+    assert of.benchmarks == ["wordsim353"] and "evaluate.during_training=[wordsim353]" in of.sets
     assert "rareword is left out" in capsys.readouterr().err
     paper = papers.read(papers.path("bose2018_skipgram"))
     told = claims.reproduction(paper, of.model_dump(mode="json"), some({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},

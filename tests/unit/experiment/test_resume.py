@@ -34,34 +34,36 @@ def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
 
 
-ACE = ["negatives.modes=30", "negatives.hidden=4", "negatives.generator_lr=0.05"]
+ACE = ["negatives.min_perplexity=30", "negatives.hidden=4", "negatives.generator_lr=0.05"]
 CASES: dict[str, tuple[str, list[str]]] = {
     "sgns": ("sgns", []),
     "nce, one z": ("nce-learned-z", []),
     "nce, a z per context": ("nce-learned-z", ["loss.partition=context"]),
     "ace": ("ace", ACE),
     "ace, a moving baseline, a step of its own now and then": (
-        "ace", [*ACE, "negatives.baseline=moving", "negatives.refresh=2000"]),
+        "ace", [*ACE, "negatives.baseline=moving", "negatives.update_every=2000"]),
     "softmax": ("softmax", []),
     "a penalty on some examples": ("sgns", ["loss.penalty=0.1", "loss.penalty_share=0.3"]),
     "adagrad": ("sgns", ["train.optimizer=adagrad", "train.lr=0.1"]),
     "adam": ("ace", [*ACE, "train.optimizer=adam", "train.lr=0.01"]),
     "a warm-up, a mean, clipped": ("nce", ["train.warmup=10", "train.reduction=mean", "train.clip=0.5"]),
-    "shared draws without replacement": ("uniform", ["negatives.share=window", "negatives.replacement=false"]),
+    "shared draws without replacement": ("uniform", ["negatives.share_draws_by=window", "negatives.replacement=false"]),
     "evaluations in between, patience": ("sgns", ["train.evaluate_every=4", "train.patience=3", "train.lr=0.08"]),
     "any engine": ("sgns", ["train.engine=auto"]),
     "any engine, a z, rows of Adagrad, blocks": ("nce-learned-z", [
-        "train.engine=auto", "train.optimizer=row-adagrad", "negatives.share=block", "negatives.block=4"]),
+        "train.engine=auto", "train.optimizer=row-adagrad", "negatives.share_draws_by=block",
+        "negatives.share_size=4"]),
     "ace, any engine": ("ace", [*ACE, "train.engine=auto"]),
-    "a target": ("sgns", ["train.target=valid/log_likelihood>-3.8"]),
+    "a target": ("sgns", ["train.track_until=valid/log_likelihood>-3.8"]),
 }
 
 
 def settings(text: Path, case: str = "sgns", *more: str) -> Settings:
     strategy, sets = CASES[case]
     return experiment.resolve(strategy, corpus=str(text), threads=1, sets=[
-        "text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=3", "train.block=256",
-        "train.batch=300", "train.engine=step", "train.log_every=2", "train.checkpoint_every=1e9", "evaluate.on=[]",
+        "text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=3", "train.chunk=256",
+        "train.batch=300", "train.engine=autograd", "train.log_every=2", "train.checkpoint_every=1e9",
+        "evaluate.benchmarks=[]",
         "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[bal]", *sets, *more])
 
 
@@ -77,7 +79,7 @@ def test_a_stopped_run_ends_in_the_same_bits(text: Path, tmp_path: Path, case: s
 
 def test_a_run_stopped_at_any_block(text: Path, tmp_path: Path) -> None:
     """The last block of an epoch, the first of the next and the last of all among them."""
-    config = settings(text, "ace", "train.epochs=2", "train.block=900")
+    config = settings(text, "ace", "train.epochs=2", "train.chunk=900")
     experiment.fit(config, tmp_path / "whole")
     steps = state(tmp_path / "whole")["position"]["step"]
     assert 4 <= steps <= 8
@@ -259,8 +261,8 @@ def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str)
 
 @pytest.mark.parametrize("target", ["valid/log_likelihood", "valid/log_likelihood>far", "valid/log_likelihood>nan"])
 def test_a_target_that_nothing_can_reach_is_refused(text: Path, tmp_path: Path, target: str) -> None:
-    with pytest.raises(UsageError, match=r"train\.target: .* is no comparison"):
-        experiment.fit(settings(text, "sgns", f"train.target='{target}'"), tmp_path / "a")
+    with pytest.raises(UsageError, match=r"train\.track_until: .* is no comparison"):
+        experiment.fit(settings(text, "sgns", f"train.track_until='{target}'"), tmp_path / "a")
 
 
 def test_patience_without_held_out_text_is_refused_before_training(text: Path, tmp_path: Path) -> None:

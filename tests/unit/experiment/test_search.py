@@ -20,8 +20,8 @@ from embtrain.report.comparison import page
 from embtrain.report.load import comparison
 from embtrain.report.render import markdown_latex
 
-KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.block=512",
-        "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.on=[]"]
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.chunk=512",
+        "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.benchmarks=[]"]
 SEARCH = ["train.lr=0.001:0.1:log", "negatives.k=2:9"]
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("optuna") is None,

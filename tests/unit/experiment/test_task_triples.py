@@ -35,7 +35,7 @@ pytestmark = pytest.mark.long
 CONFIG = """corpus: {corpus}
 strategy: uniform
 model: {{name: toy, dim: 5}}
-negatives: {{source: uniform, k: 3, mask: observed}}
+negatives: {{source: uniform, k: 3, filter: observed}}
 loss: {{name: margin}}
 train: {{epochs: 2, block: 40, batch: 10, lr: 0.05, optimizer: row-adagrad, threads: 1, log_every: 1}}
 evaluate: {{resamples: 40}}
@@ -88,7 +88,7 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     curves = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
     assert len(curves) == 2 and curves[-1] == pytest.approx(found["valid/mrr"])
-    assert lines[0]["forgiven"] > 0                                      # mask: observed knows the triples
+    assert lines[0]["forgiven"] > 0                                      # filter: observed knows the triples
     identity = json.loads((run.folder / "identity.json").read_text())
     assert identity["task"] == "triples" and identity["corpus"]["counts"]["train"] == 100
     page = (run.folder / "report.html").read_text()

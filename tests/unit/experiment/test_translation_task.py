@@ -43,8 +43,8 @@ from embtrain.train.loop import Trainer
 
 pytestmark = pytest.mark.long
 
-SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
-        "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
+SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.chunk=60", "train.batch=60", "train.epochs=2",
+        "translation.max_length=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
         "train.log_every=2", "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12",
         "evaluate.examples=2", "translation.source=de", "translation.target=en"]
 
@@ -78,20 +78,20 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Ru
     ("syn-margin-projection", []), ("syn-margin-difference", []), ("vmf", []), ("cosine", []), ("margin-random", []),
     ("margin-most-informative", []), ("cross-entropy", []), ("cross-entropy-tied", []), ("sgns", []), ("nce", []),
     ("sampled-softmax", []), ("rff", ["model.similarity=cosine", "model.tau=8"]), ("in-batch", []),
-    ("ace-full", ["negatives.modes=5"]), ("softmax", ["model.net=transformer"])])
+    ("ace-full", ["negatives.min_perplexity=5"]), ("softmax", ["model.net=transformer"])])
 def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, strategy: str, more: list[str]) -> None:
     config = settings(corpus, strategy, "train.lr=0.02", *more)
     assert gain(config, 60, tmp_path) > 0.06
 
 
 @pytest.mark.parametrize("more", [["model.tied=true"], [], ["model.tied=true", "model.similarity=cosine"],
-                                  ["model.tied=true", "negatives.share=row"]])
+                                  ["model.tied=true", "negatives.share_draws_by=row"]])
 def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path, more: list[str]) -> None:
     """After one update the rows that it read stand where Adam over the whole table puts them, and the others stay."""
     found, begun = [], []
     for optimizer in ("adam", "lazy-adam"):
-        config = settings(corpus, "sampled-softmax", f"train.optimizer={optimizer}", "negatives.share=batch",
-                          "negatives.k=2", "train.block=12", "train.batch=12", *more)
+        config = settings(corpus, "sampled-softmax", f"train.optimizer={optimizer}", "negatives.share_draws_by=batch",
+                          "negatives.k=2", "train.chunk=12", "train.batch=12", *more)
         made = components.build(config, tasks.read(config))
         begun.append(made.model.table().detach().clone())
         trained(made, 1, tmp_path)
@@ -108,7 +108,7 @@ def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path
     (["model.hidden=48", "train.lr=0.02"], 90),
     (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
 def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
-    config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.during=9")
+    config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.valid_sentences=9")
     made = components.build(config, tasks.read(config))
     trained(made, 400, tmp_path)
     found = {row.metric: row for row in made.task.validate(made)}
@@ -119,10 +119,10 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
 
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
-    ("sgns", ["negatives.mask=observed"], r"^negatives\.mask: observed: .* set negatives\.mask: none or target$"),
-    ("sgns", ["train.block=null"], r"^train\.block: null: a block is some whole sentences; .* such as 600$"),
+    ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
+    ("sgns", ["train.chunk=null"], r"^train\.chunk: null: a block is some whole sentences; .* such as 600$"),
     ("sgns", ["train.batch=30"], r"^train\.batch: 30: sentences are not parted, .* set train\.batch: 60$"),
-    ("sgns", ["translation.longest=60"], r"^train\.block: 60: a sentence of translation\.longest: 60 words"),
+    ("sgns", ["translation.max_length=60"], r"^train\.chunk: 60: a sentence of translation\.max_length: 60 words"),
     ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels know"),
     ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is no multiple of heads 3"),
     ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
@@ -146,7 +146,7 @@ def test_a_table_of_another_width_and_one_that_is_not_finite(corpus: Path, tmp_p
     words = "one two three four five six seven".split()
     table = np.ones((7, 5), np.float32)
     files_of_vectors.write(tmp_path / "v.txt", Vectors(words, table), "word2vec")
-    given = ["model.targets.kind=pretrained", f"model.targets.file={tmp_path / 'v.txt'}"]
+    given = ["model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / 'v.txt'}"]
     with pytest.raises(UsageError, match=r"vectors of 5 numbers, and model\.dim is 12"):
         fit(settings(corpus, "cosine", *given), tmp_path / "run")
     (tmp_path / "v.txt").write_text("1 2\none nan 1\n")
@@ -161,13 +161,14 @@ def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_
     files_of_vectors.write(tmp_path / "run" / "vectors.safetensors", Vectors(words, table), "safetensors")
     folders.write_huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
     given = [components.build(one, tasks.read(one)).model.vectors() for one in (
-        settings(corpus, "cosine", "model.targets.kind=pretrained", f"model.targets.file={tmp_path / name}")
+        settings(corpus, "cosine", "model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / name}")
         for name in ("run/vectors.safetensors", "run", "hub"))]
     assert all(np.array_equal(one, given[0]) for one in given[1:])
     np.testing.assert_allclose(given[0], table / np.linalg.norm(table, axis=1, keepdims=True), atol=1e-6)
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match=r"none: holds no vectors: neither vectors\.safetensors, as a run's folder"):
-        fit(settings(corpus, "cosine", "model.targets.kind=pretrained", f"model.targets.file={tmp_path / 'none'}"),
+        fit(settings(corpus, "cosine", "model.output_table.kind=pretrained",
+                     f"model.output_table.file={tmp_path / 'none'}"),
             tmp_path / "run2")
 
 
@@ -239,7 +240,7 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
 
 @pytest.mark.parametrize(("strategy", "more"), [
     ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"]),
-    ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share=batch", "negatives.k=4"])])
+    ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share_draws_by=batch", "negatives.k=4"])])
 def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
@@ -380,8 +381,8 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
     made = FastText(lines, sg=1, vector_size=12, min_count=1, bucket=500, workers=1)
     made.wv.save_word2vec_format(str(tmp_path / "fasttext.txt"))
     table = components.build(chosen := settings(
-        corpus, "syn-margin-projection", "model.targets.kind=pretrained",
-        f"model.targets.file={tmp_path / 'fasttext.txt'}"), task := tasks.read(chosen)).model.vectors()
+        corpus, "syn-margin-projection", "model.output_table.kind=pretrained",
+        f"model.output_table.file={tmp_path / 'fasttext.txt'}"), task := tasks.read(chosen)).model.vectors()
     for word in ("one", "seven", "."):
         row, v = table[task.target.words.index(word)].numpy(), made.wv[word]  # type: ignore[attr-defined]
         assert np.allclose(row, v / np.linalg.norm(v), atol=1e-5), word
@@ -392,7 +393,7 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
 @pytest.mark.parametrize(("strategy", "more"), [("vmf", ["loss.variant=plain"]), ("power-spherical", [])])
 def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, strategy: str, more: list[str]) -> None:
     """−L of a target is its logit and the scale: long answers are sharp, and not good for that alone."""
-    config = settings(corpus, strategy, "model.targets.kind=sphere", *more)
+    config = settings(corpus, strategy, "model.output_table.kind=sphere", *more)
     made = components.build(config, tasks.read(config))
     e, V = made.model.vectors(), made.world.n_candidates
     query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
@@ -426,8 +427,8 @@ def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does
         config = settings(corpus, strategy, *more)
         return {name for name, _ in components.build(config, tasks.read(config)).model.named_parameters()}
     untied, tied = names("cross-entropy"), names("cross-entropy-tied")
-    assert tied - untied == {"read_w.weight"} and names("vmf", "model.targets.kind=sphere") >= {"read_w.weight"}
-    assert "read_w.weight" not in names("vmf", "model.targets.kind=sphere", "model.tied=false")
+    assert tied - untied == {"read_w.weight"} and names("vmf", "model.output_table.kind=sphere") >= {"read_w.weight"}
+    assert "read_w.weight" not in names("vmf", "model.output_table.kind=sphere", "model.tied=false")
 
 
 @pytest.mark.parametrize(("strategy", "bare"), [("cross-entropy", False), ("sampled-softmax-cosine", False),
@@ -435,7 +436,7 @@ def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does
                                                 ("power-spherical", True)])
 def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
         corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.targets.kind=sphere"]))
+    config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.output_table.kind=sphere"]))
     task = tasks.read(config)
     search = Mock(side_effect=translation.decoding.translate)
     monkeypatch.setattr(translation.decoding, "translate", search)
@@ -454,7 +455,7 @@ def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
 # --- vectors judged by a translator ---------------------------------------------------------------------------------
 
 QUICK = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
-         "translation.min_count=1", "train.threads=1", "train.block=400")
+         "translation.min_count=1", "train.threads=1", "train.chunk=400")
 
 
 @pytest.fixture
@@ -493,7 +494,8 @@ def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: P
     assert "v.txt, vectors of 10 numbers" in found["bleu"].note and found["bleu"].n == 5
     # Keys of the translator may be set: another seed, or another table in place of the file's.
     nearest = "similarity_target"
-    other = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["model.targets.kind=sphere"])}
+    other = {row.metric: row for row in experiment.evaluate(file, [translator.name],
+                                                            ["model.output_table.kind=sphere"])}
     assert other[nearest].value != found[nearest].value
     again = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["train.seed=1"])}
     assert again[nearest].value == found[nearest].value
@@ -503,7 +505,7 @@ def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: P
         experiment.evaluate(file, ["wordsim353"], ["evaluate.beam=2"])
     few = tmp_path / "few.txt"
     files_of_vectors.write(few, Vectors(words[-3:], table[:3]), "glove")
-    with pytest.raises(DataError, match=r"^model\.targets\.file: .*few\.txt: has vectors for 3 of 104 words"):
+    with pytest.raises(DataError, match=r"^model\.output_table\.file: .*few\.txt: has vectors for 3 of 104 words"):
         experiment.evaluate(few, [translator.name])
 
 
@@ -512,7 +514,7 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
                                                          ) -> None:
     """A run within the run: what was stopped there goes on there, and what is finished is not trained again."""
     sets = ["model.dim=10", "train.epochs=1", "train.threads=1", "text.tokenizer=whitespace", "text.min_count=1",
-            "text.valid=0", "text.test=0", f"evaluate.on=[{translator.name}]", "evaluate.neighbours=[]"]
+            "text.valid=0", "text.test=0", f"evaluate.benchmarks=[{translator.name}]", "evaluate.neighbours=[]"]
     config = experiment.resolve("sgns", "skipgram", str(english[0]), sets=sets, seed=3)
     with monkeypatch.context() as broken:
         def stop(self: Trainer) -> Any:
@@ -531,7 +533,7 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
     run = experiment.resume(tmp_path / "run")
     inner = experiment.Run(within)
     assert inner.settings.train.seed == 3 and inner.settings.train.threads == 1
-    assert inner.settings.model.targets.file == str(tmp_path / "run" / "vectors.safetensors")  # type: ignore
+    assert inner.settings.model.output_table.file == str(tmp_path / "run" / "vectors.safetensors")  # type: ignore
     told = {row.metric: row for row in run.scores if row.benchmark == translator.name}
     own = {row.metric: row for row in inner.scores if row.benchmark == "test"}
     assert told and {name: row.value for name, row in told.items()} == {name: row.value for name, row in own.items()}
@@ -566,10 +568,12 @@ def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
 
 def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                      translator: EvalRecipe) -> None:
-    with pytest.raises(UsageError, match=r"evaluate\.every: nmt-multi30k-de-en: trains a translator, .* evaluate\.on"):
-        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.every=[{translator.name}]"]), tmp_path / "run")
+    with pytest.raises(UsageError, match=r"evaluate\.during_training: nmt-multi30k-de-en: trains a translator, .* "
+                                         r"evaluate\.benchmarks"):
+        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.during_training=[{translator.name}]"]),
+                       tmp_path / "run")
     absent = ResourceError("multi30k-de-en: is not on this machine")
     monkeypatch.setattr(fetch, "corpus_paths", Mock(side_effect=absent))
     with pytest.raises(ResourceError, match="is not on this machine"):
-        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.on=[{translator.name}]"]), tmp_path / "run")
+        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.benchmarks=[{translator.name}]"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -18,8 +18,8 @@ from embtrain.experiment.run import translation
 
 pytestmark = pytest.mark.long
 
-SETS = ["model.dim=24", "model.hidden=48", "model.embed=16", "train.block=60", "train.batch=60", "train.epochs=50",
-        "train.lr=0.02", "train.warmup=0", "model.dropout=0", "translation.longest=20", "translation.min_count=1",
+SETS = ["model.dim=24", "model.hidden=48", "model.embed=16", "train.chunk=60", "train.batch=60", "train.epochs=50",
+        "train.lr=0.02", "train.warmup=0", "model.dropout=0", "translation.max_length=20", "translation.min_count=1",
         "evaluate.resamples=0", "train.checkpoint_every=1e9", "evaluate.examples=1", "translation.source=de",
         "translation.target=xx"]
 DAYS = {"montag": "सोमवार", "dienstag": "मंगलवार", "freitag": "शुक्रवार", "samstag": "शनिवार", "sonntag": "रविवार"}

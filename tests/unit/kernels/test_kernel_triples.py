@@ -138,7 +138,7 @@ class Fixed(NegativeSource):
     supports_total_weight = True
 
     def __init__(self, drawn: Negatives, mask: str, world: ProblemSpec):
-        super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, mask=mask), world)
+        super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, filter=mask), world)
         self.drawn = drawn
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

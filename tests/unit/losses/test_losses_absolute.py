@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of(place: Path, name: str) -> experiment.Settings:
     model, _, corpus, own = RUNS[name]
     return experiment.resolve("softmax", model=model, corpus=corpus if corpus == "grammar" else str(place / corpus),
-                              sets=[*TRAIN, *own, "train.engine=step", "loss.absolute=true"])
+                              sets=[*TRAIN, *own, "train.engine=autograd", "loss.absolute=true"])
 
 
 def test_its_optimum_is_the_truth_in_sizes_whatever_the_signs() -> None:

@@ -32,7 +32,7 @@ def test_wrong_columns_of_a_question_once_are_binary_cross_entropy_with_every_an
     label = torch.zeros(len(answers), v, dtype=DOUBLE)
     label[question, target] = 1
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(s, label, reduction="sum")
-    loss = make_loss("logistic", known, wrong="question")
+    loss = make_loss("logistic", known, normalize_by="query")
     torch.testing.assert_close(loss(scored).per_example.sum(), wanted)
     one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).per_example.sum(), wanted))
     torch.testing.assert_close(one, other)

@@ -70,7 +70,7 @@ def test_far_scores_stay_finite() -> None:
 
 @pytest.mark.parametrize(("margin", "low", "high"), [(1.0, 0.9, 1.0), (9.0, 0.0, 0.2)])
 def test_a_small_graph_wants_a_small_margin(tmp_path: Path, margin: float, low: float, high: float) -> None:
-    """A grid of 8 by 8 whose relations are steps: what configs/negatives/self-adversarial.yaml says of it."""
+    """A grid of 8 by 8 whose relations are steps: what configs/strategies/self-adversarial.yaml says of it."""
     steps = [(1, 0), (0, 1), (2, 1), (1, 2), (3, 0)]
     triples = np.array([(x * 8 + y, r, (x + a) * 8 + y + b) for x in range(8) for y in range(8)
                         for r, (a, b) in enumerate(steps) if x + a < 8 and y + b < 8])

@@ -96,7 +96,7 @@ def test_a_source_is_read_both_ways(text: ParallelCorpus) -> None:
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("targets", [FROZEN, OutputTableConfig(kind="sphere"), OutputTableConfig()])
 def test_scores_are_the_formula(text: ParallelCorpus, similarity: str, targets: OutputTableConfig) -> None:
-    made, batch = model(text, similarity=similarity, tau=3.0, targets=targets).eval(), of(text, 2)
+    made, batch = model(text, similarity=similarity, tau=3.0, output_table=targets).eval(), of(text, 2)
     query = made.encode(batch)
     everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
     e, v = query.vector, made.table()
@@ -120,7 +120,7 @@ def test_a_row_for_each_answer_chosen_before_the_head(text: ParallelCorpus) -> N
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: ParallelCorpus, tied: bool) -> None:
-    made, batch = model(text, tied=tied, targets=FROZEN, similarity="cosine").train(), of(text)
+    made, batch = model(text, tied=tied, output_table=FROZEN, similarity="cosine").train(), of(text)
     table = made.table().clone()
     made.sparse = False                                          # as the trainer does for Adam
     before = {name: p.detach().clone() for name, p in made.named_parameters()}
@@ -134,7 +134,7 @@ def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: ParallelCorpus
     torch.testing.assert_close(table.norm(dim=1), torch.ones(len(table)))
     assert all(not torch.equal(p, before[name]) for name, p in made.named_parameters()), "each part learns"
     assert ("read_w.weight" in before) == tied and "v" not in before
-    free = model(text, tied=tied, targets=OutputTableConfig(kind="sphere"))
+    free = model(text, tied=tied, output_table=OutputTableConfig(kind="sphere"))
     assert "v" in dict(free.named_parameters())
 
 
@@ -253,7 +253,7 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
     for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
         small = ProblemSpec(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
-                             targets=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
+                             output_table=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
         found = decoding.translate(made, logits(made), source, length, beam=m, max_words=torch.tensor([4, 3]),
                                    step=(lambda z, _: z) if bare else None)

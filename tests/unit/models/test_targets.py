@@ -133,7 +133,7 @@ def test_a_table_in_a_narrow_cone_is_warned_of(tmp_path: Path, caplog: pytest.Lo
 def test_a_file_that_is_not_read_is_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Else the wrong table is trained on in silence."""
     initial_table(OutputTableConfig(kind=kind, file="x"), world(), D)  # type: ignore[arg-type]
-    wanted = f"/x is not read, for model.targets.kind is {kind}; set it to pretrained"
+    wanted = f"/x is not read, for model.output_table.kind is {kind}; set it to pretrained"
     assert [wanted in r.message for r in caplog.records] == [True]
     caplog.clear()
     initial_table(OutputTableConfig(kind=kind), world(), D)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
         assert len(str(caught.value).splitlines()) == 1
 
     says(UsageError, r"vectors of 6 numbers, and model\.dim is 7; set model\.dim: 6", dim=7)
-    says(UsageError, r"model\.targets\.file", file=None)
+    says(UsageError, r"model\.output_table\.file", file=None)
     says(UsageError, "candidates of this model are none", ProblemSpec(9, torch.ones(9)))
     says(UsageError, r"learned: a table that is frozen must be given", kind="learned", frozen=True)
     says(DataError, "nothing.safetensors", file=str(tmp_path / "nothing.safetensors"))
@@ -181,8 +181,8 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
 def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None:
     for frozen in (True, False):
         given = OutputTableConfig(kind="sphere", frozen=frozen)
-        for model in (SkipGram(SkipGramConfig(dim=D, targets=given), world()),
-                      Lm(LmConfig(dim=D, tied=False, targets=given), world())):
+        for model in (SkipGram(SkipGramConfig(dim=D, output_table=given), world()),
+                      Lm(LmConfig(dim=D, tied=False, output_table=given), world())):
             assert model.has_frozen_table == frozen and torch.equal(model.table(), made(kind="sphere"))
             mine = {id(p) for o in optimizers(model, torch.nn.Module(), TrainConfig())  # type: ignore[arg-type]
                     for g in o.param_groups for p in g["params"]}
@@ -192,7 +192,7 @@ def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None
 
 def test_a_language_model_that_reads_what_it_asks_for_is_given_no_table() -> None:
     with pytest.raises(UsageError, match=r"set model\.tied: false"):
-        Lm(LmConfig(dim=D, targets=OutputTableConfig(kind="sphere")), world())
+        Lm(LmConfig(dim=D, output_table=OutputTableConfig(kind="sphere")), world())
 
 
 def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
@@ -200,6 +200,6 @@ def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
     from embtrain.negatives.static.unigram import Unigram, UnigramConfig
 
     for frozen in (True, False):
-        config = SkipGramConfig(targets=OutputTableConfig(kind="sphere", frozen=frozen))
+        config = SkipGramConfig(output_table=OutputTableConfig(kind="sphere", frozen=frozen))
         said = choose.why_not_fused(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
-        assert [line.split(":")[0] for line in said] == (["model.targets.frozen"] if frozen else [])
+        assert [line.split(":")[0] for line in said] == (["model.output_table.frozen"] if frozen else [])

@@ -25,7 +25,7 @@ COST = torch.tensor([[0.1, 2.0, 0.3, 0.7, 1.5, 0.2, 0.9], [1.0, 0.2, 0.4, 2.5, 0
 
 def made(**keys: Any) -> Ace:
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64)
-    of = Ace(AceConfig(source="ace", k=K, modes=1, **keys),
+    of = Ace(AceConfig(source="ace", k=K, min_perplexity=1, **keys),
              ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -109,9 +109,9 @@ def test_few_candidates_have_fewer_modes_and_without_the_hinge_none_are_asked_fo
         counts = torch.ones(v, dtype=torch.float64)
         return Ace(AceConfig(source="ace", **keys), ProblemSpec(v, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     assert [of(v).modes for v in (7, 999, 1000, 5000)] == [4, 500, 500, 500]
-    with pytest.raises(UsageError, match=r"negatives\.modes: 8 is more than the 7 candidates; leave it out"):
-        of(7, modes=8)
-    assert of(7, modes=8, entropy=0.0).modes == 8
+    with pytest.raises(UsageError, match=r"negatives\.min_perplexity: 8 is more than the 7 candidates; leave it out"):
+        of(7, min_perplexity=8)
+    assert of(7, min_perplexity=8, entropy=0.0).modes == 8
 
 
 def test_the_hinge_pulls_below_c_and_not_above(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def window_query(rows: int, each: int, seed: int = 0) -> Query:
 def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
         baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows share their draw, and one step follows five blocks: the gradient is that of the same J."""
-    of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0, share="window", refresh=ROWS)
+    of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0, share_draws_by="window", update_every=ROWS)
     kept: list[torch.Tensor] = []
     monkeypatch.setattr(of.optimizer, "step", lambda: kept.extend(p.grad.clone() for p in of.generator.parameters()))
     monkeypatch.setattr("embtrain.negatives.adversarial.ace._moments", lambda *_: (0.0, 1.0))
@@ -163,7 +163,7 @@ def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
 
 
 def test_a_column_that_is_right_for_one_of_three_rows_pays_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, share="window", penalty=3.0)
+    of = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, share_draws_by="window", penalty=3.0)
     told: dict[str, torch.Tensor] = {}
     monkeypatch.setattr(of.cache, "collect", lambda ids, row, a: told.update(a=a))
     query = window_query(2, 3)
@@ -176,7 +176,8 @@ def test_a_column_that_is_right_for_one_of_three_rows_pays_a_third(monkeypatch: 
 
 def test_the_adversary_rests_between_steps_and_goes_on_bit_for_bit() -> None:
     """A state taken between two steps: rows, collected gradients and the pace are there again."""
-    keys: dict[str, Any] = {"share": "window", "refresh": 100, "shortlist": 4, "groups": 2, "generator_lr": 0.1}
+    keys: dict[str, Any] = {"share_draws_by": "window", "update_every": 100, "shortlist": 4, "groups": 2,
+                            "generator_lr": 0.1}
     of, again = made(**keys), made(**keys)
     start = of.generator.w.detach().clone()
     told: list[dict[str, float]] = []
@@ -195,7 +196,7 @@ def test_the_adversary_rests_between_steps_and_goes_on_bit_for_bit() -> None:
 
 
 def test_an_epoch_has_a_step_however_short() -> None:
-    of = made(share="window", refresh=100)
+    of = made(share_draws_by="window", update_every=100)
     for n_blocks, steps in ((0, 0), (1, 1), (4, 1), (1, 1), (3, 1)):   # of 40 windows each; what is over is kept
         before, seen = of.generator.w.detach().clone(), 0
         for block in range(n_blocks):
@@ -224,10 +225,12 @@ def test_the_scale_follows_the_raw_costs() -> None:
 
 
 def test_columns_that_do_not_weigh_1_are_not_drawn_independently_with_weight_1() -> None:
-    assert made().iid and made(mass=float(K)).iid and not made(mass=1.0).iid and not made(columns="both").iid
+    assert made().iid and made(total_weight=float(K)).iid
+    assert not made(total_weight=1.0).iid and not made(sampling="stratified").iid
 
 
 def test_candidates_that_nobody_has_seen_make_no_noise() -> None:
     none = torch.zeros(V, dtype=torch.float64)
     with pytest.raises(UsageError, match="no finite mass"):
-        Ace(AceConfig(source="ace", k=K, modes=1), ProblemSpec(V, none, CONTEXTS, raw_counts=none, dim=4, seed=1))
+        Ace(AceConfig(source="ace", k=K, min_perplexity=1),
+            ProblemSpec(V, none, CONTEXTS, raw_counts=none, dim=4, seed=1))

@@ -30,7 +30,7 @@ COST = torch.rand(CONTEXTS, V, generator=torch.Generator().manual_seed(3)) * 3
 def made(double: bool = False, seed: int = 1, **keys: Any) -> Ace:
     """Groups of three rows; g is far from even, and another one for each question."""
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0, 2.0, 5.0], dtype=torch.float64)
-    keys = {"share": "block", "block": 3, "k": K, "modes": 1, "clip": 1e6} | keys
+    keys = {"share_draws_by": "block", "share_size": 3, "k": K, "min_perplexity": 1, "clip": 1e6} | keys
     world = ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=seed)
     of = Ace(AceConfig(source="ace", **keys), world)
     draw = torch.Generator().manual_seed(2)
@@ -65,13 +65,13 @@ def drawn_by(of: Ace, query: Query, k: int = K) -> Negatives:
 
 
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("columns", ["mixture", "both"])
+@pytest.mark.parametrize("columns", ["mixture", "stratified"])
 @pytest.mark.parametrize("share", ["block", "batch"])
 def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: str, double: bool,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_draws, "MAX_DENSITIES", 1 << (4 if double else 20))  # targets in pairs, or all at once
     baseline = "leave_one_out" if share == "batch" else "self_critical"
-    of, query = made(double, share=share, columns=columns, mix=0.3, baseline=baseline), asked(UNEVEN)
+    of, query = made(double, share_draws_by=share, sampling=columns, mix=0.3, baseline=baseline), asked(UNEVEN)
     groups = [UNEVEN] if share == "batch" else [UNEVEN[:3], UNEVEN[3:6], UNEVEN[6:]]
     k = 100_000
     drawn = drawn_by(of, query, k)
@@ -80,7 +80,7 @@ def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: st
     assert drawn.ids is not None and drawn.log_q is not None and drawn.log_q_target is not None
     assert drawn.origin is not None
     weight = torch.ones(1, drawn.k) if drawn.weight is None else drawn.weight
-    if columns == "both":                                    # as they are weighted
+    if columns == "stratified":                                    # as they are weighted
         assert (drawn.origin[:, :k] == NOISE).all() and (drawn.origin[:, k:2 * k] == GENERATOR).all()
         assert float(weight[0, 0]) == pytest.approx(.3) and float(weight[0, k]) == pytest.approx(.7)
     first = 0
@@ -244,7 +244,7 @@ def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
 
 
 def test_the_kernels_and_torch_collect_the_same_in_one_piece_or_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys: dict[str, Any] = {"shortlist": 5, "groups": 2, "refresh": 100, "clip": 2.0}
+    keys: dict[str, Any] = {"shortlist": 5, "groups": 2, "update_every": 100, "clip": 2.0}
     core, twin, query = made(**keys), made(True, **keys), asked(UNEVEN)
     assert core.cache.uses_core and not twin.cache.uses_core
     drawn = drawn_by(core, query)
@@ -269,7 +269,7 @@ def test_torch_draws_and_states_what_the_kernels_do() -> None:
 
 
 def test_rows_of_a_group_that_never_draw_each_others_answers_stay_finite() -> None:
-    of, query = made(mix=0.0, clip=10.0, refresh=100), asked(UNEVEN)
+    of, query = made(mix=0.0, clip=10.0, update_every=100), asked(UNEVEN)
     with torch.no_grad():
         of.generator.w.mul_(400)
     drawn = drawn_by(of, query)
@@ -281,7 +281,8 @@ def test_rows_of_a_group_that_never_draw_each_others_answers_stay_finite() -> No
 
 @pytest.mark.parametrize("share", ["block", "batch"])
 def test_it_goes_on_bit_for_bit_between_two_steps(share: str) -> None:
-    keys: dict[str, Any] = {"share": share, "refresh": 30, "shortlist": 4, "groups": 2, "generator_lr": 0.1,
+    keys: dict[str, Any] = {"share_draws_by": share, "update_every": 30, "shortlist": 4, "groups": 2,
+                            "generator_lr": 0.1,
                             "baseline": "leave_one_out" if share == "batch" else "self_critical"}
     of, again = made(**keys), made(seed=7, **keys)
 
@@ -303,13 +304,13 @@ def test_it_goes_on_bit_for_bit_between_two_steps(share: str) -> None:
 
 
 def test_a_probe_for_each_row_of_a_batch_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical costs a column .* share: block"):
-        made(share="batch", baseline="self_critical")
+    with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical costs a column .* share_draws_by: block"):
+        made(share_draws_by="batch", baseline="self_critical")
 
 
 def test_what_needs_a_draw_for_each_row_refuses_it() -> None:
     counts = torch.ones(V, dtype=torch.float64)
     config = build(mixture.MixtureConfig, [Layer("test", {
-        "source": "mixture", "inner": {"source": "ace", "share": "block", "modes": 1}})])
+        "source": "mixture", "inner": {"source": "ace", "share_draws_by": "block", "min_perplexity": 1}})])
     with pytest.raises(UsageError, match=r"^negatives\.inner: ace as set does not draw each row's columns indep"):
         mixture.Mixture(config, ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4))

@@ -62,7 +62,7 @@ def large(seed: int = 0) -> ProblemSpec:
 
 
 def snap_rounding(case: str, view: Moving, **more: object):
-    still = {"clusters": 20, "refresh": 0, "recluster": 0} if "cluster" in case else {}
+    still = {"clusters": 20, "update_every": 0, "recluster_every": 0} if "cluster" in case else {}
     of = source(case, of=large(), **still | more)
     of.on_epoch_start(view)
     return of
@@ -76,7 +76,7 @@ EVERYONE = torch.arange(N).unsqueeze(0)
 @pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
 def test_cluster_is_its_formula(estimate, inside, geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, some = snap_rounding("cluster", view, estimate=estimate, inside=inside), asked()
+    of, some = snap_rounding("cluster", view, estimate=estimate, within_cell=inside), asked()
     log_q = of.log_prob(some, EVERYONE)
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
     h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
@@ -143,7 +143,7 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
     p = view.score(heard, EVERYONE).double().softmax(1)
     rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
-        of = snap_rounding("cluster", view, **{} if alone is None else {"alone": alone})
+        of = snap_rounding("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
         assert of.singleton_mask is None                                  # nothing was heard
         before = of.index.cell.clone()
         of.draw(heard, 2, view)
@@ -158,7 +158,7 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
         assert ((cell[:, None] == cell) <= (before[others][:, None] == before[others])).all()
 
 
-@pytest.mark.parametrize("settings", [{"alone": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
+@pytest.mark.parametrize("settings", [{"singleton_threshold": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
 def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
     view = Moving(clustered(), "dot", 1.0)
     of = snap_rounding("cluster", view, **settings)
@@ -179,7 +179,7 @@ def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
 
     view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
     for alone in (0.0, 2.0):
-        of = snap_rounding("cluster", view, alone=alone)
+        of = snap_rounding("cluster", view, singleton_threshold=alone)
         of.draw(some(2), 1, view)
         kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
     assert kl[2.0] < 0.7 * kl[0.0]
@@ -210,7 +210,7 @@ def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_flo
 @pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
 def test_midx_is_its_formula(inside, quantisation):
     view, some = Moving(clustered(), "dot", 1.0), asked()
-    of = snap_rounding("midx", view, codewords=5, quantisation=quantisation, inside=inside)
+    of = snap_rounding("midx", view, codewords=5, quantisation=quantisation, within_cell=inside)
     log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
     a, b = of.labels // 5, of.labels % 5
     half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
@@ -235,7 +235,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
     c = TAU * normalize(view.c, dim=1)
     found = {}
     for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
-                       ("uniform", {}), ("uniform inside", {"estimate": "centroid", "inside": "uniform"})):
+                       ("uniform", {}), ("uniform inside", {"estimate": "centroid", "within_cell": "uniform"})):
         log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
         log_q = snap_rounding("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
         error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
@@ -270,7 +270,7 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
 def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
     view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
     with using(name):
-        of = snap_rounding("cluster", view, inside="copied")
+        of = snap_rounding("cluster", view, within_cell="quantized")
         of.draw(some, 1, view)
         log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
         view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
@@ -293,17 +293,17 @@ def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, nam
         assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("inside", ["exact", "copied"])
+@pytest.mark.parametrize("inside", ["exact", "quantized"])
 @pytest.mark.parametrize("name", CORES)
 def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside):
     view = Moving(clustered())
     with using(name):
-        of = source("cluster", of=large(), clusters=20, refresh=2, recluster=5, inside=inside)
+        of = source("cluster", of=large(), clusters=20, update_every=2, recluster_every=5, within_cell=inside)
         for step in range(8):
             view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
             drawn = of.draw(asked(), 20, view)
             torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
-            if inside == "copied" and step % 2 == 0:             # a summary was due
+            if inside == "quantized" and step % 2 == 0:             # a summary was due
                 fresh = RowStore(N, D, "int8", "cpu")
                 fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.index.order])
                 for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh), strict=True):
@@ -312,7 +312,7 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
 
 def test_summaries_and_groups_are_renewed_when_they_are_due():
     view = Moving(clustered())
-    of = source("cluster", of=large(), clusters=20, refresh=3, recluster=40)
+    of = source("cluster", of=large(), clusters=20, update_every=3, recluster_every=40)
     summed, grouped = [], []
     keep_sum, keep_group = of.summarise, of._recluster
 
@@ -366,7 +366,7 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
             out += [drawn.ids, drawn.log_q, drawn.log_q_target]
         return out
 
-    settings = {"refresh": 2, "recluster": 4}
+    settings = {"update_every": 2, "recluster_every": 4}
     view, whole = Moving(clustered()), source(case, of=large(), **settings)
     steps(whole, view, 0, 7)
     state, there = whole.state_dict(), Moving(view.c.clone())
@@ -383,7 +383,7 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
 def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
     """Counts of 1 to 5e5 to the fourth span more than a float64's digits."""
     counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
-    of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
+    of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), within_cell="unigram", exponent=exponent,
                 exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
     view = Moving(clustered())
     of.on_epoch_start(view)
@@ -412,7 +412,7 @@ def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_abo
     c[:, 0] = torch.tensor([300.0, 100.0, 99.0, 98.0, 0.0, 0.0])
     counts = torch.ones(6).double()
     of = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
-                inside="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
+                within_cell="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
     view = Moving(c, "dot")
     of.on_epoch_start(view)
     one = replace(asked(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
@@ -509,10 +509,11 @@ def test_a_slice_ends_where_a_window_does(step, cuts):
 @pytest.mark.parametrize(("case", "settings", "says"), [
     ("cluster", {"clusters": 41}, "negatives.clusters: 41 is more than the 40 candidates"),
     ("midx", {"codewords": 41}, "negatives.codewords: 41 is more than the 40 candidates"),
-    ("cluster", {"estimate": "full", "alone": 2.0}, "negatives.alone: full masses are not fitted to questions"),
-    ("cluster", {"share": "batch"}, "negatives.share: cluster draws for each question"),
+    ("cluster", {"estimate": "full", "singleton_threshold": 2.0},
+     "negatives.singleton_threshold: full masses are not fitted to questions"),
+    ("cluster", {"share_draws_by": "batch"}, "negatives.share_draws_by: cluster draws for each question"),
     ("cluster", {"replacement": False}, "negatives.replacement"),
-    ("cluster", {"exclude_target": True, "share": "window"}, "negatives.exclude_target"),
+    ("cluster", {"exclude_target": True, "share_draws_by": "window"}, "negatives.exclude_target"),
 ])
 def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
     with pytest.raises(UsageError, match=says) as raised:
@@ -558,8 +559,9 @@ def test_without_a_core_torch_draws_from_the_same_q(case):
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("gap", [15.0, 30.0, 60.0])
-@pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "inside": "unigram"}, {"case": "midx"},
-                                      {"case": "midx", "inside": "exact"}])
+@pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "within_cell": "unigram"},
+                                      {"case": "midx"},
+                                      {"case": "midx", "within_cell": "exact"}])
 def test_the_others_are_drawn_by_their_own_shares_however_little_the_target_leaves(settings, gap, core):
     """Candidate 3 has all of q but e^-60, and is the target: 1 - q_t has no digits left."""
     n, k = 30, 3000

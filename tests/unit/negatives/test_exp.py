@@ -210,8 +210,9 @@ def test_between_looks_it_draws_from_the_table_that_it_saw(tau: float) -> None:
 
 
 @pytest.mark.parametrize(("settings", "says"), [
-    ({"replacement": False}, "negatives.replacement: exp"), ({"share": "batch"}, "negatives.share: exp"),
-    ({"share": "window"}, "negatives.exclude_target: the rows of a window")])
+    ({"replacement": False}, "negatives.replacement: exp"), ({"share_draws_by": "batch"},
+                                                             "negatives.share_draws_by: exp"),
+    ({"share_draws_by": "window"}, "negatives.exclude_target: the rows of a window")])
 def test_settings_that_it_cannot_honour_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         made("exp", 30, 4, **settings)

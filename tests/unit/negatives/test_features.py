@@ -144,7 +144,7 @@ def test_long_vectors_do_not_overflow() -> None:
 @pytest.mark.parametrize(("of", "tau", "z"), [("score", 3.0, 3.0), ("product", 3.0, 1.0)])
 def test_the_quadratic_map_is_its_kernel(of: str, tau: float, z: float) -> None:
     h, c = units(20, 7, 1), units(20, 7, 2)
-    square = QuadraticMap(QuadraticConfig(alpha=100.0, of=of), 7, "cpu")
+    square = QuadraticMap(QuadraticConfig(alpha=100.0, argument=of), 7, "cpu")
     s = square.scale(tau)
     exact = 100 * (z * (h * c).sum(1)).square() + 1
     assert square.width == 7 * 8 // 2 + 1

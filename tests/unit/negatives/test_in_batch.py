@@ -64,7 +64,7 @@ def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
 
 
 @pytest.mark.parametrize("strategy", ["in-batch", "in-batch-streaming"])
-@pytest.mark.parametrize("key", ["batch", "block"])
+@pytest.mark.parametrize("key", ["batch", "chunk"])
 def test_batches_of_one_are_refused(tmp_path, strategy, key):
     """They would hold nothing against any answer."""
     place = small_text(tmp_path)

@@ -32,13 +32,17 @@ D = 8
 
 #: Ways to set each source up that differ in how a candidate is reached.
 WAYS: dict[str, dict[str, Any]] = {
-    "rff": {"features": 128}, "rff by 16": {"features": 64, "fan": 16, "leaf": 64, "order": "frequency"},
-    "rff of copies": {"features": 64, "fan": 4, "leaf": 9, "order": "frequency", "inside": "copied"},
-    "rff structured with a prior": {"features": 100, "directions": "structured", "prior": 0.75, "leaf": 3, "fan": 5},
-    "quadratic": {}, "quadratic of products": {"of": "product", "leaf": 1, "fan": 4},
-    "maclaurin": {"features": 128, "leaf": 5, "inside": "kernel"}, "positive_features": {"features": 64},
-    "positive_features bounded": {"features": 64, "kind": "bounded", "leaf": 4, "inside": "kernel", "prior": 0.5,
-                                  "order": "frequency"},
+    "rff": {"features": 128}, "rff by 16": {"features": 64, "branching": 16, "leaf_size": 64,
+                                            "leaf_order": "frequency"},
+    "rff of copies": {"features": 64, "branching": 4, "leaf_size": 9, "leaf_order": "frequency",
+                      "within_leaf": "quantized"},
+    "rff structured with a prior": {"features": 100, "directions": "structured", "prior_exponent": 0.75, "leaf_size": 3,
+                                    "branching": 5},
+    "quadratic": {}, "quadratic of products": {"argument": "product", "leaf_size": 1, "branching": 4},
+    "maclaurin": {"features": 128, "leaf_size": 5, "within_leaf": "kernel"}, "positive_features": {"features": 64},
+    "positive_features bounded": {"features": 64, "kind": "bounded", "leaf_size": 4, "within_leaf": "kernel",
+                                  "prior_exponent": 0.5,
+                                  "leaf_order": "frequency"},
 }
 
 
@@ -74,7 +78,7 @@ def ask(rows: int, seed: int = 5, v: int = 500, scale: float = 1.0) -> Query:
 
 def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | None) -> torch.Tensor:
     """q of every candidate for one question (D,), each mass a sum over candidates, one node at a time: (V,)."""
-    unit, fan, leaf, v = view.geometry == "cosine", of.config.fan, of.config.leaf, view.n_candidates
+    unit, fan, leaf, v = view.geometry == "cosine", of.config.branching, of.config.leaf_size, view.n_candidates
     s = of.feature_map.scale(view.tau)
     x, y = h.double(), view.c.double()
     if unit:
@@ -83,7 +87,7 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
     k = of.feature_map.encode_classes(s * y).double() @ phi                                             # (V,) K(h, c)
     least = of.config.floor * float(of.feature_map.log_neutral(s * x.unsqueeze(0)).exp())
     o = view.tau * (y @ x)
-    if of.config.inside == "copied":
+    if of.config.within_leaf == "quantized":
         own = torch.nn.functional.normalize(view.c, dim=1) if unit else view.c
         kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
@@ -99,7 +103,7 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
         if span == leaf:
             ids = [i for p in range(first, min(v, first + leaf)) if (i := order[p]) != without]
             inside = torch.softmax(o[ids], 0)
-            if leaf == 1 or of.config.inside == "kernel":
+            if leaf == 1 or of.config.within_leaf == "kernel":
                 inside = pi[ids] * k[ids].clamp(min=least)
             q[ids] = share * inside / inside.sum()
             return
@@ -122,7 +126,7 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
 @pytest.mark.parametrize("way", WAYS)
 def test_q_is_that_of_the_kernel_summed_one_by_one(way: str, excluded: bool, tau: float | None) -> None:
     view = VectorView(90, tau, scale=0.5)
-    of = made(way, 90, exclude_target=excluded, sums="float32")
+    of = made(way, 90, exclude_target=excluded, sum_dtype="float32")
     of.on_epoch_start(view)
     asked = ask(2, v=90)
     log_q = of.log_prob(asked, torch.arange(90).unsqueeze(0)).double()
@@ -143,7 +147,7 @@ def test_sums_in_eight_bits_leave_q_as_it_is(way: str, excluded: bool) -> None:
     view, asked, everyone = VectorView(500, 6.0), ask(20), torch.arange(500).unsqueeze(0)
     log_q = {}
     for kind in ("int8", "float32"):
-        of = made(way, exclude_target=excluded, sums=kind)
+        of = made(way, exclude_target=excluded, sum_dtype=kind)
         of.on_epoch_start(view)
         log_q[kind] = of.log_prob(asked, everyone).double()
         assert (of.tree.sums[0].stored.dtype == torch.uint8) == (kind == made(way).config.sums)
@@ -195,7 +199,7 @@ def test_with_many_features_and_nu_at_tau_it_nears_the_softmax() -> None:
 @pytest.mark.parametrize("way", ["rff", "rff of copies"])
 def test_between_refreshes_the_stale_masses_are_those_that_draw_and_are_reported(way: str) -> None:
     view, asked, everyone = VectorView(200), ask(1, v=200), torch.arange(200).unsqueeze(0)
-    of = made(way, 200, update=0)
+    of = made(way, 200, update_every=0)
     of.on_epoch_start(view)
     before = of.log_prob(asked, everyone)
     view.c.copy_(VectorView(200, seed=9).c)                                               # in place, as training does
@@ -227,7 +231,7 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
     for mine, theirs in zip(of.tree.sums, fresh.tree.sums, strict=True):
         far = theirs.read(slice(None)).abs().max() * (1e-6 if theirs.scale is None else 1 / 127)  # one step at the most
         torch.testing.assert_close(mine.read(slice(None)), theirs.read(slice(None)), rtol=0, atol=float(far))
-    assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
+    assert (of.copy is None) == (fresh.copy is None) == (of.config.within_leaf != "quantized")
     copies = stored_tensors(of.copy), stored_tensors(fresh.copy)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*copies, strict=True))
 
@@ -236,7 +240,7 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
                                                         (0, 3, [1, 1, 0, 1, 1]), (1, 0, [0, 0, 0, 0, 0])])
 def test_the_pace_of_updates_is_that_of_the_settings(update: int, rebuild: int, same: list[int]) -> None:
     view, asked = VectorView(50), ask(10, v=50)
-    of, seen = made("rff", 50, update=update, rebuild=rebuild), []
+    of, seen = made("rff", 50, update_every=update, rebuild_every=rebuild), []
     for _ in range(6):
         of.draw(asked, 20, view)
         seen.append([s.clone() for s in of.tree.stored_tensors()])
@@ -247,7 +251,8 @@ def test_the_pace_of_updates_is_that_of_the_settings(update: int, rebuild: int, 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(way: str) -> None:
     views = VectorView(200), VectorView(200)
-    sources = made(way, 200, update=2, exclude_target=True), made(way, 200, update=2, exclude_target=True, seed=77)
+    sources = made(way, 200, update_every=2, exclude_target=True), made(way, 200, update_every=2, exclude_target=True,
+                                                                        seed=77)
 
     def step(of: KernelSource, view: VectorView, number: int) -> tuple[torch.Tensor, ...]:
         drawn = of.draw(ask(5, seed=number, v=200), 4, view)
@@ -275,7 +280,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(way: str) -> None:
 def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
     asked = replace(ask(6), query_id=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
     asked = replace(asked, vector=asked.vector[torch.tensor([0, 0, 1, 1, 1, 0])])
-    of = made("rff", share="window")
+    of = made("rff", share_draws_by="window")
     drawn = of.draw(asked, 8, VectorView(500))
     assert drawn.ids is not None and drawn.ids.shape == (4, 8) and drawn.draw_id is not None
     assert drawn.draw_id.tolist() == [0, 0, 1, 1, 3, 2]
@@ -287,8 +292,9 @@ def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
 
 @pytest.mark.parametrize(("way", "settings", "says"), [
     ("rff", {"replacement": False, "k": 600}, "negatives.replacement: rff cannot draw without replacement"),
-    ("rff", {"share": "block"}, "negatives.share: rff draws for each question"),
-    ("quadratic", {"share": "window", "exclude_target": True}, "negatives.exclude_target: the rows of a window"),
+    ("rff", {"share_draws_by": "block"}, "negatives.share_draws_by: rff draws for each question"),
+    ("quadratic", {"share_draws_by": "window", "exclude_target": True},
+     "negatives.exclude_target: the rows of a window"),
     ("maclaurin", {"nu": 1.0, "temperature": 1.0}, "negatives.nu: nu and temperature"),
     ("positive_features", {"features": 63}, "negatives.features: hyperbolic features come in pairs")])
 def test_settings_that_it_cannot_honour_are_refused(way: str, settings: dict[str, Any], says: str) -> None:
@@ -297,8 +303,9 @@ def test_settings_that_it_cannot_honour_are_refused(way: str, settings: dict[str
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("settings", [{"features": 0}, {"nu": 0.0}, {"nu": float("nan")}, {"fan": 1}, {"fan": 65},
-                                      {"leaf": 0}, {"floor": 0.0}, {"directions": "none"}])
+@pytest.mark.parametrize("settings", [{"features": 0}, {"nu": 0.0}, {"nu": float("nan")}, {"branching": 1},
+                                      {"branching": 65},
+                                      {"leaf_size": 0}, {"floor": 0.0}, {"directions": "none"}])
 def test_settings_out_of_bounds_do_not_pass_the_configuration(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         made("rff", **settings)
@@ -308,8 +315,8 @@ def test_settings_out_of_bounds_do_not_pass_the_configuration(settings: dict[str
 def test_one_candidate_no_vectors_and_too_large_a_tree_are_refused(way: str) -> None:
     with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
         made(way, 1)
-    with pytest.raises(ResourceError, match=r"negatives\.memory"):
-        made(way, 500, memory=1e-7)
+    with pytest.raises(ResourceError, match=r"negatives\.max_gib"):
+        made(way, 500, max_gib=1e-7)
     found = base.find(way)
     with pytest.raises(UsageError, match="this model has none"):
         found(found.Config(source=way), ProblemSpec(50, torch.ones(50, dtype=DOUBLE)))
@@ -379,16 +386,17 @@ def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.L
 
 
 def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes() -> None:
-    of = made("rff", 500_000, features=1000, fan=16, leaf=64)
+    of = made("rff", 500_000, features=1000, branching=16, leaf_size=64)
     held = [*of.tree.stored_tensors(), *of.tree.prior, *of.tree.count, of.blocks.order, of.blocks.place,
             of.blocks.prior, of.touched]
     assert sum(t.numel() * t.element_size() for t in held) < 150e6
 
 
 @pytest.mark.parametrize(("way", "more"), [
-    ("quadratic", {}), ("quadratic", {"prior": 0.5, "order": "frequency", "leaf": 7}), ("maclaurin", {}),
-    ("positive_features bounded", {}), ("rff", {"leaf": 6, "inside": "exact"}), ("rff of copies", {}),
-    ("rff", {"leaf": 6, "prior": 0.5})])
+    ("quadratic", {}), ("quadratic", {"prior_exponent": 0.5, "leaf_order": "frequency", "leaf_size": 7}),
+    ("maclaurin", {}),
+    ("positive_features bounded", {}), ("rff", {"leaf_size": 6, "within_leaf": "exact"}), ("rff of copies", {}),
+    ("rff", {"leaf_size": 6, "prior_exponent": 0.5})])
 def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
@@ -401,14 +409,14 @@ def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         monkeypatch.setattr(inside, "MIN_QUERIES_PER_GROUP", together)
         found.append(of.sampler.inside.masses(of._required_view, known.x, known.tree, question, block, None))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
-    slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)
+    slot = torch.arange(of.config.leaf_size) + of.config.leaf_size * (of.tree.blocks - 1)
     last = block == of.tree.blocks - 1
     assert last.any() and (found[1][last][:, slot >= 101] == 0).all() and (found[1][last][:, slot < 101] > 0).all()
 
 
 def test_the_prior_multiplies_the_kernel_and_counts_no_candidate_out() -> None:
     view, asked, everyone = VectorView(100), ask(3, v=100), torch.arange(100).unsqueeze(0)
-    plain, weighted = made("quadratic", 100), made("quadratic", 100, prior=0.75)
+    plain, weighted = made("quadratic", 100), made("quadratic", 100, prior_exponent=0.75)
     for of in (plain, weighted):
         of.on_epoch_start(view)
     counts = weighted.world.counts
@@ -424,7 +432,7 @@ def test_a_target_with_nearly_all_of_the_prior_leaves_others_their_share() -> No
     """Its π taken from that of a node is not to leave 0 to the others there."""
     counts = torch.tensor([1e9, 1, 1, 1, 1, 1, 1, 1], dtype=DOUBLE)
     rff = base.find("rff")
-    config = rff.Config(source="rff", k=4, prior=2.0, features=16, exclude_target=True)
+    config = rff.Config(source="rff", k=4, prior_exponent=2.0, features=16, exclude_target=True)
     of = rff(config, ProblemSpec(8, counts, dim=D, seed=1))
     view = VectorView(8)
     of.on_epoch_start(view)
@@ -437,7 +445,7 @@ def test_a_target_with_nearly_all_of_the_prior_leaves_others_their_share() -> No
 @pytest.mark.parametrize(("way", "v"), [("rff", 65), ("quadratic of products", 257), ("rff by 16", 65)])
 def test_a_target_that_is_alone_in_its_node_has_no_probability(way: str, v: int) -> None:
     """Without it that node has no mass, and what lies below it no shares."""
-    of, view = made(way, v, exclude_target=True, order="id"), VectorView(v)
+    of, view = made(way, v, exclude_target=True, leaf_order="id"), VectorView(v)
     asked = replace(ask(3, v=v), target=torch.full((3,), v - 1))
     of.on_epoch_start(view)
     q = of.log_prob(asked, torch.arange(v).unsqueeze(0)).exp()
@@ -470,7 +478,7 @@ def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float
     drawn = of.draw(query, 7, view)
     torch.testing.assert_close(of.log_prob(query, drawn.ids), drawn.log_q, rtol=0, atol=1e-3)
     marked = torch.zeros_like(of.touched)
-    marked[of.blocks.place[torch.cat([drawn.ids.flatten(), query.target])] // of.config.leaf] = True
+    marked[of.blocks.place[torch.cat([drawn.ids.flatten(), query.target])] // of.config.leaf_size] = True
     assert torch.equal(of.touched, marked)
     if exclude:
         assert not (drawn.ids == query.target.unsqueeze(1)).any() and drawn.log_q_target is None
@@ -482,7 +490,7 @@ def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float
 @needs_core
 @pytest.mark.parametrize("tau", [6.0, None])
 def test_torch_draws_by_the_copies_too(tau: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    of, view = made("rff of copies", update=0), VectorView(500, tau, scale=0.5)
+    of, view = made("rff of copies", update_every=0), VectorView(500, tau, scale=0.5)
     everyone = torch.arange(500).unsqueeze(0)
     of.on_epoch_start(view)
     view.c.copy_(VectorView(500, seed=9, scale=0.5).c)

@@ -188,7 +188,8 @@ def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypa
     with pytest.raises(ResourceError, match=r" x 1 byte = 1\.\d+ GiB, more than 1 .*negatives\.features$"):
         SumTree(prior, 2000, 2, 1, 1.0, "cpu", "int8")
     monkeypatch.setattr(machine, "free", lambda: 2 * GIB)    # whatever the setting allows
-    with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise negatives\.leaf"):
+    with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise "
+                                            r"negatives\.leaf_size"):
         SumTree(prior, 2000, 2, 1, 12.0, "cpu")
     tree = SumTree(prior, 8, 16, 64, 4.0, "cpu")                # the shape of D = 1000 in blocks of 64
     assert 4 * 2000 * sum(tree.nodes) + 8 * sum(map(len, [*tree.prior, *tree.count])) < 150e6 < GIB

@@ -64,8 +64,8 @@ def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: 
         model.v.copy_(model.u.flip(0))
     cost = losses.find(loss)
     draws = sources.find(source)
-    more = {"modes": 2, "hidden": 3} if source == "ace" else {}
-    settings = draws.Config(source=source, k=3, mask="none" if loss == "nce" else "target", **more)
+    more = {"min_perplexity": 2, "hidden": 3} if source == "ace" else {}
+    settings = draws.Config(source=source, k=3, filter="none" if loss == "nce" else "target", **more)
     return Trainer(model, draws(settings, world), cost(cost.Config(name=loss, **(of or {})), world), blocks or Blocks(),
                TrainConfig(**{"epochs": 2, "lr": 0.1, "log_every": 1, **train}), folder, evaluate)
 
@@ -251,14 +251,15 @@ def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text:
 
 
 def test_a_target_that_nothing_measures(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^train\.target: no evaluation gives 'valid/mrr'; there are: a/b, valid/log"):
+    with pytest.raises(UsageError, match=r"^train\.track_until: no evaluation gives 'valid/mrr'; there are: a/b, "
+                                         r"valid/log"):
         fit(tmp_path, lambda: {BETTER: -1.0, "a/b": 2.0}, target="valid/mrr>.5").run()
     assert lines(tmp_path) == []  # told before anything is trained
 
 
 @pytest.mark.parametrize("text", ["", "mrr", "mrr>", "mrr>high", "mrr=5", "mrr>=5"])
 def test_a_target_that_is_no_comparison(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^train\.target: .*write one such as"):
+    with pytest.raises(UsageError, match=r"^train\.track_until: .*write one such as"):
         parse_threshold(text)
 
 

@@ -48,9 +48,10 @@ WINDOW = WindowBatch(torch.tensor([3]), torch.tensor([0, 4]), torch.tensor([1, 2
 BLOCK = WindowBatch(torch.tensor([3, 6]), torch.tensor([0, 4, 6]), torch.tensor([1, 2, 0, 5, 1, 3]))
 
 SOURCES: dict[str, dict[str, Any]] = {
-    "unigram": {}, "unigram with a mass": {"mass": 4.5}, "unigram without replacement": {"replacement": False},
-    "ace": {"modes": 3, "hidden": 2, "generator_lr": 0.1},
-    "ace with columns of both": {"modes": 3, "hidden": 2, "columns": "both", "mix": 0.3, "baseline": "moving"},
+    "unigram": {}, "unigram with a mass": {"total_weight": 4.5}, "unigram without replacement": {"replacement": False},
+    "ace": {"min_perplexity": 3, "hidden": 2, "generator_lr": 0.1},
+    "ace with columns of both": {"min_perplexity": 3, "hidden": 2, "sampling": "stratified", "mix": 0.3,
+                                 "baseline": "moving"},
     "every": {}, "none": {},
 }
 SHARES = ("row", "window", "block", "batch")
@@ -98,7 +99,7 @@ def world(v: int) -> ProblemSpec:
 def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) -> tuple[NegativeSource, Loss]:
     found, cost = sources.find(source.split()[0]), losses.find(loss.split()[0])
     of_batches = {"baseline": "leave_one_out"} if (source, share) == ("ace", "batch") else {}  # no probe for each row
-    settings = found.Config(source=found.name, share=share, block=2, mask=mask, k=3,
+    settings = found.Config(source=found.name, share_draws_by=share, share_size=2, filter=mask, k=3,
                             **SOURCES[source] | of_batches | more)
     return found(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
 
@@ -118,7 +119,7 @@ def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss:
     learn = source.learn
     source.learn = lambda *told: (heard.append(told), learn(*told))[1]  # type: ignore[method-assign]
     made = kind(of, source, loss, optimizers(of, loss, config), config,
-                answers if source.config.mask == "observed" else None)
+                answers if source.config.filter == "observed" else None)
     return Made(of, source, loss, made, heard)
 
 
@@ -209,14 +210,17 @@ def test_how_many_combinations_run() -> None:
 
 #: Sources whose q follows the model, beside whom they share a draw with, and how they forgive.
 LOOKING: dict[str, dict[str, Any]] = {
-    "exp": {}, "exp by windows": {"exclude_target": False, "share": "window", "mass": 4.5},
-    "quadratic": {"leaf": 3, "exclude_target": True}, "rff": {"features": 16, "nu": 0.1},
-    "positive_features by windows": {"features": 16, "share": "window"}, "maclaurin": {"features": 16, "nu": 0.1},
-    "cluster": {"clusters": 3, "exclude_target": True, "alone": 0},  # else the same few are drawn again and again
-    "cluster by windows": {"clusters": 3, "share": "window"},
-    "midx": {"codewords": 2, "mass": 1.5}, "resampled": {"inner": {"source": "unigram", "k": 6, "share": "block"}},
+    "exp": {}, "exp by windows": {"exclude_target": False, "share_draws_by": "window", "total_weight": 4.5},
+    "quadratic": {"leaf_size": 3, "exclude_target": True}, "rff": {"features": 16, "nu": 0.1},
+    "positive_features by windows": {"features": 16, "share_draws_by": "window"},
+    "maclaurin": {"features": 16, "nu": 0.1},
+    # else the same few are drawn again and again
+    "cluster": {"clusters": 3, "exclude_target": True, "singleton_threshold": 0},
+    "cluster by windows": {"clusters": 3, "share_draws_by": "window"},
+    "midx": {"codewords": 2, "total_weight": 1.5}, "resampled": {"inner": {"source": "unigram", "k": 6,
+                                                                           "share_draws_by": "block"}},
     "mixture": {"inner": {"source": "cluster", "clusters": 3}, "epsilon": 0.4},
-    "mixture of an adversary": {"inner": {"source": "ace", "modes": 3, "hidden": 2}, "epsilon": 0.4},
+    "mixture of an adversary": {"inner": {"source": "ace", "min_perplexity": 3, "hidden": 2}, "epsilon": 0.4},
 }
 
 
@@ -228,7 +232,7 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
         for seed in range(50):
             pair = []
             for kind in (Step, CompiledWindows):
-                config = found.Config(**{"source": found.name, "k": 3, "mask": mask, **LOOKING[case]})
+                config = found.Config(**{"source": found.name, "k": 3, "filter": mask, **LOOKING[case]})
                 of = found(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
                 made = make(kind, *of, v)
                 of[0].random.manual_seed(seed)
@@ -252,7 +256,7 @@ def test_draws_of_another_shape_are_refused_before_training(name: str) -> None:
     config = found.Config(source=name)
     assert engine.why_not_fused(SkipGramConfig(), found, config, loss, TrainConfig(), True)[0].startswith(
         f"negatives.source: {name}: its draws")
-    assert engine.choose(SkipGramConfig(), found, config, loss, TrainConfig())[0].engine == "step"
+    assert engine.choose(SkipGramConfig(), found, config, loss, TrainConfig())[0].engine == "autograd"
 
 
 def test_a_source_that_looks_gets_the_blocks_of_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +265,7 @@ def test_a_source_that_looks_gets_the_blocks_of_step(monkeypatch: pytest.MonkeyP
         found = sources.find(name)
         loss = losses.find("logistic").Config()
         train = engine.choose(SkipGramConfig(), found, found.Config(source=name), loss, TrainConfig())[0]
-        assert (train.engine, train.block) == ("fused", block)
+        assert (train.engine, train.chunk) == ("fused", block)
 
 
 # -- what the combinations leave out --------------------------------------------------------------------------------
@@ -303,7 +307,7 @@ def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, l
     """Weights of each draw, one log q for all, and a block whose column is answered differently by its windows."""
     found = []
     for kind in (Step, CompiledWindows):
-        source = Given(NegativesConfig(share=share, block=2, mask=mask, k=3), world(7))
+        source = Given(NegativesConfig(share_draws_by=share, share_size=2, filter=mask, k=3), world(7))
         source.learns_per_row = learns_per_row
         made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
@@ -315,12 +319,13 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
     class Other(Given):
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             of = super().draw(query, k, view)
-            return Negatives(of.ids, total_weight=torch.full((len(query), 1), 2.0)) if self.config.share == "row" else \
+            return Negatives(of.ids, total_weight=torch.full((len(query), 1),
+                                                             2.0)) if self.config.share_draws_by == "row" else \
                 Negatives(of.ids[:1])
 
     for share, says in (("row", "one noise mass"), ("window", "wants ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
-        made = make(CompiledWindows, Other(NegativesConfig(share=share, k=3), world(7)), loss, 7)
+        made = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), world(7)), loss, 7)
         with pytest.raises(UsageError, match=says):
             made.engine(BLOCK)
 
@@ -335,7 +340,7 @@ def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     there = of.model.encode(pairs)
     for name in ("vector", "context", "target", "slot", "query_id", "window"):
         assert torch.equal(getattr(here, name), getattr(there, name)), name
-    source = NegativeSource(NegativesConfig(share=share, block=2), world)  # type: ignore[arg-type]
+    source = NegativeSource(NegativesConfig(share_draws_by=share, share_size=2), world)  # type: ignore[arg-type]
     (n, group), (m, other) = source.draw_layout(here), source.draw_layout(there)
     assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
     assert here.window_offsets is not None and here.rows(slice(2, 5)).window_offsets is None
@@ -385,8 +390,8 @@ def test_a_fixed_source_is_asked_for_ids_alone(monkeypatch: pytest.MonkeyPatch) 
     ({"model.similarity": "cosine"}, "model.similarity"), ({"loss.penalty": 0.1}, "loss.penalty"),
     ({"train.clip": 1.0}, "train.clip"), ({"train.reduction": "mean"}, "train.reduction"),
     ({"train.device": "cuda"}, "train.device"), ({"train.optimizer": "adam"}, "train.optimizer"),
-    ({"negatives.share": "batch"}, "negatives.share"),
-    ({"negatives.share": "block", "negatives.block": 5000}, "negatives.block"), ({}, ""),
+    ({"negatives.share_draws_by": "batch"}, "negatives.share_draws_by"),
+    ({"negatives.share_draws_by": "block", "negatives.share_size": 5000}, "negatives.share_size"), ({}, ""),
 ])
 def test_each_refusal_names_its_key(change: dict[str, Any], says: str) -> None:
     made = {"model": SkipGramConfig(), "negatives": NegativesConfig(), "loss": losses.find("logistic").Config(),
@@ -405,11 +410,11 @@ def test_auto_is_fused_where_it_can_be(compiled: bool, monkeypatch: pytest.Monke
     unigram, softmax = sources.find("unigram"), losses.find("softmax").Config()
     logistic, model, negatives = losses.find("logistic").Config(), SkipGramConfig(), NegativesConfig()
     train, reasons = engine.choose(model, unigram, negatives, logistic, TrainConfig())
-    assert (train.engine, train.block) == (("fused", 32_768) if compiled else ("step", 4096))
+    assert (train.engine, train.chunk) == (("fused", 32_768) if compiled else ("autograd", 4096))
     assert bool(reasons) != compiled
-    train, reasons = engine.choose(model, unigram, negatives, softmax, TrainConfig(block=7))
-    assert (train.engine, train.block) == ("step", 7) and any("loss.name: softmax" in reason for reason in reasons)
-    assert engine.choose(model, unigram, negatives, logistic, TrainConfig(engine="step"))[0].engine == "step"
+    train, reasons = engine.choose(model, unigram, negatives, softmax, TrainConfig(chunk=7))
+    assert (train.engine, train.chunk) == ("autograd", 7) and any("loss.name: softmax" in reason for reason in reasons)
+    assert engine.choose(model, unigram, negatives, logistic, TrainConfig(engine="autograd"))[0].engine == "autograd"
     with pytest.raises(UsageError, match=r"train\.engine: fused: loss\.name: softmax"):
         engine.choose(model, unigram, negatives, softmax, TrainConfig(engine="fused"))
     if not compiled:
@@ -506,14 +511,14 @@ def test_it_learns_the_checkerboard(tmp_path: Path, share: str, threads: int) ->
 
 def test_both_engines_write_the_same_lines(tmp_path: Path) -> None:
     """The same keys, and at a rate at which nothing moves the same numbers."""
-    for name in ("step", "fused"):
+    for name in ("autograd", "fused"):
         made = fit(tmp_path / name, "ace", "nce global", engine=name, lr=1e-9, min_lr=0.0, loss_lr=1e-9)
         with torch.no_grad():
             for p in made.model.parameters():
                 p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(len(p))))
         made.run()
     step, fast = ([line for line in read(tmp_path / name / "metrics.jsonl") if "loss" in line]
-                  for name in ("step", "fused"))
+                  for name in ("autograd", "fused"))
     assert len(step) == len(fast) == 8
     for one, other in zip(step, fast, strict=True):
         assert list(one) == list(other) and {"loss/noise", "loss/generator", "forgiven", "source/entropy"} <= one.keys()

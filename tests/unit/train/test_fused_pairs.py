@@ -33,7 +33,7 @@ def made(kind: type, seed: int = 2, **keys: object):
     loss = losses.find(str(name := keys.pop("loss", "order")))
     cost = loss(loss.Config(name=name, margin=0.3), world)
     source = negatives.find(str(keys.pop("source", "uniform")))
-    of = source(source.Config(source=source.name, **{"k": 4, "mask": "target"} | keys), world)
+    of = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), world)
     return kind(model, of, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
 
 
@@ -43,8 +43,9 @@ def rows(n: int = 12) -> PairBatch:
 
 
 @pytest.mark.parametrize("keys", [
-    {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"mass": 2.0}, {"mask": "observed"},
-    {"share": "block", "block": 3}, {"replacement": False}, {"source": "unigram", "share": "window"}], ids=str)
+    {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"total_weight": 2.0}, {"filter": "observed"},
+    {"share_draws_by": "block", "share_size": 3}, {"replacement": False},
+    {"source": "unigram", "share_draws_by": "window"}], ids=str)
 def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
     """Batches of one row are the units of the core: the same draws give the same table."""
     step, fused = made(Step, **dict(keys)), made(CompiledPairs, **dict(keys))
@@ -74,7 +75,8 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    ({"loss": "logistic"}, "the kernels know order and margin"), ({"share": "batch"}, "negatives.share: batch"),
+    ({"loss": "logistic"}, "the kernels know order and margin"), ({"share_draws_by": "batch"},
+                                                                  "negatives.share_draws_by: batch"),
     ({"optimizer": "adam"}, "train.optimizer"), ({}, ""),
 ])
 def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
@@ -82,7 +84,7 @@ def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
     reasons = choose.why_not_fused(
         OrderConfig(),
         source,
-        source.Config(source="uniform", share=keys.get("share", "row")),
+        source.Config(source="uniform", share_draws_by=keys.get("share", "row")),
         loss.Config(name=loss.name),
         TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
         bool(NATIVE) or True,

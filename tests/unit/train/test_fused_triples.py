@@ -83,7 +83,8 @@ def trained(made: type, model: str, keys: dict[str, Any], loss: str, share: str,
     settings = {"margin": {"margin": 3.0}, "self_adversarial": {"margin": 3.0, "temperature": 0.5},
                 "nce global": {"partition": "global"}, "sampled_softmax ranking": {"form": "ranking"}}.get(loss, {})
     lossy = cost(cost.Config(name=loss.split()[0], **settings), WORLD)
-    source = Apart(sources.NegativesConfig(source="unigram", k=K, share=share, block=4, mask=mask), WORLD)
+    source = Apart(sources.NegativesConfig(source="unigram", k=K, share_draws_by=share, share_size=4, filter=mask),
+                   WORLD)
     config = TrainConfig(optimizer=optimizer, lr=0.1, batch=B)
     run = made(of, source, lossy, optimizers(of, lossy, config), config, Answered())
     return source, run(APART, keep_costs=True), {**dict(of.named_parameters()), **dict(lossy.named_parameters())}
@@ -140,7 +141,7 @@ def test_rows_that_recur_are_updated_as_by_steps_of_one_example(optimizer: str, 
         of = found(found.Config(name="transe", dim=5, norm=norm, span=0.5), WORLD)
         lossy = cost(cost.Config(name="self_adversarial", margin=3.0, temperature=temperature), WORLD)
         config = TrainConfig(optimizer=optimizer, lr=0.05, batch=batch)
-        source = Distinct(sources.NegativesConfig(source="unigram", k=K, mask="none"), WORLD)
+        source = Distinct(sources.NegativesConfig(source="unigram", k=K, filter="none"), WORLD)
         made(of, source, lossy, optimizers(of, lossy, config), config)(block)
         tables.append(torch.cat([of.e.detach()[:, :5], of.r.detach()[:, :5]]))
     fused, one, all_at_once = tables
@@ -168,9 +169,9 @@ def fit(folder: Path, strategy: str = "uniform", loss: str = "self_adversarial",
 
 
 @needs_core
-@pytest.mark.parametrize(("strategy", "negatives"), [("uniform", {}), ("uniform", {"share": "block"}),
-                                                     ("nscaching", {"cached": 9}), ("kbgan", {"hidden": 8}),
-                                                     ("ace", {"modes": 8})])
+@pytest.mark.parametrize(("strategy", "negatives"), [("uniform", {}), ("uniform", {"share_draws_by": "block"}),
+                                                     ("nscaching", {"cache_size": 9}), ("kbgan", {"hidden": 8}),
+                                                     ("ace", {"min_perplexity": 8})])
 def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negatives: dict[str, Any]) -> None:
     whole = fit(tmp_path / "a", strategy, negatives=negatives)
     before = _rank(whole.model)

@@ -28,14 +28,14 @@ def text(folder: Path) -> Path:
     return path
 
 
-SETS = ["text.min_count=1", "text.sample=0", "model.dim=16", "train.epochs=2", "train.block=512", "train.batch=64",
-        "evaluate.on=[]", "evaluate.neighbours=[cat]"]
+SETS = ["text.min_count=1", "text.sample=0", "model.dim=16", "train.epochs=2", "train.chunk=512", "train.batch=64",
+        "evaluate.benchmarks=[]", "evaluate.neighbours=[cat]"]
 
 
 @pytest.mark.parametrize("strategy", ["sgns", "nce-learned-z", "softmax", "cross-entropy", "sampled-softmax", "margin",
                                       "ace", "ace-with-filter", "ace-both-columns"])
 def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -> None:
-    modes = ["negatives.modes=5"] if "ace" in strategy else []
+    modes = ["negatives.min_perplexity=5"] if "ace" in strategy else []
     run = fit(resolve(strategy, corpus=str(text(tmp_path)), sets=[*SETS, *modes], device="cuda"), tmp_path / "run")
     scores = {(row.benchmark, row.metric): row.value for row in run.scores}
     assert scores["test", "log_likelihood"] is not None and scores["test", "log_likelihood"] < 0
@@ -60,7 +60,7 @@ def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
         with torch.no_grad():
             model.v.copy_(torch.linspace(-1, 1, 320).view(40, 8))
         source, cost = sources.find("unigram"), losses.find(loss)
-        of = source(source.Config(mask="target" if loss != "nce" else "none"), world)
+        of = source(source.Config(filter="target" if loss != "nce" else "none"), world)
         step = Step(model, of, cost(cost.Config(name=loss), world), [torch.optim.SGD(model.parameters(), lr=0.1)],
                     TrainConfig())
         here = batch.to(device)

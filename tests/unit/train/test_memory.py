@@ -53,11 +53,11 @@ def truly(of: Components) -> int:
     """What an update of the run takes, counted while it is made, with the source's own draws."""
     step = Step(of.model, of.source, of.loss, [], of.train, of.known_positives)
     of.source.on_epoch_start(step.view)
-    block = memory._block(of.task.examples, of.train.block or 1)
+    block = memory._block(of.task.examples, of.train.chunk or 1)
     batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
     asked = of.model.encode(batch).detach()
     drawn = mark_false_negatives(
-        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.known_positives
+        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.filter, of.known_positives
     )
     with AllocationCounter() as counted:
         step.gradients(batch, of.model.encode(batch), drawn, 0)
@@ -66,7 +66,7 @@ def truly(of: Components) -> int:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
-    of = made(config(place, name, "step"))
+    of = made(config(place, name, "autograd"))
     told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
                              lambda places: memory._block(of.task.examples, places))
     assert 0.8 < told / truly(of) < 1.35
@@ -74,7 +74,7 @@ def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
 def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
-    of = made(config(place, name, "step", "train.optimizer=adam"))
+    of = made(config(place, name, "autograd", "train.optimizer=adam"))
     told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
                              lambda places: memory._block(of.task.examples, places))
     assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
@@ -86,7 +86,7 @@ def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> No
 def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
                                                   ) -> None:
     of = made(config(place, name, engine))
-    need = truly(of) if engine == "step" else memory._min_step_bytes(of)
+    need = truly(of) if engine == "autograd" else memory._min_step_bytes(of)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
     with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
                        ) as error:
@@ -100,15 +100,15 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
     for tried in (True, False):
         if not tried:
             monkeypatch.setattr(memory_trial, "update_bytes", lambda *a: 0)
-        training = learning(made(config(place, name, "step", "loss.penalty=0.1", "loss.penalty_share=0.5")
-                                 if name == "skipgram" else config(place, name, "step")), tmp_path)
+        training = learning(made(config(place, name, "autograd", "loss.penalty=0.1", "loss.penalty_share=0.5")
+                                 if name == "skipgram" else config(place, name, "autograd")), tmp_path)
         blocks(training, 2)
         found.append(training._learned_state())
     assert same(*found)
 
 
 def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
-    told = str(experiment.plan(config(place, "skipgram", "step")))
+    told = str(experiment.plan(config(place, "skipgram", "autograd")))
     line = next(line for line in told.splitlines() if line.startswith("memory: "))
     assert "MiB at the most beside the" in line and "in training" in line and "when it is judged" in line
 
@@ -118,5 +118,6 @@ def test_few_candidates_asked_again_and_again_take_next_to_nothing(tmp_path: Pat
     text = tmp_path / "text.txt"
     text.write_text("\n".join("one two three four" for _ in range(30_000)))
     told = experiment.plan(experiment.resolve("sgns", corpus=str(text), threads=1, sets=[
-        "model.dim=4", "train.engine=step", "train.block=1024", "text.sample=0", "train.lr=0.001", "evaluate.on=[]"]))
+        "model.dim=4", "train.engine=autograd", "train.chunk=1024", "text.sample=0", "train.lr=0.001",
+        "evaluate.benchmarks=[]"]))
     assert told.memory is None or told.memory.judging < 100 << 20

@@ -46,7 +46,7 @@ def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str
 
 
 def test_such_a_rate_does_stop_runs_of_both_engines(place: Path, tmp_path: Path) -> None:
-    for engine in ("step", "fused"):
+    for engine in ("autograd", "fused"):
         settings = config(place, "skipgram", engine, "train.lr=1e17", "train.min_lr=1e17")
         with pytest.raises(UsageError, match=r"^train\.lr: 1e\+17: the "):
             run.train_in_memory(settings, tmp_path / engine)
@@ -82,7 +82,7 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """Every feature of a candidate below 0 and every one of a question above: each node lies on its floor."""
     of = made(experiment.resolve(strategy, corpus=str(place / "text"), sets=[
-        *TRAIN, *OF_TEXT, "model.similarity=cosine", "train.engine=step"]))
+        *TRAIN, *OF_TEXT, "model.similarity=cosine", "train.engine=autograd"]))
     assert isinstance(of.source, KernelSource)
     kind = type(of.source.feature_map)
     encode_queries, encode_classes = kind.encode_queries, kind.encode_classes

@@ -25,8 +25,8 @@ from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.long
 
-SETS = {"model.dim": 6, "train.epochs": 3, "train.block": 512, "train.log_every": 1, "evaluate.resamples": 0,
-        "evaluate.heldout_pairs": 100, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
+SETS = {"model.dim": 6, "train.epochs": 3, "train.chunk": 512, "train.log_every": 1, "evaluate.resamples": 0,
+        "evaluate.heldout_pairs": 100, "evaluate.neighbours": [], "evaluate.benchmarks": [], "text.valid": 0.1,
         "text.test": 0.1, "text.sample": 0}
 
 

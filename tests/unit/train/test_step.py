@@ -65,7 +65,7 @@ class Given(NegativeSource):
     learns = True
 
     def __init__(self, drawn: Callable[[Query], Negatives], mask: str):
-        super().__init__(NegativesConfig(mask=mask, k=1), world())
+        super().__init__(NegativesConfig(filter=mask, k=1), world())
         self.drawn, self.told = drawn, list[tuple[Query, Negatives, Tensor]]()
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -202,7 +202,7 @@ def by_draw(costs: Tensor, drawn: Negatives) -> Tensor:
 def step_of(of: SkipGram, loss: Loss, source: NegativeSource, **train: Any) -> Step:
     config = TrainConfig(**{"lr": 1e-9, "min_lr": 0.0, **train})
     return Step(of, source, loss, optimizers(of, loss, config), config,
-                answers() if source.config.mask == "observed" else None)
+                answers() if source.config.filter == "observed" else None)
 
 
 LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
@@ -268,14 +268,16 @@ def test_a_cosine_too(layout: str, similarity: str) -> None:
 
 
 @pytest.mark.parametrize("case", [
-    {"source": "unigram", "share": "window"}, {"source": "unigram", "share": "batch", "replacement": False},
-    {"source": "uniform", "share": "block", "block": 3}, {"source": "log_uniform"},
-    {"source": "ace", "modes": 3, "hidden": 2}, {"source": "ace", "modes": 3, "hidden": 2, "columns": "both"},
+    {"source": "unigram", "share_draws_by": "window"}, {"source": "unigram", "share_draws_by": "batch",
+                                                        "replacement": False},
+    {"source": "uniform", "share_draws_by": "block", "share_size": 3}, {"source": "log_uniform"},
+    {"source": "ace", "min_perplexity": 3, "hidden": 2}, {"source": "ace", "min_perplexity": 3, "hidden": 2,
+                                                          "sampling": "stratified"},
 ], ids=str)
 def test_what_the_shipped_sources_draw(case: dict[str, Any]) -> None:
     """log q is taken for each draw as the source tells it, the probe of weight 0 among them."""
     found = sources.find(case["source"])
-    source = found(found.Config(k=4, mask="target", **case), world())
+    source = found(found.Config(k=4, filter="target", **case), world())
     of, loss = model(), loss_of("logistic")
     told = step_of(of, loss, source)(batch(), keep_costs=True)
     after = grads(of, loss)
@@ -326,10 +328,10 @@ def test_costs_are_kept_for_a_source_that_learns_and_for_who_asks() -> None:
 def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The costs of all rows over every candidate took 23 GB at V = 8,651."""
     found = sources.find("unigram")
-    made = found(found.Config(k=3, share="window"), world())
+    made = found(found.Config(k=3, share_draws_by="window"), world())
     whole = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
     monkeypatch.setattr(module, "MAX_LOGGED_COSTS", cells)
-    made = found(found.Config(k=3, share="window"), world())
+    made = found(found.Config(k=3, share_draws_by="window"), world())
     some = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
     torch.testing.assert_close(some.cost, whole.cost[:rows], rtol=0, atol=0)
     view = ReadOnly(model())
@@ -342,7 +344,7 @@ def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, m
 
 def every() -> NegativeSource:
     found = sources.find("every")
-    return found(found.Config(source="every", mask="none"), world())
+    return found(found.Config(source="every", filter="none"), world())
 
 
 def softmax() -> Loss:
@@ -373,7 +375,7 @@ def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.M
     found = {}
     for grouped in (True, False):
         of, loss, source = model(), softmax(), every()
-        source = type(source)(source.config.model_copy(update={"mask": mask}), world())
+        source = type(source)(source.config.model_copy(update={"filter": mask}), world())
         if not grouped:
             plain = of.encode
             of.encode = lambda x, plain=plain: replace(plain(x), draw_id=None)  # type: ignore[method-assign]
@@ -395,7 +397,7 @@ def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.M
 def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
     found = sources.find("none")
     gradients = []
-    for source in (found(found.Config(source="none", mask="none"), world()), every()):
+    for source in (found(found.Config(source="none", filter="none"), world()), every()):
         of, loss = model(), softmax()
         told = step_of(of, loss, source)(batch(), keep_costs=True)
         gradients.append([*grads(of, loss), told.loss])

@@ -40,17 +40,19 @@ from embtrain.negatives.static.unigram import unigram_masses
 ROWS_PER_WRITE = 8192           # rows of the int8 copy written at once
 MAX_SIZE_RATIO = 1              # maximum size of a cell, in mean sizes; larger cells are split
 MAX_RECENT_QUERIES = 32         # queries of a batch that summaries are fitted to
-WithinCell = Literal["exact", "copied", "unigram", "uniform"]
+WithinCell = Literal["exact", "quantized", "unigram", "uniform"]
 
 
 class CellsConfig(NegativesConfig):
     """Settings common to `cluster` and `midx`."""
 
-    inside: WithinCell = Field("exact", description="r, how a candidate of a cell is drawn")
-    exponent: float = Field(1.0, ge=-10, le=10, description="α of the unigram inside")
-    exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
-    refresh: int = Field(20, ge=0, description="draws between two summaries of the cells; 0: once an epoch")
-    recluster: int = Field(1000, ge=0, description="draws between two groupings (sooner at first); 0: once an epoch")
+    within_cell: WithinCell = Field("exact", description="r, distribution of a candidate within its cell")
+    exponent: float = Field(1.0, ge=-10, le=10, description="α of the unigram distribution in a cell")
+    exclude_target: bool = Field(
+        False, description="draw among the candidates other than the target, whose q is then undefined")
+    update_every: int = Field(20, ge=0, description="draws between two summaries of the cells; 0: once an epoch")
+    recluster_every: int = Field(
+        1000, ge=0, description="draws between two groupings (fewer at first); 0: once an epoch")
 
 
 class Cells(NegativeSource):
@@ -74,13 +76,14 @@ class Cells(NegativeSource):
         check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.uses_copy, v = config.inside == "copied", world.n_candidates
-        self.rules = CellRules(config.inside in ("exact", "copied"), config.exclude_target, config.share == "window")
-        self.iid = config.mass in (None, config.k)  # else weights are not 1
-        uses_unigram = config.inside == "unigram"
-        weights = unigram_masses(world, config.exponent, "after") if uses_unigram else torch.ones(v).double()
+        self.uses_copy, v = config.within_cell == "quantized", world.n_candidates
+        self.rules = CellRules(config.within_cell in ("exact", "quantized"), config.exclude_target,
+                               config.share_draws_by == "window")
+        self.iid = config.total_weight in (None, config.k)  # else weights are not 1
+        uses_unigram = config.within_cell == "unigram"
+        weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
-            raise UsageError("negatives.inside: unigram needs candidates that were counted")
+            raise UsageError("negatives.within_cell: unigram needs candidates that were counted")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
         weights = torch.where(weights > 0, weights, weights[weights > 0].min())
         self.candidate_weights = weights.to(world.device)                                       # (V,) float64
@@ -146,12 +149,13 @@ class Cells(NegativeSource):
         """Regroup or summarize if it is due."""
         self.view = view
         # At first all vectors move quickly: the interval starts at 10 draws and doubles up to `recluster`.
-        wait = min(self.config.recluster, 10 + self.n_draws - self.draws_since_grouping)
+        wait = min(self.config.recluster_every, 10 + self.n_draws - self.draws_since_grouping)
         labels = self.labels
-        if self.config.recluster and self.draws_since_grouping >= wait:
+        if self.config.recluster_every and self.draws_since_grouping >= wait:
             labels = None
         lacks_queries = self.fits_to_queries and self.recent_queries is None   # before the first draw
-        if labels is None or lacks_queries or (self.config.refresh and self.n_draws % self.config.refresh == 0):
+        every = self.config.update_every
+        if labels is None or lacks_queries or (every and self.n_draws % every == 0):
             self._record_queries(query, view)
             if labels is None:
                 self._recluster(view)

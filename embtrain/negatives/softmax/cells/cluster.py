@@ -8,8 +8,8 @@
            = n_c e^{h·μ_c + ½ h'Σ_c h}           full: second order, exact for a Gaussian cluster
 
 h and c are scaled so that o = h·c (cosine: h contains τ). μ, Σ are moments of a cluster's vectors; the clusters are
-those of mini-batch k-means. With inside: exact, q_i / p_i depends on i by its cluster alone, and approaches 1 as the
-clusters shrink: the only error that remains is that of the clusters' weights.
+those of mini-batch k-means. With within_cell: exact, q_i / p_i depends on i by its cluster alone, and approaches 1 as
+the clusters shrink: the only error that remains is that of the clusters' weights.
 
 L_c is convex, and log n_c + h·μ_c is its tangent at h = 0, where no query is. The queries of a model have a mean far
 from 0, which changes slowly. A line with the average value and slope of L_c at the queries costs a draw as much as the
@@ -50,12 +50,13 @@ ROWS_PER_CHUNK = 8192                      # candidates handled at once: no full
 class ClusterConfig(CellsConfig):
     """Settings of `cluster`."""
 
-    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n, or 2 √n of copies")
+    clusters: int = Field(0, ge=0, le=1_000_000, description="number of clusters; 0: 4 √n, or 2 √n when quantized")
     estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
-        "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
-    alone: float | None = Field(
-        None, ge=0, le=1e9, description="a: who has more than a/V is a cell of its own, if masses are fitted; null: 2 "
-                                        "then; 0: nobody is")
+        "fitted", description="M_c, fitted to recent queries, or estimated from the spread of a cluster")
+    singleton_threshold: float | None = Field(
+        None, ge=0, le=1e9, description=(
+            "a: a candidate with more than a/V of the mass gets its own cell, if masses are fitted; null: "
+            "2 if they are; 0: no such cells"))
 
 
 class Cluster(Cells):
@@ -71,10 +72,11 @@ class Cluster(Cells):
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
         self.fits_to_queries = config.estimate == "fitted"
-        if config.alone and not self.fits_to_queries:
-            raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
-                             "says who stands out; leave it out, or set negatives.estimate: fitted")
-        self.singleton_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
+        if config.singleton_threshold and not self.fits_to_queries:
+            raise UsageError(f"negatives.singleton_threshold: {config.estimate} masses are not fitted to questions, "
+                             "and nothing else says who stands out; leave it out, or set negatives.estimate: fitted")
+        threshold = 2.0 if config.singleton_threshold is None else config.singleton_threshold
+        self.singleton_share = threshold / v if self.fits_to_queries else 0.0
         # With √n clusters q is further from the softmax, and a draw scores more members, so it is slower too
         # (docs/results). Scoring a copied member takes half as long, and half as many clusters are fastest.
         self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))

@@ -3,7 +3,7 @@
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                           (see base.py)
     product   M_{k1 k2}(h) = ω_{k1 k2} e^{h_1·a_{k1} + h_2·b_{k2}}    h = (h_1, h_2) in halves, a, b codewords
     residual  M_{k1 k2}(h) = ω_{k1 k2} e^{h·a_{k1} + h·b_{k2}}        b quantizes the residual c − a_{k1}
-    ω_{k1 k2} = Σ_{i in cell} n(i)^α with inside: unigram, else the number of its candidates
+    ω_{k1 k2} = Σ_{i in cell} n(i)^α with within_cell: unigram, else the number of its candidates
 
 Chen et al., Inverted multi-index softmax sampling, 2022 and 2025 (MIDX); Babenko and Lempitsky 2012. The exact inside
 is not theirs: scoring the few candidates of the drawn cells compensates for the quantization error.
@@ -26,9 +26,9 @@ from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 class MidxConfig(CellsConfig):
     """Settings of `midx`."""
 
-    inside: WithinCell = Field("uniform", description="r, how one of a cell is drawn")
-    codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), which is 32 at n = 10,000")
-    quantisation: Literal["product", "residual"] = Field("residual", description="what the second codebook quantises")
+    within_cell: WithinCell = Field("uniform", description="r, distribution of a candidate within its cell")
+    codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), 32 for n = 10,000")
+    quantisation: Literal["product", "residual"] = Field("residual", description="input of the second codebook")
 
 
 class Midx(Cells):

@@ -2,13 +2,13 @@
 
 A subclass defines φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); other geometries
 have no inner product to approximate. The tree stores sums of φ(c) as of its last update. These sums, however stale,
-define both the draw and the reported q. Inside a block of several candidates, `inside: exact` draws in proportion to
-e^o and `inside: kernel` to π K, both with the current vectors. `inside: copied` draws by e^o of an int8 copy, made with
-the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. Sums are
-stored as float32 or int8 (row_store.py).
+define both the draw and the reported q. Inside a block of several candidates, `within_leaf: exact` draws in proportion
+to e^o and `within_leaf: kernel` to π K, both with the current vectors. `within_leaf: quantized` draws by e^o of an int8
+copy, made with the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. Sums
+are stored as float32 or int8 (row_store.py).
 
-A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update` draws, and
-all blocks at the start of an epoch and every `rebuild` draws. With exclude_target, q is over the other candidates
+A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update_every` draws,
+and all blocks at the start of an epoch and every `rebuild_every` draws. With exclude_target, q is over the other candidates
 (Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
 """
 
@@ -43,19 +43,25 @@ _log = logging.getLogger(__name__)
 class KernelConfig(NegativesConfig):
     """Settings common to the kernel sources."""
 
-    exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
-    fan: int = Field(2, ge=2, le=64, description="children of a node of the tree; the paper's has 2")
-    leaf: int = Field(1, ge=1, le=65_536, description="candidates of a block, the lowest node; the paper's have 1")
-    inside: Literal["exact", "copied", "kernel"] = Field("exact", description="how a block of several draws: by e^o, "
-                                                         "that of a rounded copy as old as its sum, or by K")
-    order: Literal["id", "frequency"] = Field("id", description="how candidates stand in the tree")
-    prior: float = Field(0.0, ge=0, le=2, description="π = count^prior, which multiplies the kernel; 0: none")
-    floor: float = Field(0.1, gt=0, le=1, description="ε, the least mass of a candidate, in parts of K at o = 0")
-    sums: StoredDtype = Field("float32", description="how the tree keeps its sums; int8: rounded to eight bits and a "
-                              "scale for each node, a quarter of the memory")
-    update: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
-    rebuild: int = Field(0, ge=0, description="draws between two rebuilds of the tree; 0: when an epoch begins")
-    memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
+    exclude_target: bool = Field(
+        False, description="draw among the candidates other than the target, whose q is then undefined")
+    branching: int = Field(2, ge=2, le=64, description="children per tree node; 2 in the paper")
+    leaf_size: int = Field(1, ge=1, le=65_536, description="candidates per leaf; 1 in the paper")
+    within_leaf: Literal["exact", "quantized", "kernel"] = Field(
+        "exact", description=(
+            "distribution within a leaf of several candidates: by the softmax e^o, by that of its int8 "
+            "copy, made with its sum, or by the kernel K"))
+    leaf_order: Literal["id", "frequency"] = Field("id", description="order of the candidates in the tree")
+    prior_exponent: float = Field(
+        0.0, ge=0, le=2, description=(
+            "exponent of the prior π = count^prior_exponent, which multiplies the kernel; 0: none"))
+    floor: float = Field(0.1, gt=0, le=1, description="ε, minimum mass of a candidate, in units of K at o = 0")
+    sum_dtype: StoredDtype = Field(
+        "float32", description="dtype of the node sums; int8: one scale per node, a quarter of the memory")
+    update_every: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
+    rebuild_every: int = Field(
+        0, ge=0, description="draws between two rebuilds of the tree; 0: at the start of an epoch")
+    max_gib: float = Field(4.0, gt=0, le=4096, description="maximum memory of the tree, in GiB")
 
 
 class KernelSource(NegativeSource):
@@ -79,22 +85,22 @@ class KernelSource(NegativeSource):
             raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
                              "model has none")
         self.density = "conditional" if config.exclude_target else "exact"
-        self.iid = config.mass in (None, config.k)                                # else weights are not 1
+        self.iid = config.total_weight in (None, config.k)                                # else weights are not 1
         order = torch.arange(world.n_candidates)
-        if config.order == "frequency":
+        if config.leaf_order == "frequency":
             order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
-        prior = prior_weights(world.counts.double().cpu(), config.prior)[order]
+        prior = prior_weights(world.counts.double().cpu(), config.prior_exponent)[order]
         seed_sequence = np.random.SeedSequence([world.seed, *b"features"])  # another stream than that of the draws
         self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
-        self.tree = SumTree(prior, self.feature_map.width, config.fan, config.leaf, config.memory, world.device,
-                            config.sums)
-        has_copy = config.inside == "copied" and config.leaf > 1
+        self.tree = SumTree(prior, self.feature_map.width, config.branching, config.leaf_size, config.max_gib,
+                            world.device, config.sum_dtype)
+        has_copy = config.within_leaf == "quantized" and config.leaf_size > 1
         self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device) if has_copy else None
-        self.blocks = CandidateBlocks(order.to(world.device), prior.to(world.device), config.leaf, self.copy)
+        self.blocks = CandidateBlocks(order.to(world.device), prior.to(world.device), config.leaf_size, self.copy)
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.is_built, self.since_update, self.since_rebuild = False, 0, 0
         self.counter_rng, self.scaled_view = CounterRng(self.random), None
-        rules = TreeRules(config.inside != "kernel", config.exclude_target, config.floor, config.share)
+        rules = TreeRules(config.within_leaf != "kernel", config.exclude_target, config.floor, config.share_draws_by)
         self.sampler = TreeSampler(self.tree, self.blocks, self.feature_map, rules, self.counter_rng)
         self.floored_fraction = 0.0                                                 # as of the last check
         self._is_noise_checked = self._has_warned = False
@@ -108,7 +114,7 @@ class KernelSource(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(view)
         ids, log_q, draw_id, log_q_target = self.sampler.draw(
-            query, k, self._required_view, self.touched if self.config.update else None,
+            query, k, self._required_view, self.touched if self.config.update_every else None,
             None if self._is_noise_checked else self._warn_if_noisy)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=mass,
@@ -145,9 +151,9 @@ class KernelSource(NegativeSource):
         """Take the view, and rebuild or update the tree if it is due."""
         self._set_view(view)
         config = self.config
-        if not self.is_built or 0 < config.rebuild <= self.since_rebuild:
+        if not self.is_built or 0 < config.rebuild_every <= self.since_rebuild:
             self._rebuild()
-        elif 0 < config.update <= self.since_update:
+        elif 0 < config.update_every <= self.since_update:
             self.tree.update(self.touched.nonzero().squeeze(1), self._block_sums)
             self.touched.zero_()
             self.since_update = 0
@@ -194,7 +200,7 @@ class KernelSource(NegativeSource):
             self._has_warned = True
             _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
                          "their floor instead, which is little but %s; lower negatives.nu, or raise "
-                         "negatives.features or negatives.leaf", self.name, 100 * self.floored_fraction,
+                         "negatives.features or negatives.leaf_size", self.name, 100 * self.floored_fraction,
                          *(("below their floor", self.feature_map.description, "even draws") if positive else
                            ("negative", self.feature_map.description, "noise")))
 

@@ -19,8 +19,8 @@ class ExponentialConfig(KernelConfig):
     """Settings common to the sources of the exponential kernel."""
 
     features: int = Field(1024, ge=1, le=1_000_000, description="D, random features")
-    nu: float | None = Field(None, gt=0, le=1000, description="ν; null: τ of the scores, but at most 4")
-    temperature: float | None = Field(None, gt=0, le=1000, description="T, which says the same: ν = 1/T²")
+    nu: float | None = Field(None, gt=0, le=1000, description="ν; null: τ of the scores, at most 4")
+    temperature: float | None = Field(None, gt=0, le=1000, description="T, an alternative to nu: ν = 1/T²; null: by nu")
 
 
 class ExponentialMap(FeatureMap):

@@ -36,7 +36,7 @@ MAX_LOG_FEATURE = 60.0  # limit e^60 times the largest fitted feature: sums of m
 class PositiveConfig(ExponentialConfig):
     """Settings of `positive_features`."""
 
-    kind: Literal["plain", "hyperbolic", "bounded"] = Field("hyperbolic", description="which positive features")
+    kind: Literal["plain", "hyperbolic", "bounded"] = Field("hyperbolic", description="kind of positive features")
     directions: Literal["plain", "orthogonal"] = Field("orthogonal", description="w: independent, or orthogonal blocks")
 
 

@@ -23,17 +23,18 @@ from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 class QuadraticConfig(KernelConfig):
     """Settings of `quadratic`."""
 
-    alpha: float = Field(100.0, gt=0, le=1e6, description="α")
-    of: Literal["score", "product"] = Field("score", description="z: the score o = τ h·c, or h·c itself")
-    leaf: int = Field(64, ge=1, le=65_536, description="candidates of a block, the lowest node")
-    inside: Literal["exact", "kernel"] = Field("kernel", description="how a block draws: by K, or by e^o")
+    alpha: float = Field(100.0, gt=0, le=1e6, description="α of the kernel")
+    argument: Literal["score", "product"] = Field("score", description="z: the score o = τ h·c, or h·c itself")
+    leaf_size: int = Field(64, ge=1, le=65_536, description="candidates per leaf")
+    within_leaf: Literal["exact", "kernel"] = Field(
+        "kernel", description="distribution within a leaf: by the kernel K, or by e^o")
 
 
 class QuadraticMap(FeatureMap):
     """The exact features of the quadratic kernel."""
 
     def __init__(self, config: QuadraticConfig, dim: int, device: str):
-        self.alpha, self.scored_by = config.alpha, config.of
+        self.alpha, self.scored_by = config.alpha, config.argument
         self.i, self.j = torch.triu_indices(dim, dim, device=device)
         self.pair_scale = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
         self.width, self.dim = len(self.i) + 1, dim

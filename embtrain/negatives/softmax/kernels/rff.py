@@ -34,8 +34,8 @@ class RffConfig(ExponentialConfig):
 
     directions: DirectionKind = Field(
         "plain", description="w: independent, orthogonal blocks, or signs and Hadamard matrices")
-    sums: StoredDtype = Field("int8", description="how the tree keeps its sums: rounded to eight bits and a scale for "
-                              "each node, or float32, which takes four times the memory")
+    sum_dtype: StoredDtype = Field(
+        "int8", description="dtype of the node sums; int8: one scale per node; float32: four times the memory")
 
 
 class FourierMap(ExponentialMap):

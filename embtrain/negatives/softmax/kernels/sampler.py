@@ -1,7 +1,7 @@
 """Draws candidates through a tree of features.
 
 On the CPU the compiled core draws a batch in one call (kernels/sampling/tree_draw.py), and computes Fourier features of
-the queries too; those of other maps come from PyTorch. With `inside: kernel` and blocks of several candidates, and
+the queries too; those of other maps come from PyTorch. With `within_leaf: kernel` and blocks of several candidates, and
 elsewhere, a walk selects the blocks (sum_tree.py), and the candidates inside them are drawn afterwards (inside.py).
 """
 

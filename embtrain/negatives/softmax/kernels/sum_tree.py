@@ -77,10 +77,11 @@ class SumTree:
         limit, limit_text = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
         if required > limit:
             raise ResourceError(
-                f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
+                f"negatives.max_gib: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
                 f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {required / GIB:.2f} GiB, more "
-                f"{limit_text}; raise negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or "
-                f"lower negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
+                f"{limit_text}; raise negatives.leaf_size (now {leaf}), negatives.branching (now {fan}) or "
+                f"negatives.max_gib, or "
+                f"lower negatives.features{', or set negatives.sum_dtype: int8' if kind == 'float32' else ''}")
         self.sums = [RowStore(n, width, kind, device) for n in self.nodes]  # S; root first, as in all lists
         priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         priors[:self.n] = prior.cpu()
