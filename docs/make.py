@@ -92,7 +92,7 @@ def by_loss(found: Comparison, metric: str) -> str:
 
 def verdicts(paper: spec.Paper, found: Comparison) -> list[str]:
     """Return one sentence for each check of the paper's claim."""
-    return [true_minus(claims.judge(check, found.values, len(paper.checks))["text"]) for check in paper.checks]
+    return [true_minus(claims.judge(check, found.values, len(paper.checks)).text) for check in paper.checks]
 
 
 def reported_table(paper: spec.Paper, found: Comparison) -> str:
@@ -100,9 +100,9 @@ def reported_table(paper: spec.Paper, found: Comparison) -> str:
     rows = []
     for expected in paper.expected:
         ours = claims.reported_and_measured(expected, paper, found.values)
-        spread = None if ours["low"] is None else (ours["high"] - ours["low"]) / 2
-        rows.append([expected.what, f"{expected.value:g} ({expected.source})", figure(ours["ours"], spread),
-                     "–" if spread is None else f"[{figure(ours['low'], spread)}, {figure(ours['high'], spread)}]",
+        spread = None if ours.low is None else (ours.high - ours.low) / 2
+        rows.append([expected.what, f"{expected.value:g} ({expected.source})", figure(ours.ours, spread),
+                     "–" if spread is None else f"[{figure(ours.low, spread)}, {figure(ours.high, spread)}]",
                      f"{expected.where}; {expected.protocol}"])
     return table(["number", "theirs", "ours", "95 % interval", "source and protocol of theirs"], rows)
 

@@ -150,8 +150,8 @@ class Loss(nn.Module):
     def _penalty(self, scored: LossInput) -> Tensor:
         """Return (α/γ) (log Z)² for the sampled examples and 0 for the others, (B,)."""
         if scored.whole_table is None:
-            raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: autograd, or loss.penalty: "
-                             "0")
+            raise UsageError("loss.penalty: this engine has no exact log Z; "
+                             "set train.engine: autograd, or loss.penalty: 0")
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
             return alpha * scored.whole_table.log_partition(slice(0, len(scored.pos))).square()

@@ -8,8 +8,8 @@ copy, made with the block's sum and as old: a quarter of the bytes, and no norms
 are stored as float32 or int8 (row_store.py).
 
 A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update_every` draws,
-and all blocks at the start of an epoch and every `rebuild_every` draws. With exclude_target, q is over the other candidates
-(Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
+and all blocks at the start of an epoch and every `rebuild_every` draws. With exclude_target, q is over the other
+candidates (Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
 """
 
 from __future__ import annotations
