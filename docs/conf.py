@@ -16,7 +16,7 @@ import embtrain
 project = "embtrain"
 release = version = embtrain.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "made", "generated", "results/README.md", "results/*/report.md"]
+exclude_patterns = ["_build", "generated", "results/README.md", "results/*/report.md"]
 root_doc = "index"
 
 html_theme = "furo"

@@ -24,7 +24,7 @@ from embtrain.experiment.paper import claims, spec
 from embtrain.report.comparison.decimals import measure, true_minus
 
 DOCS = Path(__file__).resolve().parent
-GENERATED = DOCS / "made"
+GENERATED = DOCS / "generated"
 REPORT = DOCS / "report.svg"  # the chart of the README
 REPORT_METRICS = ("test/log_likelihood", "wordsim353/spearman", "men/spearman")
 BY_LOSS = ("fb15k-237", "wn18rr")  # comparisons of sources under two losses

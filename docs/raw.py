@@ -95,4 +95,4 @@ def cell(mean: MeanInterval, spread: float | None) -> str:
 
 def picture(name: str) -> str:
     """Return the directive that includes a generated chart."""
-    return f"```{{raw}} html\n:file: made/{name}.svg\n```\n"
+    return f"```{{raw}} html\n:file: generated/{name}.svg\n```\n"

@@ -25,7 +25,7 @@ HEAD = """\
 PATTERNS = ("embtrain/**/*.py", "embtrain/**/*.cpp", "embtrain/**/*.h", "configs/**/*.yaml", "tests/**/*.py",
             "*.md", "docs/**/*.md")
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # of a name in any style
-NO_PAGES = ("docs/_build", "docs/made")
+NO_PAGES = ("docs/_build", "docs/generated")
 
 
 def budget() -> dict[str, Any]:

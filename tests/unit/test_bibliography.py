@@ -13,7 +13,7 @@ citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = citations.PAGE.read_text(encoding="utf-8")
-MADE = ("_build", "made", "generated", "reference")
+MADE = ("_build", "generated", "reference")
 SUFFIXES = (".py", ".md", ".yaml", ".h", ".cpp")
 
 

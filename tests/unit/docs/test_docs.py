@@ -32,7 +32,7 @@ from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for folder in (".", "docs", "docs/tutorials", "docs/walks", "docs/decisions")
+         for folder in (".", "docs", "docs/tutorials", "docs/walkthroughs", "docs/decisions")
          for path in (ROOT / folder).glob("*.md")}
 FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
