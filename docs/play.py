@@ -1,6 +1,6 @@
 """Runs the blocks of a page in order in the current folder, and returns or updates their output.
 
-    python docs/play.py docs/walkthroughs/*.md docs/tutorials/*.md       runs them and writes their output into the pages
+    python docs/play.py docs/walkthroughs/*.md docs/tutorials/*.md  runs them and writes their output into the pages
 
 A ```sh block has lines of `embtrain ...`; a ```python block runs as it is, with the names of the blocks before it. A
 ```text block after either shows its output, errors and warnings included. Comments of a line are instructions:

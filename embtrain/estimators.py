@@ -55,8 +55,8 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Train on documents; y is ignored."""
         for key, value in _TOKENIZATION.items():
             if (entry := (self.sets or {}).get(key, value)) != value:
-                raise UsageError(f"sets: {key}: {entry!r}: words are taken as they stand; lower and part the documents "
-                                 "before they are given")
+                raise UsageError(f"sets: {key}: {entry!r}: words are used unchanged; lowercase and split the documents "
+                                 "first")
         sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
                 "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
                 "evaluate.benchmarks": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
@@ -117,9 +117,9 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         """Draw directions for the d columns of X (n, d); y is ignored."""
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         if not self.tau > 0:
-            raise ValueError(f"tau: a number above 0 is wanted, got {self.tau!r}")
+            raise ValueError(f"tau: should be a number above 0, got {self.tau!r}")
         if self.directions not in ("plain", "orthogonal", "structured"):
-            raise ValueError(f"directions: plain, orthogonal or structured is wanted, got {self.directions!r}")
+            raise ValueError(f"directions: should be plain, orthogonal or structured, got {self.directions!r}")
         config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         map_ = FourierMap(config, X.shape[1], torch.Generator().manual_seed(seed), "cpu")
@@ -146,7 +146,7 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
 def _words(X: Documents) -> Iterator[list[str]]:
     """Yield the words of each document. Raises DataError if a file with one document a line would change them."""
     if isinstance(X, str):
-        raise DataError("X: should be a sequence of documents, got a string; one document: [X]")
+        raise DataError("X: should be a sequence of documents, got a string; pass one document as [X]")
     for number, document in enumerate(X, 1):
         if not isinstance(document, Iterable):
             raise DataError(f"X: document {number:,}: should be a string or a sequence of words, got {document!r}")
@@ -154,6 +154,6 @@ def _words(X: Documents) -> Iterator[list[str]]:
         for word in words:
             if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_BOM) or (
                     not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word)):
-                raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without blanks, NUL, "
-                                "half characters (lone surrogates), or a byte order mark before it")
+                raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without spaces, NUL, "
+                                "lone surrogates or a leading byte order mark")
         yield words

@@ -1,4 +1,4 @@
-"""Benches: one file per question, each with `bench(rounds, threads, only, corpus) -> summary`."""
+"""Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from embtrain.common.errors import UsageError, did_you_mean
 
-PARTS = ("base", "bounds", "words")  # what the benches are made of
+PARTS = ("base", "bounds", "words")  # modules shared by the benchmarks
 
 
 def names() -> list[str]:
@@ -17,7 +17,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:
-    """The bench of a name; UsageError that lists the names where there is none."""
+    """The benchmark with that name. Raises UsageError with all names if there is none."""
     if name not in names():
-        raise UsageError(f"bench: no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
+        raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}").bench

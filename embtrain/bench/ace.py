@@ -1,12 +1,12 @@
-"""ACE: training seconds of `ace`, and of `ace-full` where that ends in time, beside `sgns` on the same text.
+"""ACE: training seconds of `ace`, and of `ace-full` where it is feasible, compared with `sgns` on the same text.
 
-sgns shares its draws by window as ace does, and so what is measured is the adversary: its draws, densities and steps.
-All run on the fused engine, over the same windows, for the same number of epochs. sgns stands in the place of a rival,
-`ratio` is sgns ÷ ace, and `times_sgns` the same the other way round: how many times as long ace takes.
+sgns shares its draws by window like ace, so the difference is the adversary: its draws, densities and steps. All run on
+the fused engine, over the same windows, for the same number of epochs. sgns takes the role of the rival: `ratio` is
+sgns ÷ ace, and `times_sgns` is the inverse, the time of ace in units of sgns.
 
-small   gensim-wiki, words from 5 occurrences on: about 9,000
-large   the first 5 million words of english-18m, every word: about 51,000
-own     --corpus, words from 5 occurrences on
+small   gensim-wiki, words with at least 5 occurrences: about 9,000
+large   the first 5 million words of english-18m, all words: about 51,000
+own     --corpus, words with at least 5 occurrences
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from embtrain.bench.base import Group, choose, digits, run
 
 
 class Use(NamedTuple):
-    """One text and what is trained on it."""
+    """A text and the strategies trained on it."""
 
     corpus: str
     tokens: int                   # 0: all
     min_count: int
-    epochs: int                   # several on a small text, for the adversary's few steps to find their mean
+    epochs: int                   # several on a small text, because the adversary takes few steps there
     strategies: tuple[str, ...]
 
 

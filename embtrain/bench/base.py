@@ -1,7 +1,7 @@
-"""Speed side by side: every round runs ours and each rival on the same work, one after the other.
+"""The loop of a benchmark: every round runs embtrain and each rival on the same work, in turn.
 
-A ratio is rival time ÷ our time, of medians over rounds that took turns, so that a slow minute of the machine hits
-both. Times are wall seconds; CPU seconds stand beside them, for a machine with other work. Every round is kept.
+A ratio is rival time ÷ our time, of medians over the rounds; because programs alternate, a slow minute of the machine
+affects both. Times are wall seconds, and CPU seconds for a machine with other work. All rounds are recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Timed(NamedTuple):
 
     seconds: float             # wall
     cpu_seconds: float         # of this process, all threads
-    quality: dict[str, float]  # what it was worth: the same measure for ours and for a rival
+    quality: dict[str, float]  # quality of the result by metric, the same for ours and for a rival
 
 
 Work = Callable[[], Timed]
@@ -33,54 +33,54 @@ Work = Callable[[], Timed]
 
 @dataclass(frozen=True)
 class Group:
-    """The same work done in ways of ours and by rivals; each way is a case, compared with every rival."""
+    """The same work done by several cases of embtrain and by rivals; each case is compared with every rival."""
 
     threads: int
-    ours: Mapping[str, Work]                       # by the name of the case
+    ours: Mapping[str, Work]                       # by case name
     rivals: Mapping[str, Work] = field(default_factory=dict)
 
 
 def choose(cases: Iterable[str], only: Sequence[str] | None) -> list[str]:
-    """The cases that `only` names, in full or by the parts before a dash; all without it.
+    """Select the cases that match `only`, a full name or a prefix that ends at a dash; all if it is None.
 
-    UsageError that lists the cases where a name fits none. Benches ask before they read a text.
+    Raises UsageError with all cases if a name matches none. Called before a text is read.
     """
     cases = list(cases)
     for name in only or []:
-        if not any(_is(case, name) for case in cases):
-            raise UsageError(f"--only: no case {name!r}; there are: {', '.join(cases)}")
-    return [case for case in cases if not only or any(_is(case, name) for name in only)]
+        if not any(_matches(case, name) for case in cases):
+            raise UsageError(f"--only: there is no case {name!r}; there are: {', '.join(cases)}")
+    return [case for case in cases if not only or any(_matches(case, name) for name in only)]
 
 
-def _is(case: str, name: str) -> bool:
+def _matches(case: str, name: str) -> bool:
     return case == name or case.startswith(f"{name}-")
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall seconds, CPU seconds and the answer of one call."""
+    """Wall seconds, CPU seconds and result of one call."""
     cpu, wall = time.process_time(), time.perf_counter()
-    answer = work()
-    return time.perf_counter() - wall, time.process_time() - cpu, answer
+    result = work()
+    return time.perf_counter() - wall, time.process_time() - cpu, result
 
 
 def _print(line: str) -> None:
-    terminal.show(line, flush=True)  # into a file, too, a round is there when it is over
+    terminal.show(line, flush=True)  # so that a file also gets each round as it ends
 
 
 def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapping[str, Any],
-        say: Callable[[str], None] = _print) -> dict[str, Any]:
-    """Run the groups, say each round, and return what the last line prints; docs/formats.md says what its keys are."""
+        write_line: Callable[[str], None] = _print) -> dict[str, Any]:
+    """Run the groups, print each round, and return the summary; docs/formats.md documents its keys."""
     ours: dict[str, list[Timed]] = {}
     rivals: dict[str, dict[str, list[Timed]]] = {}
     for number in range(1, rounds + 1):
         for group in groups:
             theirs = {name: work() for name, work in group.rivals.items()}
             for name, timing in theirs.items():
-                say(f"round {number} · {name} · {_seconds(group, timing)}")
+                write_line(f"round {number} · {name} · {_seconds(group, timing)}")
             for case, work in group.ours.items():
                 ours.setdefault(case, []).append(timing := work())
                 ratios = "".join(f" · {r.seconds / timing.seconds:.2f}× {name}" for name, r in theirs.items())
-                say(f"round {number} · {case} · {_seconds(group, timing)}{ratios}")
+                write_line(f"round {number} · {case} · {_seconds(group, timing)}{ratios}")
                 for name, r in theirs.items():
                     rivals.setdefault(name, {}).setdefault(case, []).append(r)
     by_rival = {name: {case: _ratio(times, ours[case], "seconds") for case, times in of_case.items()}
@@ -112,7 +112,7 @@ def _ratio(rival: Sequence[Timed], ours: Sequence[Timed], of: str) -> float:
 
 
 def digits(x: float) -> float:
-    """x to four digits: of a small ratio, too, more than its first digit counts."""
+    """Round x to four significant digits."""
     return float(f"{x:.4g}")
 
 
@@ -121,13 +121,13 @@ def _rows(of_case: Mapping[str, Sequence[Timed]], of: str) -> dict[str, list[flo
 
 
 def _quality(times: Sequence[Timed]) -> dict[str, float]:
-    """The mean over the rounds of each measure that all of them have."""
+    """The mean over the rounds of each metric that all of them have."""
     return {key: round(statistics.fmean(t.quality[key] for t in times), 4) for key in times[0].quality
             if all(key in t.quality for t in times)}
 
 
 def machine() -> dict[str, Any]:
-    """What the times were taken on."""
+    """The machine and versions of the measurement."""
     return {"embtrain": embtrain.__version__, "python": platform.python_version(), "machine": platform.machine(),
             "processor": _processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
 

@@ -1,15 +1,15 @@
-"""How far an epoch of skip-gram is from what it cannot do without, on one thread.
+"""Lower bounds of the time of a skip-gram epoch on one thread.
 
 rows        every negative and every context of an epoch is read and written once, as fast as rows can be at random:
             P of the contexts, in the order of the text, and k of the noise for each draw: P, C or C / B of them where a
             draw is for a pair (share_draws_by: row), for a window, or for a block of B windows
-arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
-            them: P of the contexts, and P k (row) or C k (window, block) of the noise
-draws       every id of the noise from the alias table, a few at a time which stay in a near cache: what a kernel that
-            draws by itself would have to do, too, though some of it while it waits for rows
+arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, at the peak rate of the
+            processor: P of the contexts, and P k (row) or C k (window, block) of the noise
+draws       every id of the noise from the alias table, in batches that fit in a near cache: a kernel that draws itself
+            has to do the same, partly while it waits for rows
 
-P pairs and C windows. The row of the centre is taken for free: it stays in the nearest cache. Neither is reached: an
-update passes over each row twice, and the logistic stands between.
+P pairs and C windows. The row of the centre costs nothing because it stays in the L1 cache. Neither bound is reached:
+an update passes over each row twice, with the logistic function in between.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from embtrain.kernels import roofline
 from embtrain.kernels.core.tables import zeros
 from embtrain.negatives.sampling.alias import AliasTable
 
-TAKES = 5          # each measure is the median of so many
-ROWS = 1 << 20     # rows of one
-IDS = 1 << 14      # draws of one
-ADDS = 1 << 22     # multiply-adds of one float
+TAKES = 5          # a measurement is the median of this many
+ROWS = 1 << 20     # rows per measurement
+IDS = 1 << 14      # draws per measurement
+ADDS = 1 << 22     # multiply-adds of one float per measurement
 BLOCK = 32_768     # windows read at once
 
 
 class Layout(NamedTuple):
-    share: str  # who shares a draw: row, window or block
+    share: str  # unit that shares a draw: row, window or block
     k: int
     block: int  # windows of a block
 
@@ -64,6 +64,6 @@ def of_epoch(windows: SkipGramWindows, dim: int, layouts: Mapping[str, Layout]) 
 
 
 def _each(work: Callable[[], object], n: int) -> float:
-    """Seconds of one of n."""
+    """Seconds per item of a call that processes n."""
     work()
     return statistics.median(timed(work)[0] for _ in range(TAKES)) / n

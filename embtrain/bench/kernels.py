@@ -1,12 +1,12 @@
-"""Feature maps beside the kernel e^{τ h·c}: mean squared error on unit vectors of USPS, and what φ costs.
+"""Feature maps for the kernel e^{τ h·c}: mean squared error on unit vectors of USPS, and the cost of φ.
 
-Rawat et al. 2019, Table 1, which says neither τ nor whether e^τ counts. Both are swept: of Gaussian values,
-e^{τ h·c - τ} = e^{-τ‖h-c‖²/2}, and of the kernel itself, whose error is e^{2τ} times as large. `quality` has the one as
-`gauss τ=…` and the other as `exp τ=…`, in millionths, as it has the paper's under `about`.
+Rawat et al. 2019, Table 1, which gives neither τ nor whether e^τ counts. Both are swept: Gaussian values,
+e^{τ h·c - τ} = e^{-τ‖h-c‖²/2}, and the kernel itself, whose error is e^{2τ} times as large. `quality` contains the
+former as `gauss τ=…` and the latter as `exp τ=…`, in millionths; `about` contains the paper's values.
 
 quadratic    α (h·c)² + β, α and β by least squares over the pairs     maclaurin    random Maclaurin features
 rff          random Fourier features, ν = τ, D frequencies            positive     hyperbolic positive features
-orthogonal   rff with those directions. The number behind a name is D; an error is the mean over draws of W.
+orthogonal   rff with orthogonal directions. The number after a name is D; an error is the mean over draws of W.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ GAUSS = ("rff", "orthogonal")      # maps of e^{-‖x-y‖²/2}; the others are 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, such as rff-100."""
     if corpus is not None:
-        raise UsageError(f"--corpus: the bench kernels is of {CORPUS}, as the table it repeats; leave it out")
+        raise UsageError(f"--corpus: the bench kernels always uses {CORPUS}; remove it")
     cases = [f"{name}-t{t}" for t in threads for name in ("quadratic", *MAPS)]
     chosen = choose(cases, only)
     h, c = pairs()
@@ -137,7 +137,7 @@ def _features(name: str, h: Tensor, c: Tensor, threads: int) -> Timed:
 
 def _product(phi: FeatureMap, h: Tensor, c: Tensor, tau: float) -> Tensor:
     """φ(h)·φ(c) of each pair, (n,) float64."""
-    if isinstance(phi, PositiveMap):                  # its two sides are scaled apart
+    if isinstance(phi, PositiveMap):                  # its two sides are scaled separately
         x, y = (v.double() * math.sqrt(tau) for v in (h, c))
         return (phi.log_features(x).exp() * phi.log_features(y).exp()).sum(1)
     x, y = h * math.sqrt(tau), c * math.sqrt(tau)

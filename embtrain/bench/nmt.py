@@ -1,12 +1,11 @@
-"""A translator: pairs of sentences trained on in a second under each loss, beside cross-entropy over the same net, and
-sentences translated in a second.
+"""Translation: training speed of each loss compared with cross-entropy on the same network, and decoding speed.
 
-The promise of continuous answers is about V, so the table is padded with random rows to 6,000, 50,000 and 200,000:
-what cross-entropy pays for every row, a vector that is predicted does not. It is paid in the search, where both look at
-all rows: `decode` is greedy, beside a beam of 5; `decode-bfloat16` does the same by `evaluate.table: bfloat16`, with
-the share of sentences that come out as by float32. Each sentence is given as many words as its reference has, whatever
-the net says, for it is not trained. `sampled-softmax` has 500 columns for a batch, and `lazy-adam`;
-`sampled-softmax-cosine` as many, of a table that stays.
+The advantage of continuous outputs depends on V, so the table is padded with random rows to 6,000, 50,000 and 200,000:
+cross-entropy computes every row in training, a predicted vector does not. Decoding searches all rows in both cases:
+`decode` is greedy, compared with a beam of 5; `decode-bfloat16` does the same with `evaluate.table: bfloat16`, and
+reports the share of sentences equal to those by float32. Each sentence gets as many words as its reference, because
+the network is untrained. `sampled-softmax` has 500 negatives per batch and `lazy-adam`; `sampled-softmax-cosine` has
+as many, and a frozen table.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 class Padded(TranslationTask):
-    """With candidates that are no words, up to V of them."""
+    """A translation task with candidates that are not words, up to V in total."""
 
     V: int
 
@@ -79,7 +78,7 @@ class Padded(TranslationTask):
         return replace(world, n_candidates=v, n_contexts=v + 1, counts=torch.cat([world.counts, more]), words=None)
 
     def moved(self, batch: TranslationBatch) -> TranslationBatch:
-        """A batch of its own text: where a sentence begins stands the number behind all candidates."""
+        """A batch of the padded task: the beginning of a sentence has the id after all candidates."""
         begins = batch.prev_tokens == len(self.target)
         return replace(batch, prev_tokens=torch.where(begins, max(self.V, len(self.target)), batch.prev_tokens))
 
@@ -100,9 +99,9 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
         first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1))
         if len(blocks) < BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
-                            "that are run; give a larger one")
+                            "needed; give a larger one")
         made.source.on_epoch_start(fit.step.view)
-        fit.step(first)                                      # the optimiser makes its states
+        fit.step(first)                                      # creates the state of the optimizer
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
     pairs = sum(len(block.source) for block in blocks)
     return Timed(seconds, cpu, {"pairs_per_cpu_second": pairs / cpu, "pairs_per_second": pairs / seconds})
@@ -112,9 +111,9 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     made, task = _made("cosine", v, threads, corpus)
     size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
     if len(test) < SENTENCES:
-        raise DataError(f"--corpus: {corpus}: has {len(test)} of the {SENTENCES} test sentences that are translated; "
+        raise DataError(f"--corpus: {corpus}: has {len(test)} of the {SENTENCES} test sentences needed; "
                         "give a larger one")
-    sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
+    sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # similar lengths together, as in `translate`
     batches = [make_batch(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)

@@ -1,9 +1,10 @@
-"""Order embeddings: one epoch of a hierarchy's closure by the fused engine and by torch's sparse Adagrad, at equal
-pairs, wrong pairs and dimensions.
+"""Order embeddings: one epoch of a hierarchy's closure by the fused engine and by torch's sparse Adagrad.
 
-torch-sparse-adagrad   nn.Embedding(sparse=True), batches of 1,000, one rate a number; the wrong ends are drawn, the
-                       pairs shuffled and the table clamped in torch, too
-Ours counts everything that an epoch takes: the rows, the draws, the update. `accuracy` is that of held-out pairs then.
+Pairs, negatives and dimensions are equal.
+
+torch-sparse-adagrad   nn.Embedding(sparse=True), batches of 1,000, one learning rate per number; torch also draws the
+                       negatives, shuffles the pairs and clamps the table
+Our time includes the whole epoch: the rows, the draws, the update. `accuracy` is that of held-out pairs afterwards.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Does a faster kernel cost quality? Skip-gram by us and by gensim over seeds: Spearman, paired by seed.
+"""Quality of the faster kernels: skip-gram by embtrain and by gensim over seeds, Spearman paired by seed.
 
     difference = mean over seeds of (ours − gensim's), each the mean of ρ over WordSim353, SimLex-999 and MEN,
     with its t interval
 
-A round is a seed, of both programs. Layouts are those of the bench skipgram; `-order` reads windows in the order of the
-text, as gensim does, the others are shuffled, as by default.
+A round is one seed of both programs. Layouts are those of the bench skipgram; `-order` reads windows in text order like
+gensim, the others are shuffled, as by default.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     text = words.read(file, MIN_COUNT)
     there = text.corpus.vocabulary.words
     drawn = np.random.default_rng(1).standard_normal((len(there), 2))
-    if not words.quality(Vectors(there, drawn), BENCHMARKS):       # asked before hours are spent, fetching included
-        raise DataError(f"--corpus: {corpus or CORPUS}: its words make no two pairs of {', '.join(BENCHMARKS)}; "
+    if not words.quality(Vectors(there, drawn), BENCHMARKS):       # checked before hours of training
+        raise DataError(f"--corpus: {corpus or CORPUS}: it covers less than two pairs of {', '.join(BENCHMARKS)}; "
                         "give a text of everyday English")
     found: dict[tuple[str, str], list[float]] = {}
     groups = []
@@ -61,7 +61,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def _kept(found: dict[tuple[str, str], list[float]], who: str, train: Callable[..., Timed]) -> Work:
-    """A work that trains with seed 1, 2, … and keeps what each was worth."""
+    """Work that trains with seeds 1, 2, … and records the quality of each."""
     seeds = itertools.count(1)
 
     def work() -> Timed:

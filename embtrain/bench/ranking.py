@@ -1,10 +1,10 @@
-"""Ranking: filtered link prediction on the test triples of a graph, both sides, by us and by others.
+"""Ranking: filtered link prediction on the test triples of a graph, both sides, by embtrain and others.
 
-Vectors are drawn at random and are the same for all; what is scored is ‖h + r − t‖, l1 or l2. Rivals rank the first
-SAMPLE triples, and their times are scaled to all: they work question by question, and their time is that of a question.
+Vectors are random and the same for all programs; the score is −‖h + r − t‖, l1 or l2. Rivals rank the first SAMPLE
+triples, and their times are scaled to all, because their time is proportional to the number of queries.
 
 pykeen   its RankBasedEvaluator with its own TransE, where it is installed; BATCH triples at once
-torch    torch.cdist over all entities, and the known right answers taken out: what runs where the core does not serve
+torch    torch.cdist over all entities, without the known positives: our fallback without the compiled core
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NORMS = {"l1": 1, "l2": 2}
 
 
 class RankingCase(NamedTuple):
-    """What is ranked, and by which vectors."""
+    """The triples to rank and the vectors of the model."""
 
     examples: TripleExamples
     test: np.ndarray       # (n, 3)
@@ -86,13 +86,13 @@ def _case(found: Graph) -> RankingCase:
 
 
 class Translation(Model):
-    """s = −‖h + r − t‖ on given vectors. `asked`: its scores are not for the kernel to count."""
+    """s = −‖h + r − t‖ on given vectors. by_torch: declare a geometry that the ranking kernel does not support."""
 
-    def __init__(self, case: RankingCase, norm: str, asked: bool = False):
+    def __init__(self, case: RankingCase, norm: str, by_torch: bool = False):
         E = len(case.entities)
         super().__init__(ModelConfig(dim=DIM), ProblemSpec(E, torch.ones(E)))
         self.norm, self.case = norm, case
-        self.geometry = "order" if asked else "l1" if norm == "l1" else "l2"
+        self.geometry = "order" if by_torch else "l1" if norm == "l1" else "l2"
 
     def encode(self, batch: Batch) -> Query:
         assert isinstance(batch, TripleBatch)
@@ -116,7 +116,7 @@ def _ours(case: RankingCase, norm: str, threads: int) -> Timed:
 
 def _torch(case: RankingCase, norm: str, threads: int) -> Timed:
     components.use_threads(threads)
-    model, batch = Translation(case, norm, asked=True), case.examples.both(case.test[:SAMPLE])
+    model, batch = Translation(case, norm, by_torch=True), case.examples.both(case.test[:SAMPLE])
     return _scaled(case, *timed(lambda: link_prediction.ranks(model, batch, case.known)))
 
 
@@ -126,7 +126,7 @@ def _scaled(case: RankingCase, seconds: float, cpu: float, found: link_predictio
 
 
 def _quality(ranks: np.ndarray) -> dict[str, float]:
-    """Of the sample: equal to four digits, or they do not measure the same."""
+    """Metrics on the sample; they must be equal to four digits, or the programs do not compute the same."""
     return {"mrr": float((1 / ranks).mean()), "mr": float(ranks.mean())}
 
 

@@ -1,7 +1,7 @@
-"""Reading: a file of words -> vocabulary, counts and ids on the disk, by us and by gensim's build_vocab.
+"""Reading: a file of words -> vocabulary, counts and ids on disk, by embtrain and by gensim's build_vocab.
 
-gensim's part is smaller: it counts, and parses the file again in every epoch. `second-start` is the same call on a
-text that was read before.
+gensim does less: it only counts, and parses the file again in every epoch. `second-start` is the same call on a text
+that is in the cache.
 """
 
 from __future__ import annotations

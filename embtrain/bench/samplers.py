@@ -1,13 +1,13 @@
-"""Samplers of the softmax beside EXP: seconds for BATCHES batches of 10 queries, 10 draws each with their log q.
+"""Softmax samplers compared with EXP: seconds for BATCHES batches of 10 queries, 10 draws each with their log q.
 
-EXP is the rival, as torch is used for it on a table as the model keeps it: one GEMM of all queries with the table into
-a buffer that is there, exp in place in float32, cumulative sums in float64, one binary search. Sums of blocks in place
-of sums over all would save it about a tenth among 100,000 classes. Ours answer what a training step asks, log q of the
-target too.
+EXP is the rival, implemented in torch on the table of the model: one GEMM of all queries with the table into an
+allocated buffer, exp in place in float32, cumulative sums in float64, one binary search. Block sums instead of sums
+over all would save it about a tenth with 100,000 classes. Our samplers return what a training step needs, including
+log q of the target.
 
-Vectors are planted: √n centres on the unit sphere in 64 dimensions, n unit vectors c ∝ centre + .7 u, u uniform on the
+Vectors are random: √n centres on the unit sphere in 64 dimensions, n unit vectors c ∝ centre + .7 u, u uniform on the
 sphere, groups of size ∝ rank^-½, counts ∝ 1 / rank; a query is ∝ c_t + .7 u for a class t drawn by its count, and
-o = 16 cos(h, c), for which a query's group and all the rest have masses of one size. All is seeded.
+o = 16 cos(h, c), so that a query's group and all the rest have masses of equal order. Everything is seeded.
 
 cluster      4 √n clusters, exact inside; masses are fitted to     rff        D = 200, ν = 4, 16-ary, exact blocks of 32
              another batch than that whose KL is taken; -copied:     -copied: blocks of 64, whose vectors are copies in
@@ -17,7 +17,7 @@ rff-tree     the paper's: D = 200, binary, one class a leaf;        quadratic  �
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 tree-DN      rff-tree with D = N: run where --only names them, for the largest takes 2 GB among 500,000 classes
 
-Vectors stand still, and so do the sums; `-kept` are rows with the default upkeep, `build` is what a rebuild takes.
+Vectors and sums do not change; `-kept` are rows with the default updates, `build` is the time of a rebuild.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from embtrain.negatives.base import NegativeSource
 
 SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
 DIM, TAU, QUERIES, DRAWS = 64, 16.0, 10, 10
-BATCHES, ASKED = 100, 4           # batches of a timed run; queries whose KL is taken
+BATCHES, N_KL_QUERIES = 100, 4           # batches of a timed run; queries whose KL is taken
 NEAR = 0.7
 RFF: dict[str, Any] = {"source": "rff", "features": 200, "nu": 4.0, "update_every": 0}
 CASES: dict[str, dict[str, Any]] = {
@@ -61,14 +61,14 @@ CASES: dict[str, dict[str, Any]] = {
     "rff-kept": {**RFF, "branching": 16, "leaf_size": 32, "update_every": 1},
 }
 # Table 2 of Rawat et al. 2019 is EXP, `quadratic`, `rff-tree` and these trees.
-ASKED_FOR: dict[str, dict[str, Any]] = {
+ONLY_ON_REQUEST: dict[str, dict[str, Any]] = {
     **{f"tree-D{d}": {**RFF, "features": d, "max_gib": 12.0} for d in (50, 500, 1000)},
     "rff-tree-float32": {**RFF, "sum_dtype": "float32"}}
 LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "branching": 16, "leaf_size": 64}
 
 
 class Planted:
-    """A model that stands still, and what it is asked."""
+    """A frozen synthetic model and its queries."""
 
     geometry, tau, has_frozen_table = "cosine", TAU, True
 
@@ -77,16 +77,16 @@ class Planted:
         self.n_candidates, groups = n, round(math.sqrt(n))
         size = torch.arange(1, groups + 1, dtype=torch.float64).rsqrt()
         group = torch.multinomial(size, n, True, generator=draw)
-        self.c = torch.from_numpy(zeros(n, DIM))     # as the fast engine lays out tables
+        self.c = torch.from_numpy(zeros(n, DIM))     # in the layout of the fused engine
         self.c[:] = self._near(normalize(torch.randn(groups, DIM, generator=draw), dim=1)[group], draw)
         self.counts = n / torch.arange(1, n + 1, dtype=torch.float64)
-        self.batches = [self._ask(draw) for _ in range(BATCHES)]
+        self.batches = [self._query(draw) for _ in range(BATCHES)]
 
     def _near(self, x: Tensor, draw: torch.Generator) -> Tensor:
         away = normalize(torch.randn(x.shape, generator=draw), dim=1)
         return normalize(x + NEAR * away, dim=1)
 
-    def _ask(self, draw: torch.Generator) -> Query:
+    def _query(self, draw: torch.Generator) -> Query:
         target = torch.multinomial(self.counts, QUERIES, True, generator=draw)
         return Query(self._near(self.c[target], draw), target, target, torch.zeros_like(target))
 
@@ -122,10 +122,10 @@ class Ours:
 
     @cached_property
     def quality(self) -> dict[str, float]:
-        asked = self.model.batches[0].rows(slice(0, ASKED))
+        query = self.model.batches[0].rows(slice(0, N_KL_QUERIES))
         everyone = torch.arange(self.model.n_candidates).unsqueeze(0)
-        log_q = self.source.log_prob(asked, everyone).expand(ASKED, -1)
-        found = closeness(TAU * asked.vector @ self.model.c.T, log_q)
+        log_q = self.source.log_prob(query, everyone).expand(N_KL_QUERIES, -1)
+        found = closeness(TAU * query.vector @ self.model.c.T, log_q)
         return {"KL": float(found.kl.mean()), "ESS": float(found.ess.mean())}
 
     def __call__(self) -> Timed:
@@ -133,14 +133,14 @@ class Ours:
         quality, source = self.quality, self.source
 
         def draw() -> None:
-            for asked in self.model.batches:
-                source.draw(asked, DRAWS, self.model)
+            for query in self.model.batches:
+                source.draw(query, DRAWS, self.model)
 
         return Timed(*timed(draw)[:2], quality)
 
 
 class ExactSoftmax:
-    """q = softmax(o), drawn from by whoever has the time."""
+    """Exact draws from q = softmax(o) in torch."""
 
     def __init__(self, model: Planted, threads: int):
         self.model, self.threads, n = model, threads, model.n_candidates
@@ -149,7 +149,7 @@ class ExactSoftmax:
 
     def draw(self, h: Tensor) -> tuple[Tensor, Tensor]:
         torch.mm(h, self.model.c.T, out=self.o)
-        self.o.exp_()                                # o <= τ: nothing can overflow
+        self.o.exp_()                                # o <= τ: no overflow
         torch.cumsum(self.o, 1, dtype=torch.float64, out=self.ends)
         total = self.ends[:, -1:]
         toss = torch.rand(len(h), DRAWS, generator=self.random, dtype=torch.float64) * total
@@ -160,8 +160,8 @@ class ExactSoftmax:
         torch.set_num_threads(self.threads)
 
         def draw() -> None:
-            for asked in self.model.batches:
-                self.draw(TAU * asked.vector)
+            for query in self.model.batches:
+                self.draw(TAU * query.vector)
 
         return Timed(*timed(draw)[:2], {"KL": 0.0, "ESS": 1.0})
 
@@ -169,8 +169,8 @@ class ExactSoftmax:
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, such as cluster-100k."""
     if corpus is not None:
-        raise UsageError("--corpus: the bench samplers makes vectors of its own; leave it out")
-    cases = CASES | ASKED_FOR if only else CASES
+        raise UsageError("--corpus: the bench samplers generates its vectors; remove it")
+    cases = CASES | ONLY_ON_REQUEST if only else CASES
     known = {f"{case}-{size}-t{t}": (case, size, t) for size in SIZES for t in threads for case in cases}
     chosen = {name: known[name] for name in choose(known, only)}
     groups: list[Group] = []
@@ -191,7 +191,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def growth(summary: Mapping[str, Any], chosen: Mapping[str, tuple[str, str, int]]) -> dict[str, float]:
-    """Median time among the most classes ÷ among the fewest, of each sampler and of EXP."""
+    """Median time with the most classes ÷ with the fewest, of each sampler and of EXP."""
     small, *_, large = SIZES if len(SIZES) > 1 else (*SIZES, *SIZES)
     found = {}
     for name, (case, size, t) in chosen.items():
@@ -207,7 +207,7 @@ def _median(times: Sequence[float]) -> float:
 
 
 def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
-    """What each source holds, and the tree of 500,000 classes with D = 1000 in blocks of 64."""
+    """Memory of each source, and of the tree of 500,000 classes with D = 1000 in blocks of 64."""
     found = {name: held(source) for name, source in sources.items()}
     n = 500_000
     tree = base.find("rff")
@@ -216,7 +216,7 @@ def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
 
 
 def held(of: object) -> int:
-    """Bytes of the tensors that an object has, in lists and in its parts; a memory that is shared counts once."""
+    """Bytes of the tensors of an object, its lists and its parts; shared memory counts once."""
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(of)}.values())
 
 

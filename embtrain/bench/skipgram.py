@@ -4,13 +4,13 @@ PAIR      5 private negatives for each pair (word2vec, gensim)
 CENTRE    5 for each window
 BLOCK     16 for 16 windows, weighted to a noise mass of 5
 
-Windows come in the order of the text, as they do in gensim; `-shuffled` are those of our default, train.shuffle: true,
-which reads the text at random places and gives the better vectors.
+Windows are read in text order, as in gensim; `-shuffled` uses our default, train.shuffle: true, which reads the text at
+random positions and gives better vectors.
 
-Columns are drawn outside the kernel, whoever draws them. `-once` draws for one block alone and trains on those columns
-again and again: its time over that of the same layout, `outside`, is the least that drawing inside the kernel could
-reach, for it would have to draw as well. `bound` says which share of our time on one thread the rows, the arithmetic
-and the draws of the epoch take by themselves (bounds.py): drawing inside lies between `outside` and its sum with draws.
+Negatives are drawn outside the kernel. `-once` draws for one block only and reuses these negatives: its time relative
+to the same layout, `outside`, is a lower bound for drawing inside the kernel, which would have to draw as well. `bound`
+is the share of our time on one thread that the rows, the arithmetic and the draws of the epoch take by themselves
+(bounds.py): drawing inside is between `outside` and its sum with draws.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Case = tuple[int, int, str, dict[str, Any]]  # threads, dim, strategy, settings
 
 
 def cases(threads: Sequence[int]) -> dict[str, Case]:
-    """By name, such as CENTRE-nce-d100-t1. The variants are measured beside sgns in the order of the text, once."""
+    """Cases by name, e.g. CENTRE-nce-d100-t1. Each variant is measured once, for sgns in text order."""
     return {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, strategy, more | settings)
             for n in threads for dim in DIMS for layout, settings in LAYOUTS.items()
             for suffix, (strategy, more) in VARIANTS.items() if not suffix or (dim == DIMS[0] and n == threads[0])}
@@ -72,7 +72,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Which share of its time a layout's rows, arithmetic and draws take, of those measured on one thread."""
+    """The share of a layout's time on one thread that its rows, arithmetic and draws take."""
     found = dict[str, dict[str, float]]()
     for dim in DIMS:
         measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share_draws_by"], of["negatives.k"],

@@ -1,12 +1,12 @@
 """TransE: seconds for a million positives, by the fused engine and by PyKEEN, at equal dimension, negatives and loss.
 
 Both train with self-adversarial weights, so that every negative counts, on triples with one open side each. Ours
-updates by row-Adagrad, one question or one shared draw at a time. PyKEEN draws private negatives; the faster of two
-ways to set it stands in its place: batches of 256 under Adam, and of 1024 under Adagrad.
+updates with row-Adagrad, one query or one shared draw at a time. PyKEEN draws private negatives; the faster of two
+settings is reported: batches of 256 with Adam, and of 1024 with Adagrad.
 
 k1-l1           1 negative, L1
 k64-l1          64 private negatives, L1
-k64-l2-shared   64 negatives shared by 64 questions, L2
+k64-l2-shared   64 negatives shared by 64 queries, L2
 
 Without PyKEEN there is no ratio.
 """
@@ -70,7 +70,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         rounds,
         {
             "corpus": corpus or CORPUS,
-            "positives": len(questions(task)[0]),
+            "positives": len(epoch_triples(task)[0]),
             "entities": task.problem_spec("cpu").n_candidates,
             "settings": SETTINGS,
         },
@@ -94,44 +94,44 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
 
 
 def pykeen(task: Task, case: TransECase, threads: int) -> Timed:
-    """The faster of the two, on the first of an epoch's triples."""
+    """The faster of the two settings, on the first triples of an epoch."""
     components.use_threads(threads)
-    asked = tuple(x[:case.most] for x in questions(task))
-    return min((_pykeen(task, case, asked, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
+    positives = tuple(x[:case.most] for x in epoch_triples(task))
+    return min((_pykeen(task, case, positives, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
 
 
-def _pykeen(task: Task, case: TransECase, asked: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
+def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
     triples = importlib.import_module("pykeen.triples")
     models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
     training = importlib.import_module("pykeen.training")
     world = task.problem_spec("cpu")
     assert world.context_sizes is not None
-    factory = triples.CoreTriplesFactory(torch.stack(asked, 1), num_entities=world.n_candidates,
+    factory = triples.CoreTriplesFactory(torch.stack(positives, 1), num_entities=world.n_candidates,
                                          num_relations=world.context_sizes[1] // 2)
     model = models.TransE(triples_factory=factory, embedding_dim=DIM, scoring_fct_norm=int(case.norm[1]),
                           loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
     steps = [0]
 
-    class AllocationCounter(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN makes another of the class for itself
+    class StepCounter(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN creates its own instance
         def step(self, closure: Any = None) -> Any:
             steps[0] += 1
             return super().step(closure)
 
-    update = AllocationCounter(model.parameters(), lr=0.01)
+    update = StepCounter(model.parameters(), lr=0.01)
     loop = training.SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=update, negative_sampler="basic",
                                       negative_sampler_kwargs={"num_negs_per_pos": case.k})
     train = partial(loop.train, triples_factory=factory, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)
     train(num_epochs=1)
     before = steps[0]
-    # It counts epochs from the first call on: asked for one again, it would take no step.
+    # PyKEEN counts epochs from the first call: num_epochs=1 again would take no step.
     seconds, cpu, _ = timed(lambda: train(num_epochs=2, continue_training=True))
-    if steps[0] != 2 * before or before != -(-len(asked[0]) // batch):
+    if steps[0] != 2 * before or before != -(-len(positives[0]) // batch):
         raise ResourceError(f"bench: this version of PyKEEN took {steps[0] - before} steps in its second epoch and "
-                            f"{before} in its first; it cannot be timed")
-    return _a_million(seconds, cpu, len(asked[0]))
+                            f"{before} in its first, so it cannot be timed; install another version")
+    return _a_million(seconds, cpu, len(positives[0]))
 
 
-def questions(task: Task) -> tuple[Tensor, ...]:
+def epoch_triples(task: Task) -> tuple[Tensor, ...]:
     """Head, relation and tail (n,) of the triples of an epoch, in its order."""
     n = task.examples.n_blocks(0, 1)
     batch: Any = next(iter(task.examples.blocks(0, max(1, n))))

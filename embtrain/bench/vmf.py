@@ -1,11 +1,11 @@
-"""The von Mises-Fisher loss: its value and gradient for 4,096 predictions of 300 numbers, float32, by us and by SciPy.
+"""The von Mises-Fisher loss: value and gradient for 4,096 float32 predictions of 300 numbers, by embtrain and SciPy.
 
 loss        −log C(‖h‖) − h·e and its gradient in h, by autograd
-normaliser  log C(κ) and its derivative of 4,096 lengths: what is left when the vectors' own sums and products are out
+normaliser  log C(κ) and its derivative for 4,096 lengths: the loss without the sums and products of the vectors
 
 scipy   log C by `scipy.special.ive` in float64 on the CPU and its derivative as a quotient of two, the rest by torch's
-        autograd, as programs that go this way have it: in `loss` it is what `normaliser` does not take. Below a length
-        of about 1.3 there is no number, so lengths are from 2 to 400, what the variants want; ours has one at 0, too.
+        autograd, as is usual. Below a length of about 1.3 it is not finite, so lengths are from 2 to 400, as the
+        variants need; ours is finite at 0 too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLAIN = Vmf(VmfConfig(variant="plain"), ProblemSpec(2, torch.ones(2)))
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, such as loss."""
     if corpus is not None:
-        raise UsageError("--corpus: the bench vmf reads no text; leave it out")
+        raise UsageError("--corpus: the bench vmf reads no text; remove it")
     names = {(kind, n): f"{kind}-d{DIM}-t{n}" for kind in WAYS for n in threads}
     chosen = choose(names.values(), only)
     draw = torch.Generator().manual_seed(0)
@@ -58,7 +58,7 @@ def _timed(way: Way, x: Tensor, e: Tensor, threads: int) -> Timed:
     quality = {"mean": float(value.double().mean()), "gradient": float(slope.double().norm())}
     del value, slope
 
-    def calls() -> None:  # what one has made is given back before the next, as in training
+    def calls() -> None:  # results are freed before the next call, as in training
         for _ in range(REPEATS):
             way(x, e)
 

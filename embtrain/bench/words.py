@@ -1,8 +1,7 @@
-"""Skip-gram on one text by us and by gensim: what the benches of words are made of.
+"""Skip-gram on one text by embtrain and by gensim, shared by the benchmarks on words.
 
 Both train one epoch on the same file of words, one sequence a line; reading the vocabulary and writing vectors are not
-timed. gensim parses the file while it trains (corpus_file, its fastest way); we train from ids, which the first read
-left in the cache.
+timed. gensim parses the file while it trains (corpus_file, its fastest reader); embtrain trains from ids in the cache.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
 
-BENCHMARKS = ("wordsim353",)  # every installation has its gold
+BENCHMARKS = ("wordsim353",)  # included in every installation
 SHARED: dict[str, Any] = {  # of both programs
     "text.window": 5, "text.sample": 1e-4, "train.lr": 0.025, "train.min_lr": 0.0001, "train.epochs": 1}
 OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace", "evaluate.benchmarks": [],
@@ -39,7 +38,7 @@ OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace
 
 
 def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> Path:
-    """A file with the first `tokens` words of a corpus (0: all), one sequence a line; made once, kept in the cache."""
+    """A file with the first `tokens` words of a corpus (0: all), one sequence a line; written once to the cache."""
     config = experiment.resolve(corpus=corpus, sets=as_sets({"text.min_count": 1, "text.valid": 0, "text.test": 0,
                                                             **(sets or {})}))
     whole = WindowsTask.read(config).corpus
@@ -65,7 +64,7 @@ def read(file: Path, min_count: int) -> WindowsTask:
 
 
 class Once(AliasTable):
-    """An alias table that hands out what it drew first, again and again: drawing costs nothing."""
+    """An alias table that returns its first draws again and again, so that drawing costs nothing."""
 
     def __init__(self, table: AliasTable):
         self.table, self.kept = table, torch.empty(0, dtype=torch.int64)
@@ -78,8 +77,10 @@ class Once(AliasTable):
 
 def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
          seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False) -> Timed:
-    """One training by us, of what `read` gave for the file and min_count; `sets` are further keys. `once`: columns are
-    drawn for one block, and those of the others are the same."""
+    """One training run of embtrain on the result of `read` for the file and min_count.
+
+    sets: further keys. once: negatives are drawn for one block and reused for the others.
+    """
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     components.use_threads(threads)
@@ -101,7 +102,7 @@ def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,
            benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
-    """One training by gensim, from its own fastest reader."""
+    """One training run of gensim, with its fastest reader."""
     from gensim.models import Word2Vec
 
     model = Word2Vec(vector_size=dim, window=SHARED["text.window"], min_count=min_count, workers=threads, sg=1,

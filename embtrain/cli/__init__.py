@@ -1,10 +1,10 @@
-"""The command `embtrain`: commands.py defines what it can do, entry_point.py how it ends."""
+"""The command `embtrain`: commands.py defines the subcommands, entry_point.py handles errors and exit codes."""
 
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """The console command. The imports take a third of a second, and Ctrl-C may come before they are done."""
+    """Run the console command. Handles Ctrl-C before the imports, which take a third of a second."""
     from embtrain.cli import interrupt
 
     interrupt.end_at_once()
@@ -14,7 +14,7 @@ def main() -> NoReturn:
 
 
 def run() -> int:
-    """Run sys.argv in this process and return the exit code; signals and streams stay as they are."""
+    """Run sys.argv in this process and return the exit code; signal handlers and streams are not replaced."""
     from embtrain.cli import entry_point
 
     return entry_point.run()

@@ -1,6 +1,6 @@
 """The commands and their options.
 
-Only typer is imported up here, so that `--help` answers at once; a command imports what it runs.
+Only typer is imported at module level, so that `--help` is fast; each command imports what it runs.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ if TYPE_CHECKING:
 
 # Plain help: rich would double the time to the first line and draw boxes into logs.
 app = typer.Typer(name="embtrain", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-                  help="Train embeddings with interchangeable sources of negatives, judge them, report them.")
+                  help="Train embeddings with interchangeable negative samplers, evaluate them and report the results.")
 data = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Corpora and benchmarks on this machine.")
 app.add_typer(data, name="data")
 
 
 T = TypeVar("T")
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 @app.callback()
-def _all(context: typer.Context,
-         version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
+) -> None:
     if version:
         import embtrain
 
         show(f"embtrain {embtrain.__version__}")
         raise typer.Exit
-    _want_command(context)
+    _require_command(context)
     if "--help" not in sys.argv:
         limits.check()
 
 
 @data.callback()
-def _want_command(context: typer.Context) -> None:
+def _require_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(UsageError.code)
@@ -54,24 +56,25 @@ def _want_command(context: typer.Context) -> None:
 def fit(
     negatives: Annotated[str | None, typer.Option(
         "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
-        help="Strategy: one of configs/strategies, or your YAML.")] = None,
+        help="Strategy: a name from configs/strategies, or your YAML file.")] = None,
     model: Annotated[str | None, typer.Option(
         metavar="NAME", autocompletion=options.models,
-        help="Model: a file of configs/models.")] = None,
+        help="Model: a name from configs/models.")] = None,
     corpus: Annotated[str | None, typer.Option(
         metavar="NAME|PATH", autocompletion=options.corpora,
-        help="A recipe of corpora/, or your own text.")] = None,
+        help="Corpus: a name from corpora/, or the path of your own data.")] = None,
     loss: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Another loss than the strategy's.")] = None,
+        metavar="NAME", help="Replace the strategy's loss.")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Your own YAML, laid over the shipped ones.")] = None,
-    sets: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="KEY.KEY=VALUE", help="One key, over everything else; may be repeated.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of tables, order and draws.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; 0: every core.")] = None,
+        metavar="FILE", help="Your own YAML file; it overrides the shipped ones.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="Override one key; takes precedence over everything else. "
+                                               "Repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores.")] = None,
     device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run, not runs/<stamp>-...")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; do nothing.")
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
                        ] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -79,22 +82,22 @@ def fit(
     """Train, evaluate and report."""
     from embtrain import experiment
 
-    options.hush(quiet)
-    settings = experiment.resolve(negatives, model, corpus, loss, config, sets or [], seed, threads, device)
+    options.configure_output(quiet)
+    settings = experiment.resolve(negatives, model, corpus, loss, config, overrides or [], seed, threads, device)
     if dry_run:
         plan = experiment.plan(settings)
-        options.answer(plan.tree(), as_json, lambda: plan)
+        options.emit(plan.tree(), as_json, lambda: plan)
         return
-    _tell(experiment.fit(settings, out), as_json)
+    _print_run(experiment.fit(settings, out), as_json)
 
 
 @app.command()
 def resume(run: RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
-    """Go on with a run that was stopped, from its last whole checkpoint."""
+    """Resume an interrupted run from its last complete checkpoint."""
     from embtrain import experiment
 
-    options.hush(quiet)
-    _tell(experiment.resume(run), as_json)
+    options.configure_output(quiet)
+    _print_run(experiment.resume(run), as_json)
 
 
 app.command()(experiments.compare)
@@ -106,63 +109,65 @@ app.command()(experiments.bench)
 
 @app.command()
 def evaluate(
-    what: options.What,
+    path: options.Vectors,
     on: Annotated[list[str] | None, typer.Option(
         metavar="NAME,...", autocompletion=options.benchmarks,
-        help="Benchmarks of evals/, or a file of your own: a recipe (.yaml), words with scores (CSV, TSV); for a run "
-             "of a graph triples, of a hierarchy pairs, of labels documents, of a translator sentences. May be "
-             "repeated.")] = None,
-    sets: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="KEY.KEY=VALUE", help="How a run is judged this time, keys of evaluate; or a key of the "
-        "translator that --on nmt-... trains. May be repeated.")] = None,
+        help="Benchmarks: names from evals/, or your own file: a recipe (.yaml) or words with scores (CSV, TSV); "
+             "triples for a graph model, pairs for a hierarchy, documents for a label model, sentences for a "
+             "translator. Repeatable.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="Override an evaluation setting for this call, or a setting of the "
+                                               "translator trained by --on nmt-... Repeatable.")] = None,
     limit: options.Limit = None,
     encoding: options.Encoding = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Score a run or a file of vectors on benchmarks."""
+    """Evaluate a run or a vector file on benchmarks."""
     from embtrain import experiment
     from embtrain.report import table
 
-    options.hush(quiet)
+    options.configure_output(quiet)
     names = [name for text in on or [] for name in
              ([text] if Path(text).exists() else options.names(text, "--on") or [])]
-    rows = experiment.evaluate(what, names, sets or (), *options.reading(limit, encoding))
-    options.answer([row._asdict() for row in rows], as_json, lambda: table(rows))
+    rows = experiment.evaluate(path, names, overrides or (), *options.read_options(limit, encoding))
+    options.emit([row._asdict() for row in rows], as_json, lambda: table(rows))
 
 
 @app.command()
 def translate(
     run: RunFolder,
     file: Annotated[Path | None, typer.Argument(
-        metavar="FILE", help="Text, a sentence a line; may be packed. Without it: standard input.")] = None,
+        metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
-        min=1, max=10_000, help="Lines read before they are translated; 100, at a terminal 1.")] = None,
+        min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
     beam: Annotated[int | None, typer.Option(
-        min=1, max=100, help="Translations kept at each word; 1: greedy. The run's own unless told, as all below.")
+        min=1, max=100, help="Beam size; 1: greedy. This option and those below default to the settings of the run.")
         ] = None,
     unknown: Annotated[str | None, typer.Option(
-        metavar="ban|keep|copy", help="<unk> as an answer; copy: the source word that was looked at most.")] = None,
+        metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
+                                      "attention.")] = None,
     duplicates: Annotated[str | None, typer.Option(
-        metavar="keep|remove", help="A word that stands twice in a row.")] = None,
+        metavar="keep|remove", help="How to handle a repeated word.")] = None,
     table: Annotated[str | None, typer.Option(
-        metavar="float32|bfloat16", help="bfloat16: words are looked for in a rounded table.")] = None,
+        metavar="float32|bfloat16", help="Precision of the word search.")] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Translate a file or standard input, line by line; an empty line stays empty."""
+    """Translate a file or standard input line by line; empty lines stay empty."""
     if file is None and sys.stdin is None:
-        raise UsageError("standard input is closed; give it lines to translate")
+        raise UsageError("standard input: is closed; pass the lines to translate")
     from embtrain.experiment.run import translation as translating
 
-    options.hush(quiet)
-    told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
-    sets = {f"evaluate.{key}={value}": f"--{key} {value}" for key, value in told.items() if value is not None}
-    made, task = translating.load(run, list(sets), {f"--set {text}": flag for text, flag in sets.items()})
-    at_once = batch or (1 if file is None and sys.stdin.isatty() else 100)
-    found = translating.translate_file(made, task, file, at_once) if file is not None else \
-        translating.translate_lines(made, task, translating.bounded_lines(sys.stdin.buffer), at_once)
-    for line in found:
-        data_line(line, flush=at_once == 1)
+    options.configure_output(quiet)
+    options_by_key = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
+    flags = {f"evaluate.{key}={value}": f"--{key} {value}"
+             for key, value in options_by_key.items() if value is not None}
+    components, task = translating.load(run, list(flags), {f"--set {text}": flag for text, flag in flags.items()})
+    batch_size = batch or (1 if file is None and sys.stdin.isatty() else 100)
+    translations = translating.translate_file(components, task, file, batch_size) if file is not None else \
+        translating.translate_lines(components, task, translating.bounded_lines(sys.stdin.buffer), batch_size)
+    for line in translations:
+        data_line(line, flush=batch_size == 1)
 
 
 app.command()(vectors.neighbours)
@@ -172,100 +177,102 @@ app.command()(vectors.export)
 
 @app.command("list")
 def list_all(as_json: options.Json = False) -> None:
-    """Strategies, models, losses, corpora and benchmarks, and what fits what."""
+    """List strategies, models, losses, corpora and benchmarks, and which can be combined."""
     from embtrain.experiment.catalogue import listing
 
-    there = listing.listing()
-    options.answer(there, as_json, lambda: listing.format_text(there))
+    available = listing.listing()
+    options.emit(available, as_json, lambda: listing.format_text(available))
 
 
 @app.command()
 def doctor(as_json: options.Json = False) -> None:
-    """What this machine offers, and which parts of embtrain work on it."""
-    from embtrain.cli import doctor as check
+    """Check the installation: versions, compiled core, memory, cache and engines."""
+    from embtrain.cli import doctor as checks
 
-    found = check.found()
-    options.answer(found, as_json, lambda: check.told(found))
+    report = checks.collect()
+    options.emit(report, as_json, lambda: checks.format_text(report))
 
 
 @data.command("list")
 def data_list(as_json: options.Json = False) -> None:
-    """Every corpus and benchmark, its size and licence, and whether it is here."""
+    """List all corpora and benchmarks with size and licence, and whether each is on this machine."""
     from dataclasses import asdict
 
     from embtrain.data.catalogue import fetch
 
-    found = fetch.list_data()
-    options.answer([asdict(row) for row in found], as_json, lambda: _columns(found))
+    rows = fetch.list_data()
+    options.emit([asdict(row) for row in rows], as_json, lambda: _table(rows))
 
 
 @data.command("fetch")
 def data_fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...")],
-    trust: Annotated[bool, typer.Option("--trust", help="Take a file whose hash is not known beforehand.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Accept a file without a known hash.")] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Download corpora or benchmarks, and check them."""
+    """Download corpora or benchmarks and verify their hashes."""
     from embtrain.data.catalogue import fetch
 
-    options.hush(quiet)
-    got = ({"name": name, "path": str(path)} for name in names
-           for path in _or_made(name, fetch.fetch_named(name, trust), "fetch"))
-    options.answers(got, as_json, lambda file: plain(file["path"]))
+    options.configure_output(quiet)
+    fetched = ({"name": name, "path": str(path)} for name in names
+               for path in _note_if_generated(name, fetch.fetch_named(name, trust), "fetch"))
+    options.emit_stream(fetched, as_json, lambda file: plain(file["path"]))
 
 
 @data.command("verify")
 def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], as_json: options.Json = False) -> None:
-    """Check the hashes of what is here; nothing is downloaded."""
+    """Verify the hashes of the files on this machine; downloads nothing."""
     from embtrain.data.catalogue import fetch
 
-    found = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
-             for name in names for file in _or_made(name, fetch.verify_named(name), "check"))
-    options.answers(found, as_json, lambda file: plain(f"{file['sha256']}  {file['path']}"))
+    verified = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
+                for name in names for file in _note_if_generated(name, fetch.verify_named(name), "check"))
+    options.emit_stream(verified, as_json, lambda file: plain(f"{file['sha256']}  {file['path']}"))
 
 
 @data.command("sentences")
 def data_sentences(
     corpus: Annotated[str | None, typer.Argument(
-        metavar="NAME|PATH", autocompletion=options.corpora, help="A recipe of corpora/, or your own text.")] = None,
-    side: Annotated[str, typer.Option(metavar="source|target", help="Which language.")] = "target",
-    part: Annotated[str, typer.Option(metavar="train|valid|test", help="Which sentences.")] = "train",
-    ends: Annotated[bool, typer.Option("--ends", help="</s> behind each, for the row of a sentence's end.")] = False,
-    sets: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="KEY.KEY=VALUE", help="A key of translation; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write, not stdout.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, help="Corpus: a name from corpora/, or the path of your "
+                                                                  "own data.")] = None,
+    side: Annotated[str, typer.Option(metavar="source|target", help="Language.")] = "target",
+    part: Annotated[str, typer.Option(metavar="train|valid|test", help="Split.")] = "train",
+    ends: Annotated[bool, typer.Option("--ends", help="Append </s> to each sentence, to train the row of the end of a "
+                                                      "sentence.")] = False,
+    overrides: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="Override a key of translation. Repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
 ) -> None:
-    """One side of a parallel corpus as a translator reads it, parted into words, a sentence a line."""
+    """Print one side of a parallel corpus as a translator reads it: tokenized, one sentence a line."""
     from embtrain.common.files import check_output_file, write_text
     from embtrain.experiment.inspect.sentences import sentences
 
-    where = None if out is None else check_output_file(out)
-    found = sentences(corpus, side, part, ends, sets)
-    if where is not None:
-        write_text(where, "".join(f"{line}\n" for line in found))
+    out_file = None if out is None else check_output_file(out)
+    lines = sentences(corpus, side, part, ends, overrides)
+    if out_file is not None:
+        write_text(out_file, "".join(f"{line}\n" for line in lines))
         show(plain(str(out)))
         return
-    for line in found:
+    for line in lines:
         data_line(line)
 
 
-def _or_made(name: str, files: list[T], what: str) -> list[T]:
-    """What a recipe has; where it has nothing that lies anywhere, say so, or silence would look like a fault."""
+def _note_if_generated(name: str, files: list[T], verb: str) -> list[T]:
+    """Return the files; print a note if there are none, because no output would look like a bug."""
     if not files:
-        note(f"{name}: is made when it is read; there is nothing to {what}")
+        note(f"{name}: is generated when it is read; there is nothing to {verb}")
     return files
 
 
-def _columns(found: list[DataRow]) -> str:
-    rows = [("name", "kind", "bytes", "where", "licence")]
-    rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", plain(row.where), plain(row.licence))
-             for row in found]
-    name, kind, size, where = (max(len(row[column]) for row in rows) for column in range(4))
-    return "\n".join(f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{size}}  {row[3]:<{where}}  {row[4]}"
-                     for row in rows)
+def _table(rows: list[DataRow]) -> str:
+    cells = [("name", "kind", "bytes", "where", "licence")]
+    cells += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", plain(row.where), plain(row.licence))
+              for row in rows]
+    name, kind, size, where = (max(len(line[column]) for line in cells) for column in range(4))
+    return "\n".join(f"{line[0]:<{name}}  {line[1]:<{kind}}  {line[2]:>{size}}  {line[3]:<{where}}  {line[4]}"
+                     for line in cells)
 
 
-def _tell(run: Run, as_json: bool) -> None:
+def _print_run(run: Run, as_json: bool) -> None:
     tree = {"run": str(run.folder), "scores": [row._asdict() for row in run.scores]}
-    options.answer(tree, as_json, lambda: f"{run.table()}\nrun: {plain(str(run.folder))}")
+    options.emit(tree, as_json, lambda: f"{run.table()}\nrun: {plain(str(run.folder))}")

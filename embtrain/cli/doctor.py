@@ -1,4 +1,4 @@
-"""`embtrain doctor`: what this machine offers and which parts of embtrain work on it."""
+"""`embtrain doctor`: versions, compiled core, memory, cache and engines of this installation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from embtrain.kernels.core.library import core, describe
 PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
 
 
-def found() -> dict[str, str]:
+def collect() -> dict[str, str]:
+    """Return {check: result} in the order in which they are printed."""
     lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parents[1]}"),
              ("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [(name, _version(name)) for name in PACKAGES]
     return dict([*lines, *_torch(), ("core", describe()), ("memory", _memory()), *_data()])
 
 
-def told(found: Mapping[str, str]) -> str:
-    return "\n".join(f"{name:<13} {value}" for name, value in found.items())
+def format_text(report: Mapping[str, str]) -> str:
+    return "\n".join(f"{name:<13} {value}" for name, value in report.items())
 
 
 def _version(package: str) -> str:
@@ -52,7 +53,7 @@ def _engines() -> str:
     try:
         return "autograd" if core() is None else "fused, autograd"
     except EmbtrainError:
-        return "none: the core is refused"
+        return "none: the core was rejected"
 
 
 def _cuda() -> list[str]:
@@ -68,7 +69,7 @@ def _cuda() -> list[str]:
 
 
 def _memory() -> str:
-    """What is free, and the group's limit where there is one (containers)."""
+    """Free and total memory, and the limit of the control group if there is one (containers)."""
     text, limit = f"{_size(machine.free())} of {_size(machine.total())} free", machine.group_limit()
     return text if limit is None else f"{text}, limited to {_size(limit)}"
 
@@ -79,12 +80,12 @@ def _data() -> list[tuple[str, str]]:
     cache = cache_folder()
     existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
     try:
-        with tempfile.TemporaryFile(dir=existing):  # os.access would promise root too much
-            able = "writable"
+        with tempfile.TemporaryFile(dir=existing):  # os.access is always true for root
+            access = "writable"
     except OSError as error:
-        able = f"NOT writable: {error.strerror}"
+        access = f"NOT writable: {error.strerror}"
     offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
-    return [("cache", f"{cache} ({able}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"),
+    return [("cache", f"{cache} ({access}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"),
             ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
             ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
 

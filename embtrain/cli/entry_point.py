@@ -1,7 +1,7 @@
-"""How the command ends, whatever happens: one line of words and one exit code.
+"""Entry point of the command: turns every error into one line and an exit code.
 
-Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a fault of embtrain, saved in a file · 130 and 143 stopped ·
-141 the reader of the output went away.
+Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a bug in embtrain, saved in a file · 130 and 143 stopped ·
+141 the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from embtrain.common.errors import EmbtrainError, Stopped, UsageError
 from embtrain.common.terminal import plain
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
-# What typer raises for a command line that it cannot read; it has had it from click, and has one of its own since.
-MISREAD: type[Exception] = typer.BadParameter.__bases__[0]
+# The class typer raises for an invalid command line: click's in older versions, its own in newer ones.
+PARSE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> NoReturn:
@@ -34,78 +34,80 @@ def main() -> NoReturn:
     try:
         interrupt.raise_stopped()
         code = run()
-        interrupt.end_at_once()                              # the answer is printed
+        interrupt.end_at_once()                              # the output is printed
     except Stopped as stopped:                               # between two lines of `run` or of this block
         interrupt.end_at_once()
-        code = _complain(stopped.code, str(stopped), kind="")
-    if code == 0 and (wrong := streams.lost(sys.stdout)):
-        code = _complain(4, _lost(wrong))
+        code = _print_error(stopped.code, str(stopped), kind="")
+    if code == 0 and (reason := streams.lost_reason(sys.stdout)):
+        code = _print_error(4, _output_lost(reason))
     sys.exit(code)
 
 
-def _lost(wrong: str) -> str:
-    return f"{streams.OUTPUT}: {wrong}: the answer is lost, and files that were written stay; redirect it elsewhere"
+def _output_lost(reason: str) -> str:
+    return f"{streams.OUTPUT}: {reason}: the output is lost, but files that were written stay; redirect it elsewhere"
 
 
 def run() -> int:
-    """Run sys.argv and return the exit code. The one place that turns an error into words."""
+    """Run sys.argv and return the exit code. The only place that prints errors."""
     try:
-        _refuse_words(sys.argv)
+        _check_arguments(sys.argv)
         code = _command()
         sys.stdout.flush()
         return code or 0
-    except MISREAD as error:
-        return _complain(UsageError.code, _misread(error))
-    except SystemExit as end:
+    except PARSE_ERROR as error:
+        return _print_error(UsageError.code, _format_parse_error(error))
+    except SystemExit as error:
         # typer turns a closed pipe into exit 1.
-        return _closed_pipe() if isinstance(end.__context__, BrokenPipeError) else _code(end)
+        return _closed_pipe() if isinstance(error.__context__, BrokenPipeError) else _code(error)
     except BrokenPipeError:
         return _closed_pipe()
     except EmbtrainError as error:
-        return _complain(error.code, *error.args)
+        return _print_error(error.code, *error.args)
     except Stopped as stopped:
-        return _complain(stopped.code, str(stopped), kind="")
+        return _print_error(stopped.code, str(stopped), kind="")
     except KeyboardInterrupt:
-        return _complain(130, "stopped by signal 2", kind="")
-    except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
-        if (asked := _made_of_a_signal(error)) is not None:
-            return _complain(asked.code, str(asked), kind="")
+        return _print_error(130, "stopped by signal 2", kind="")
+    except Exception as error:  # noqa: BLE001  an error that gets here is a bug in embtrain and is saved
+        if (wrapped := _wrapped_signal(error)) is not None:
+            return _print_error(wrapped.code, str(wrapped), kind="")
         if isinstance(error, OSError) and error.filename == streams.OUTPUT:
-            return _complain(4, _lost(str(error.strerror)))
+            return _print_error(4, _output_lost(str(error.strerror)))
         if isinstance(error, OSError) and error.errno in NO_PATH:
-            return _complain(2, f"{str(error.filename)[:200]}: {error.strerror}")
+            return _print_error(2, f"{str(error.filename)[:200]}: {error.strerror}")
         if (line := limits.reason(error)) is not None:
-            return _complain(4, line)
-        return _complain(70, f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}")
+            return _print_error(4, line)
+        return _print_error(70, f"a bug in embtrain ({type(error).__name__}); please report {_save_crash(error)}")
 
 
 def _command() -> int | None:
     try:
         return app(prog_name="embtrain", standalone_mode=False)
-    except typer.Abort as abort:                                 # what typer makes of an EOFError or of Ctrl-C
+    except typer.Abort as abort:                                 # typer raises it for an EOFError or Ctrl-C
         raise abort.__cause__ or abort from None
 
 
-def _refuse_words(words: list[str]) -> None:
-    """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in; and
-    for bytes that no file of a run could hold."""
+def _check_arguments(words: list[str]) -> None:
+    """Raise UsageError for empty arguments and for bytes that are not UTF-8.
+
+    An unset shell variable leaves an empty argument, and an empty path would be the current folder. No file of a run
+    can store a name that is not UTF-8.
+    """
     for word in words:
         if word != word.encode(errors="ignore").decode():
             raise UsageError(f"{word!r}: is not UTF-8; give the file or folder another name")
     for before, word in itertools.pairwise(words):
         if word == "" or re.fullmatch("--[a-z-]+=", word):
-            raise UsageError(f"{word.rstrip('=') or before}: what comes behind it is empty; leave it out, or say "
-                             "what is meant")
+            raise UsageError(f"{word.rstrip('=') or before}: has an empty value; remove it or give a value")
 
 
-def _misread(error: Any) -> str:
-    """One line of what typer would tell in several."""
-    command = error.ctx.command_path if error.ctx else _asked()
+def _format_parse_error(error: Any) -> str:
+    """The several lines of a typer error as one line."""
+    command = error.ctx.command_path if error.ctx else _command_path()
     return f"{' '.join(error.format_message().split())} (see {command} --help)"
 
 
-def _asked() -> str:
-    """The command of sys.argv, where typer does not say which it was reading."""
+def _command_path() -> str:
+    """The command in sys.argv, for errors in which typer does not report it."""
     path: list[str] = ["embtrain"]
     command: Any = typer.main.get_command(app)
     for word in sys.argv[1:]:
@@ -115,38 +117,38 @@ def _asked() -> str:
     return " ".join(path)
 
 
-def _made_of_a_signal(error: Exception) -> Stopped | None:
-    """What a library in another language has made an error of its own of, as pydantic's core does while it builds."""
+def _wrapped_signal(error: Exception) -> Stopped | None:
+    """The `Stopped` that a compiled library has turned into an error of its own, as pydantic-core does."""
     if isinstance(error.__cause__, Stopped):
         return error.__cause__
     return next((stopped for stopped in map(Stopped, interrupt.SIGNALS) if str(stopped) in str(error)), None)
 
 
-def _code(end: SystemExit) -> int:
-    return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+def _code(error: SystemExit) -> int:
+    return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
 
 
 def _closed_pipe() -> int:
-    """`| head` went away: say nothing more, not even when Python flushes at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Handle a closed pipe (`| head`): print nothing more, not even when Python flushes at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(devnull, stream.fileno())
     return 128 + signal.SIGPIPE
 
 
-def _complain(code: int, *lines: str, kind: str = "error: ") -> int:
+def _print_error(code: int, *lines: str, kind: str = "error: ") -> int:
     red, black = ("\033[31m", "\033[0m") if kind and sys.stderr.isatty() else ("", "")
     text = "\n".join(f"embtrain: {red}{kind}{black}{plain(line)}" for line in lines or [""])
     with contextlib.suppress(BrokenPipeError):  # 2>&1 | head
         print(text, file=sys.stderr, flush=True)
-        if streams.lost(sys.stderr):            # closed, or on a full disk
+        if streams.lost_reason(sys.stderr):     # closed, or on a full disk
             with contextlib.suppress(OSError):
                 print(text, flush=True)
     return code
 
 
 def _save_crash(error: Exception) -> str:
-    """Write what a maintainer needs, here or in the temporary folder; the path, or why there is none."""
+    """Write a crash report to the current or the temporary folder; return its path, else the error itself."""
     import platform
     import shlex
     import tempfile
@@ -167,7 +169,7 @@ def _save_crash(error: Exception) -> str:
     text = "\n".join([shlex.join(sys.argv), *versions, "", *traceback.format_exception(error)])
     text = text.encode(errors="backslashreplace").decode()
     name = f"embtrain-crash-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-    for place in (Path.cwd, tempfile.gettempdir):            # either may be gone, or the disk be full
+    for place in (Path.cwd, tempfile.gettempdir):            # either may be missing or full
         try:
             path = Path(place()) / name
             write_text(path, text)

@@ -1,6 +1,6 @@
 """Handles SIGINT and SIGTERM from the first import to the end of the process.
 
-`end_at_once` is for the times with nothing to save: while modules are imported, and after the answer is printed. In
+`end_at_once` is used when there is nothing to save: while modules are imported, and after the output is printed. In
 between, `raise_stopped` raises `Stopped`, so that temporary files are removed and the command prints its last line.
 """
 
@@ -19,21 +19,21 @@ _IMPORTS = "<frozen importlib._bootstrap>"  # the file name of a frame that impo
 
 
 def end_at_once() -> None:
-    """End the process on a signal, with code 128 + signal and without a word."""
+    """End the process on a signal, with code 128 + signal and without output."""
     _install(lambda number, _: os._exit(128 + number))
 
 
 def raise_stopped() -> None:
     """Raise `Stopped` on the first signal. A second one, if it is not the echo of the first, ends the process."""
     _install(_Raise())
-    shown = sys.unraisablehook
+    default_hook = sys.unraisablehook
 
     def end_if_stopped(args: Any) -> None:
         from embtrain.common.errors import Stopped
 
         if isinstance(args.exc_value, Stopped):  # raised in a destructor or a callback, where Python drops it
             _leave(args.exc_value.signal)
-        shown(args)
+        default_hook(args)
 
     sys.unraisablehook = end_if_stopped
 

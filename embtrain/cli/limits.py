@@ -1,8 +1,8 @@
 """Limits of the machine that end a command with code 4 and one line.
 
-`check` finds before the numerical libraries are imported what they cannot report: OpenBLAS and OpenMP end the process
-themselves, or send it SIGINT, if they get too few threads or too little address space, and oneMKL if the current folder
-is gone. `reason` explains the exceptions that the libraries do raise.
+`check` runs before the numerical libraries are imported and reports limits that they cannot: OpenBLAS and OpenMP end
+the process, or send it SIGINT, if they get too few threads or too little address space; oneMKL ends it if the current
+folder was deleted. `reason` explains the exceptions that the libraries raise.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError, ResourceError
 
-LEAST_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
+MIN_ADDRESS_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
         errno.EFBIG, errno.ENXIO, errno.ESTALE, errno.ETXTBSY, errno.ENODEV}
-THREADS = "no further thread or process may be started; raise the limit (ulimit -u), or set --threads 1"
-TEMPORARY = "no temporary folder can be written; set TMPDIR to a folder that can be, with free space"
+THREADS = "no more threads or processes can be started; raise the limit (ulimit -u), or set --threads 1"
+TEMPORARY = "no temporary folder is writable; set TMPDIR to a writable folder with free space"
 
 
 def check() -> None:
@@ -27,34 +27,36 @@ def check() -> None:
     try:
         os.getcwd()
     except OSError:
-        raise ResourceError("the current folder does not exist any more; change to another (cd)") from None
+        raise ResourceError("the current folder no longer exists; change to another (cd)") from None
     import resource
 
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if 0 <= space < LEAST_SPACE:
+    if 0 <= space < MIN_ADDRESS_SPACE:
         raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and the numerical libraries "
-                            f"need more than {LEAST_SPACE >> 20:,}; raise the limit (ulimit -v)")
-    wanted = _threads()
-    if (n := _startable(wanted)) < wanted:
-        raise ResourceError(f"{n} of {wanted} threads can be started; raise the limit of the user or group (ulimit -u, "
-                            "pids.max), or set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1")
+                            f"need more than {MIN_ADDRESS_SPACE >> 20:,}; raise the limit (ulimit -v)")
+    n_needed = _threads()
+    if (n := _startable(n_needed)) < n_needed:
+        raise ResourceError(f"{n} of {n_needed} threads can be started; raise the limit of the user or group "
+                            "(ulimit -u, pids.max), or set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1")
 
 
 def _threads() -> int:
-    """Threads that a run starts beside the main one: NumPy's and SciPy's OpenBLAS as they are imported, then as many
-    of OpenMP and of our own as there are cores."""
+    """Number of threads that a run starts in addition to the main one.
+
+    NumPy's and SciPy's OpenBLAS each start theirs on import; then OpenMP and embtrain start one per core each.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = next(filter(None, map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))), "")
-    of_blas = min(int(asked), cores) if asked.isdecimal() and int(asked) else cores
-    return 2 * (of_blas - 1) + 2 * cores
+    requested = next(filter(None, map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))), "")
+    n_blas = min(int(requested), cores) if requested.isdecimal() and int(requested) else cores
+    return 2 * (n_blas - 1) + 2 * cores
 
 
 def _startable(n: int) -> int:
-    """How many of n threads could be started at the same time."""
+    """The number of n threads that could be started at the same time."""
     import threading
 
     done, started = threading.Event(), list[threading.Thread]()
-    before = threading.stack_size(1 << 18)                   # the usual 8 MiB count against a limit of address space
+    before = threading.stack_size(1 << 18)                   # the default 8 MiB would count against the address space
     try:
         for _ in range(n):
             thread = threading.Thread(target=done.wait, daemon=True)
@@ -71,20 +73,20 @@ def _startable(n: int) -> int:
 
 
 def reason(error: BaseException) -> str | None:
-    """One line if the machine caused the error, also where a library raised it as another; else None."""
-    if (gone := _of_cache(error)) is not None:
-        return f"{gone}: was deleted from the cache while it was in use; run the command again"
+    """One line if the machine caused the error, even if a library raised it as another; else None."""
+    if (path := _deleted_cache_file(error)) is not None:
+        return f"{path}: was deleted from the cache while it was in use; run the command again"
     seen = set[int]()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        if (line := _reason(at)) is not None:
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        if (line := _reason(current)) is not None:
             return line
-        at = at.__cause__ or at.__context__
+        current = current.__cause__ or current.__context__
     return None
 
 
-def _of_cache(error: BaseException) -> Path | None:
+def _deleted_cache_file(error: BaseException) -> Path | None:
     from embtrain.data.storage.folders import cache_folder, deleted_path
 
     try:

@@ -1,4 +1,4 @@
-"""What the options of several commands share: the names that a shell completes, being quiet, and JSON."""
+"""Options shared by several commands: shell completion, quiet mode and JSON output."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from embtrain.common.errors import UsageError
 if TYPE_CHECKING:
     from embtrain.data.vectors.open import ReadOptions
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr; warnings and errors remain.")]
-Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print progress; warnings and errors remain.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON value.")]
 
-What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Read the first N vectors alone.")]
+Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Read only the first N vectors.")]
 Encoding = Annotated[str | None, typer.Option(
-    "--encoding", metavar="NAME", help="Encoding of the words of a file of vectors, such as latin-1, not UTF-8.")]
+    "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]
 
 
-def reading(limit: int | None, encoding: str | None) -> tuple[ReadOptions, ...]:
-    """How a file of vectors is read; empty if no option says so."""
+def read_options(limit: int | None, encoding: str | None) -> tuple[ReadOptions, ...]:
+    """The options for reading a vector file; empty if none was given."""
     from embtrain.data.vectors.open import ReadOptions
 
     return () if limit is None and encoding is None else (ReadOptions(limit, encoding or "utf-8"),)
@@ -60,7 +60,8 @@ def benchmarks() -> list[str]:
     return shipped.names("evals")
 
 
-def hush(quiet: bool) -> None:
+def configure_output(quiet: bool) -> None:
+    """Turn progress off if `quiet`, and send warnings to standard error, one line each."""
     import logging
 
     from embtrain.common import progress
@@ -72,38 +73,38 @@ def hush(quiet: bool) -> None:
 
 
 def names(text: str | None, flag: str) -> list[str] | None:
-    """The names between the commas."""
+    """Split names at commas. Raises UsageError for an empty name."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise UsageError(f"{flag}: {text!r} should be names with commas between them")
+        raise UsageError(f"{flag}: {text!r} should be names, separated by commas")
     return names
 
 
-def answer(value: Any, as_json: bool, text: Callable[[], object]) -> None:
-    """Print what a command answers: one JSON value, or the text that says the same."""
+def emit(value: Any, as_json: bool, text: Callable[[], object]) -> None:
+    """Print the result of a command: one JSON value, or the equivalent text."""
     import codecs
     import json
     import sys
 
-    # Of JSON a letter that the terminal cannot show is written as JSON writes it, and not as `backslashreplace` would.
-    plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    # JSON escapes characters that the terminal cannot show in its own way; `backslashreplace` would break it.
+    ascii_only = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
     if as_json:
-        print(terminal.json_escaped(json.dumps(value, indent=1, ensure_ascii=plain, allow_nan=False)))
+        print(terminal.json_escaped(json.dumps(value, indent=1, ensure_ascii=ascii_only, allow_nan=False)))
     else:
         terminal.show(str(text()))
 
 
-def stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:
+def emit_json_stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:
     """Print one JSON object: the values under `key`, each as soon as it is computed, then what `after` returns."""
     import codecs
     import json
     import sys
 
-    plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    ascii_only = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
     def text(value: Any) -> str:
-        return terminal.json_escaped(json.dumps(value, ensure_ascii=plain, allow_nan=False))
+        return terminal.json_escaped(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False))
 
     begun = False
     for value in values:
@@ -112,10 +113,10 @@ def stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[
     print("\n]" + "".join(f', "{name}": {text(value)}' for name, value in after().items()) + "}")
 
 
-def answers(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:
-    """The same of what comes bit by bit: a list, or a line of each as soon as it is there."""
+def emit_stream(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:
+    """Print several results: one JSON list, or one line for each as soon as it is computed."""
     if as_json:
-        answer(list(values), as_json, str)
+        emit(list(values), as_json, str)
     else:
         for value in values:
             terminal.show(line(value), flush=True)

@@ -2,7 +2,7 @@
 
 A failed write to standard output raises an OSError that names the stream; the command then ends with code 4. A failed
 write to standard error raises nothing: progress and warnings must not end a training. The last line of a command goes
-to standard output if standard error cannot take it (end.py).
+to standard output if standard error cannot take it (entry_point.py).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ OUTPUT, ERRORS = "standard output", "standard error"
 class _Stream(io.TextIOWrapper):
     """Standard output or error. After its first failure it drops text, so that Python's last flush succeeds.
 
-    The text layer and not the raw one, where an exception from a signal handler would write a buffer twice.
+    Wraps the text layer: in the raw one, an exception from a signal handler would write a buffer twice.
     """
 
     label = ""
-    wrong = ""                                               # why text was lost; "" as long as none was
+    lost_reason = ""                                         # why text was lost; "" if none was
 
     def write(self, text: str) -> int:
-        return len(text) if self.wrong else self._try(super().write, text, len(text))
+        return len(text) if self.lost_reason else self._try(super().write, text, len(text))
 
     def flush(self) -> None:
-        if not self.wrong:
+        if not self.lost_reason:
             self._try(super().flush, None, None)
 
-    def _try(self, call: Callable[..., Any], text: str | None, lost: Any) -> Any:
+    def _try(self, call: Callable[..., Any], text: str | None, fallback: Any) -> Any:
         try:
             return call() if text is None else call(text)
         except BrokenPipeError:
             raise
         except OSError as error:
             if self.label == OUTPUT or not isinstance(error, BlockingIOError):  # a terminal that is slow, not full
-                self.wrong = error.strerror or str(error)
+                self.lost_reason = error.strerror or str(error)
             if self.label == OUTPUT:
                 error.filename = OUTPUT
                 raise
-            return lost
+            return fallback
 
 
 def open_all() -> None:
@@ -55,24 +55,25 @@ def open_all() -> None:
             os.fstat(number)
         except OSError:
             closed.append(os.open(os.devnull, os.O_RDWR))    # the lowest free number, which is this one
-    sys.stdout = _opened(sys.stdout, 1, 1 in closed)
-    sys.stderr = _opened(sys.stderr, 2, 2 in closed)
+    sys.stdout = _surviving(sys.stdout, 1, 1 in closed)
+    sys.stderr = _surviving(sys.stderr, 2, 2 in closed)
 
 
-def _opened(before: Any, number: int, closed: bool) -> Any:
-    if before is None:
-        before = open(number, "w", closefd=False)           # for its encoding
-    if not isinstance(before, io.TextIOWrapper):
-        return before                                        # replaced by the program that called `main`
-    before.flush()
+def _surviving(original: Any, number: int, closed: bool) -> Any:
+    """A stream to the same file descriptor that survives a failed write."""
+    if original is None:
+        original = open(number, "w", closefd=False)          # for its encoding
+    if not isinstance(original, io.TextIOWrapper):
+        return original                                      # replaced by the program that called `main`
+    original.flush()
     raw = io.FileIO(number, "wb", closefd=False)
-    stream = _Stream(io.BufferedWriter(raw), encoding=before.encoding, newline="\n",
-                     errors="backslashreplace",              # a character that the terminal cannot show ends no run
-                     line_buffering=number == 2 or raw.isatty(), write_through=before.write_through)
-    stream.label, stream.wrong = (OUTPUT if number == 1 else ERRORS), ("is closed" if closed else "")
+    stream = _Stream(io.BufferedWriter(raw), encoding=original.encoding, newline="\n",
+                     errors="backslashreplace",              # an unprintable character must not end a run
+                     line_buffering=number == 2 or raw.isatty(), write_through=original.write_through)
+    stream.label, stream.lost_reason = (OUTPUT if number == 1 else ERRORS), ("is closed" if closed else "")
     return stream
 
 
-def lost(stream: Any) -> str:
+def lost_reason(stream: Any) -> str:
     """Why text written to sys.stdout or sys.stderr was lost; "" if none was."""
-    return stream.wrong if isinstance(stream, _Stream) else ""
+    return stream.lost_reason if isinstance(stream, _Stream) else ""

@@ -1,4 +1,4 @@
-"""The commands that read vectors: neighbours and export."""
+"""The commands `neighbours` and `export`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from embtrain.cli import options
 from embtrain.common.terminal import plain, show
 
 
-def neighbours(what: options.What,
+def neighbours(path: options.Vectors,
                words: Annotated[list[str], typer.Argument(metavar="WORD...")],
-               count: Annotated[int, typer.Option(min=1, max=1000, help="Neighbours of each word.")] = 10,
+               count: Annotated[int, typer.Option(min=1, max=1000, help="Number of neighbours per word.")] = 10,
                limit: options.Limit = None,
                encoding: options.Encoding = None,
                as_json: options.Json = False) -> None:
-    """The nearest words of each word."""
+    """Print the nearest neighbours of each word."""
     from embtrain.experiment.inspect import evaluate
 
-    options.hush(False)
-    found = evaluate.neighbours(what, words, count, *options.reading(limit, encoding))
-    options.answer(evaluate.as_tree(found), as_json, lambda: evaluate.format_text(found))
+    options.configure_output(False)
+    result = evaluate.neighbours(path, words, count, *options.read_options(limit, encoding))
+    options.emit(evaluate.as_tree(result), as_json, lambda: evaluate.format_text(result))
 
 
-def export(what: options.What,
-           out: Annotated[Path, typer.Option(metavar="PATH", help="File, or folder, to write.")],
+def export(path: options.Vectors,
+           out: Annotated[Path, typer.Option(metavar="PATH", help="Output file or folder.")],
            format: Annotated[str, typer.Option(
                metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors. Folder: huggingface, "
                                     "projector, pykeen.")] = "word2vec",
            limit: options.Limit = None,
            encoding: options.Encoding = None) -> None:
-    """Write vectors for other programs."""
+    """Export vectors to the formats of other programs."""
     from embtrain import experiment
     from embtrain.common.files import resolve_output_link
 
-    options.hush(False)
-    experiment.export(what, format, resolve_output_link(out), *options.reading(limit, encoding))
+    options.configure_output(False)
+    experiment.export(path, format, resolve_output_link(out), *options.read_options(limit, encoding))
     show(plain(str(out)))

@@ -1,6 +1,6 @@
 """Errors that a user can cause. Each ends the command with one line and one exit code.
 
-0 success · 2 usage or configuration · 3 data · 4 resources · 70 a fault of embtrain (a report is saved) ·
+0 success · 2 usage or configuration · 3 data · 4 resources · 70 a bug in embtrain (a report is saved) ·
 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
@@ -52,7 +52,7 @@ class Stopped(BaseException):
     """
 
     def __init__(self, signal: int, resume_command: str = ""):
-        super().__init__(f"stopped by signal {signal}{resume_command and f'; to go on: {resume_command}'}")
+        super().__init__(f"stopped by signal {signal}{resume_command and f'; to resume: {resume_command}'}")
         self.signal = signal
         self.code = 128 + signal
 

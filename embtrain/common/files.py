@@ -66,15 +66,15 @@ def check_output_folder(folder: Path, flag: str = "--out") -> None:
     """Raise UsageError or ResourceError if the output folder cannot be created. Creates nothing."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
     if not existing.is_dir():
-        raise UsageError(f"{flag}: {folder}: {existing} is no folder; name another")
+        raise UsageError(f"{flag}: {folder}: {existing} is not a folder; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ResourceError(f"{flag}: {folder}: {existing} cannot be written; name another")
+        raise ResourceError(f"{flag}: {folder}: {existing} is not writable; choose another")
 
 
 def check_output_file(path: Path, flag: str = "--out") -> Path:
     """Check the same for an output file and return its path, links resolved."""
     if path.is_dir():
-        raise UsageError(f"{flag}: {path}: is a folder; name a file")
+        raise UsageError(f"{flag}: {path}: is a folder; give a file")
     path = resolve_output_link(path, flag)
     check_output_folder(path.parent, flag)
     return path
@@ -93,7 +93,7 @@ def _check_plain(path: Path, place: str, follow: bool) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
-        raise UsageError(f"{place}: is a device, a pipe or a socket, and files are written whole; name a file")
+        raise UsageError(f"{place}: is a device, a pipe or a socket; give a regular file")
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def claim_folder(folder: Path) -> Path:
                 path.mkdir()
                 return path
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be made: {error.strerror}") from error
+        raise ResourceError(f"{folder}: cannot be created: {error.strerror}") from error
     raise AssertionError("the numbers have no end")
 
 
@@ -162,13 +162,13 @@ def resume_command(folder: Path) -> str:
     return shlex.join(["embtrain", "resume", as_argument(folder)])
 
 
-def check_exists(path: Path, kind: str = "the folder of a run") -> None:
+def check_exists(path: Path, kind: str = "a run folder") -> None:
     """Raise DataError with the nearest run if a path that should be `kind` does not exist."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path}: no such file or folder{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
-                        "makes one") from None
+                        "creates one") from None
     except OSError:
         return  # the reason is reported when the path is opened
 

@@ -24,7 +24,7 @@ _log = logging.getLogger("embtrain")
 def classes(package: str, base: type) -> dict[str, type[Any]]:
     """Return {name: class} for every subclass of `base` in the package that defines its own `name`.
 
-    Raises UsageError if the entry point of another distribution cannot be loaded.
+    A module or entry point that cannot be loaded is left out with a warning and recorded in `broken`.
     """
     components: dict[str, type[Any]] = {}
     broken(package).clear()
@@ -32,7 +32,7 @@ def classes(package: str, base: type) -> dict[str, type[Any]]:
         try:
             imported = importlib.import_module(module.name)
         except SyntaxError as error:
-            _left_out(package, module.name, f"{place(error, module.name)}: SyntaxError: {error.msg}")
+            _skip(package, module.name, f"{place(error, module.name)}: SyntaxError: {error.msg}")
             continue
         for value in vars(imported).values():
             if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
@@ -50,22 +50,24 @@ def broken(package: str) -> dict[str, str]:
 
 
 def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] | None:
-    """The class behind an entry point of another distribution. None, with a warning and an item of `broken`, where
-    there is none: one plug-in must not stop the others."""
+    """The class of an entry point of another distribution.
+
+    None, with a warning and an item in `broken`, if it cannot be loaded: one plug-in must not stop the others.
+    """
     try:
         value = entry.load()
         if isinstance(value, type) and issubclass(value, base):
             return value
-        wrong = f"{entry.value}: is no sub-class of {base.__name__}"
+        problem = f"{entry.value}: is not a subclass of {base.__name__}"
     except Exception as error:  # noqa: BLE001  a module may raise anything while it is imported
-        wrong = f"{place(error, entry.module)}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
-    _left_out(entry.group, entry.name, wrong)
+        problem = f"{place(error, entry.module)}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+    _skip(entry.group, entry.name, problem)
     return None
 
 
-def _left_out(package: str, name: str, wrong: str) -> None:
-    broken(package)[name] = wrong
-    _log.warning("%s: %s: cannot be loaded: %s", package, name, wrong)
+def _skip(package: str, name: str, problem: str) -> None:
+    broken(package)[name] = problem
+    _log.warning("%s: %s: cannot be loaded: %s", package, name, problem)
 
 
 def place(error: BaseException, module: str) -> str:

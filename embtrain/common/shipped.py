@@ -14,7 +14,7 @@ MAX_LISTED = 20  # names listed in an error; above this it names the command tha
 def folder(kind: str) -> Path:
     """Return the folder of one kind of recipe (corpora, evals or configs). Raises UsageError if it is missing."""
     if kind not in KINDS:
-        raise ValueError(f"{kind!r} is none of {KINDS}")
+        raise ValueError(f"{kind!r} is not one of {KINDS}")
     package = Path(__file__).resolve().parents[1]  # embtrain
     inside = package / kind
     if inside.is_dir():

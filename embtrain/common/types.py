@@ -199,7 +199,7 @@ class LossInput:
         """Return a mask (B, K), False at false negatives; None if there are none."""
         if self.drawn.false_negatives is None or self.drawn.false_negatives.shape[1] == 0:
             return None
-        assert self.row is None, "examples that share a scored row differ in their right answers: expanded() first"
+        assert self.row is None, "examples that share a scored row have different positives; call expanded() first"
         keep = torch.ones(self.neg.shape, dtype=torch.bool, device=self.neg.device)
         keep[self.drawn.false_negatives[0], self.drawn.false_negatives[1]] = False
         return keep

@@ -29,8 +29,8 @@ class KnownPairs:
 
     def __init__(self, contexts: Tensor, targets: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None):
         if sizes is not None and math.prod(sizes) * n_candidates >= 1 << 63:
-            raise ResourceError(f"the set of right answers: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
-                                f"{n_candidates:,} candidates are more pairs than 64 bits can tell apart")
+            raise ResourceError(f"the set of observed pairs: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
+                                f"{n_candidates:,} candidates are more pairs than 64 bits can distinguish")
         self.n_candidates, self.sizes = n_candidates, sizes
         self.keys = torch.unique(self.context_key(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
 
@@ -74,7 +74,7 @@ class KnownPairs:
                 n_both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
                 if max_bytes is not None and 8 * n_both > max_bytes:
                     raise ResourceError(f"the set of observed pairs takes more than {max_bytes:,} bytes; raise "
-                                        "text.min_count, or do without it (negatives.filter: target)")
+                                        "text.min_count, or set negatives.filter: target")
         mirrored = merged % max(v, 1) * v + merged // max(v, 1)
         return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, mirrored]))), v)
 

@@ -50,8 +50,8 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
         gold = path.parent / copy.mirror if copy.mirror else None
         if gold is not None and gold.is_file():
             if copy.sha256 not in (UNVERIFIED, actual := sha256(gold)):
-                raise DataError(f"{gold}: has the sha256 {actual}, and {path} wants {copy.sha256}; give the same file "
-                                f"back, or set sha256: {UNVERIFIED}")
+                raise DataError(f"{gold}: has the sha256 {actual}, but {path} requires {copy.sha256}; restore the same "
+                                f"file, or set sha256: {UNVERIFIED}")
             return result, gold
     return result, None
 
@@ -70,8 +70,8 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
-        raise DataError(f"{path}: has no column of numbers behind two words; give lines of two words and a score, with "
-                        "TABs, commas, semicolons or blanks between")
+        raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
+                        "separated by TABs, commas, semicolons or spaces")
     return _recipe(path, *(("similarity", "spearman") if last == "score" else ("entailment", "accuracy")), form)
 
 
@@ -83,7 +83,7 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
     if n < 2 or not rows:
-        raise DataError(f"{path}:1: should be two words with a TAB, a comma, a semicolon or blanks between, got "
+        raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
     body = rows[1:] or rows
     columns = ["word1", "word2", *(f"column{i + 1}" for i in range(2, n))]
@@ -102,7 +102,7 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
 def read_sample(path: Path) -> list[str]:
     """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones; DataError if there are none."""
     if not (lines := [text for text in _sample(path) if text.strip()]):
-        raise DataError(f"{path}: is empty; give a line for each pair")
+        raise DataError(f"{path}: is empty; give one line per pair")
     return lines
 
 

@@ -22,8 +22,8 @@ class EvaluateConfig(Section):
     @model_validator(mode="after")
     def _check_resamples(self) -> Self:
         if 0 < self.resamples < (minimum := math.ceil(round(2 / (1 - self.interval), 6))):
-            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {minimum} or "
-                             "more can, and 0 asks for none")
+            raise ValueError(f"resamples: {self.resamples} too few for an interval of {self.interval:g}; set {minimum} "
+                             "or more, or 0 for no interval")
         return self
 
 

@@ -85,8 +85,8 @@ def scores(ranked: PairRanks, clusters: NDArray[np.int64], config: LikelihoodCon
     columns = {"log_likelihood": ranked.log_p, "mrr": 1 / ranked.rank}
     columns |= {f"hits@{k}": (ranked.rank <= k).astype(np.float64) for k in HITS}
     columns |= {"log_z_mean": ranked.log_z, "log_z_abs": np.abs(ranked.log_z)} if config.log_z else {}
-    note = (f"{len(ranked.rank):,} pairs, {ranked.Q:,} questions, {ranked.V:,} candidates, "
-            f"{len(np.unique(clusters)):,} clusters")
+    note = (f"{len(ranked.rank):,} pairs, {ranked.Q:,} queries, {ranked.V:,} candidates, {len(np.unique(clusters)):,} "
+            "clusters")
     rows = mean_scores(columns, clusters, config, note)
     if config.log_z and np.isfinite(ranked.log_z).all():
         rows.append(Score("heldout", "log_z_sd", float(ranked.log_z.std()), None, None, len(ranked.rank), note))

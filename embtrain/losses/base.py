@@ -52,8 +52,8 @@ class Loss(nn.Module):
     needs_iid: bool = False
     #: Each negative is compared with the positive of its example, so examples cannot share scored rows.
     pairwise: bool = False
-    #: Draws equal to the target: the mask of the strategy must mask them (`forgiven`) or keep them (`kept`).
-    accidental_hits: Literal["any", "forgiven", "kept"] = "any"
+    #: Draws equal to the target: the mask of the strategy must mask them (`masked`) or keep them (`kept`).
+    accidental_hits: Literal["any", "masked", "kept"] = "any"
     #: Candidates that the loss uses: the negatives of a source, every candidate, or the target alone.
     candidate_scope: Literal["drawn", "every", "target"] = "drawn"
     #: The loss compares with the target's vector, which must have length 1 and not be trained.
@@ -141,11 +141,11 @@ class Loss(nn.Module):
 
     def _require_q(self, scored: LossInput) -> None:
         if self.needs_q != "no" and scored.log_q is None:
-            raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, and this source "
+            raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, but this source "
                              "states none; use a source whose density is exact or conditional, or loss.name: logistic")
         if self.needs_q == "target" and scored.drawn.log_q_target is None:
-            raise UsageError(f"loss.name: {self.name} needs the probability with which the source draws the target, "
-                             "and this source has none; use a source whose density is exact, or loss.name: logistic")
+            raise UsageError(f"loss.name: {self.name} needs the probability of the target under the source, but this "
+                             "source has none; use a source whose density is exact, or loss.name: logistic")
 
     def _penalty(self, scored: LossInput) -> Tensor:
         """Return (α/γ) (log Z)² for the sampled examples and 0 for the others, (B,)."""

@@ -32,21 +32,22 @@ class Terms(NamedTuple):
 class Continuous(Loss):
     """Base of these losses. Subclasses implement `terms`."""
 
-    cost_label = "s, the score of the column"
+    cost_label = "s, the score of the negative"
     candidate_scope = "target"
     needs_frozen_table = True
 
     def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.dim == 1:
-            raise UsageError(f"model.dim: 1: loss {self.name} asks for a direction, and a line has two; set 2 or more")
+            raise UsageError(f"model.dim: 1: loss {self.name} needs directions, but in one dimension there are only "
+                             "two; set 2 or more")
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         """Return f, a and b for κ² and c, (B,) each, in d dimensions; finite at κ = 0."""
         raise TypeError(f"{type(self).__name__} does not implement terms")
 
     def example(self, scored: LossInput) -> Tensor:
-        assert scored.whole_table is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
+        assert scored.whole_table is not None, "train/checks/compatibility.py rejects engines that do not pass it on"
         return _Along.apply(scored.query.vector, scored.whole_table.target_vectors(), self.terms)
 
 

@@ -42,7 +42,7 @@ class Logistic(Loss):
     config: LogisticConfig
     estimates_log_prob = True
     estimates_log_odds = True
-    cost_label = "-log σ(-s), the column's training loss"
+    cost_label = "-log σ(-s), the training loss of the negative"
 
     def __init__(self, config: LogisticConfig, world: ProblemSpec):
         super().__init__(config, world)

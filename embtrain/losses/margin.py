@@ -27,7 +27,7 @@ class Margin(Loss):
 
     name = "margin"
     Config = MarginConfig
-    cost_label = "s, the score of the column (un-hinged)"
+    cost_label = "s, the score of the negative (before the hinge)"
     pairwise = True
     config: MarginConfig
 

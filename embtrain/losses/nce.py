@@ -38,7 +38,7 @@ class Nce(Loss):
     name = "nce"
     estimates_log_prob = True
     Config = NceConfig
-    cost_label = "s - c, the model's log-probability of the column"
+    cost_label = "s - c, the model's log-probability of the negative"
     needs_q = "target"
     config: NceConfig
 
@@ -50,8 +50,8 @@ class Nce(Loss):
             self.c = nn.Parameter(torch.full((), start))
         elif config.partition == "context":
             if world.n_contexts is None:
-                raise UsageError("loss.partition: context needs contexts that are ids, and this model's are not; "
-                                 "set loss.partition: global or fixed")
+                raise UsageError("loss.partition: context needs contexts that are ids, but this model has none; set "
+                                 "loss.partition: global or fixed")
             self.c = nn.Parameter(torch.full((world.n_contexts,), start))
 
     def example(self, scored: LossInput) -> Tensor:

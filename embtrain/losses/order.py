@@ -27,7 +27,7 @@ class OrderLoss(Loss):
 
     name = "order"
     Config = OrderLossConfig
-    cost_label = "s, the score of the column (un-hinged)"
+    cost_label = "s, the score of the negative (before the hinge)"
     config: OrderLossConfig
 
     def example(self, scored: LossInput) -> Tensor:

@@ -41,7 +41,7 @@ class SampledSoftmax(SoftmaxLoss):
     name = "sampled_softmax"
     estimates_log_prob = True
     Config = SampledSoftmaxConfig
-    cost_label = "s, the score of the column"
+    cost_label = "s, the score of the negative"
     config: SampledSoftmaxConfig
 
     def __init__(self, config: SampledSoftmaxConfig, world: ProblemSpec):
@@ -49,7 +49,7 @@ class SampledSoftmax(SoftmaxLoss):
         ranking = config.form == "ranking"
         self.needs_q = "target" if ranking else "drawn"
         self.needs_iid = ranking
-        self.accidental_hits = "kept" if ranking else "forgiven"
+        self.accidental_hits = "kept" if ranking else "masked"
 
     def example(self, scored: LossInput) -> Tensor:
         scored = expand_if_rows_differ(scored)

@@ -30,7 +30,7 @@ class SelfAdversarial(Loss):
 
     name = "self_adversarial"
     Config = SelfAdversarialConfig
-    cost_label = "-log σ(-γ-s), the column's loss before its weight"
+    cost_label = "-log σ(-γ-s), the loss of the negative before its weight"
     config: SelfAdversarialConfig
 
     def example(self, scored: LossInput) -> Tensor:

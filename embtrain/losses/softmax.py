@@ -33,14 +33,14 @@ class Softmax(SoftmaxLoss):
     estimates_log_prob = True
     Config = SoftmaxConfig
     candidate_scope = "every"
-    cost_label = "s, the score of the column"
+    cost_label = "s, the score of the negative"
 
     def example(self, scored: LossInput) -> Tensor:
         if scored.drawn.k == 0 and scored.whole_table is not None:
             return scored.whole_table.log_partition(slice(0, len(scored.pos))) - scored.pos
         if not _is_every_candidate_once(scored.drawn, self.world.n_candidates):
-            raise UsageError(f"loss.name: softmax needs each of the {self.world.n_candidates} candidates as a column, "
-                             f"and the source drew {scored.drawn.k}; set negatives.source: every")
+            raise UsageError(f"loss.name: softmax needs all {self.world.n_candidates} candidates as negatives, but "
+                             f"the source drew {scored.drawn.k}; set negatives.source: every")
         scored = expand_if_rows_differ(_with_target(scored))
         return scored.weighted_logsumexp(scored.neg) - scored.pos
 

@@ -68,9 +68,8 @@ class Lm(Model):
         self.u = nn.Parameter(uniform((V, D), span))
         table = initial_table(config.output_table, world, D)
         if config.tied and table is not None:
-            raise UsageError(f"model.output_table.kind: {config.output_table.kind}: a table that is given is not the "
-                             f"one that is "
-                             "read; set model.tied: false")
+            raise UsageError(f"model.output_table.kind: {config.output_table.kind}: a given output table cannot be "
+                             "tied to the input table; set model.tied: false")
         self.v: Tensor | None
         if config.tied:
             self.v = None
@@ -130,8 +129,8 @@ class Lm(Model):
         if self.state is None or bool(begins.all()):
             return self.u.new_zeros(shape)
         if self.state.shape != shape:
-            raise UsageError(f"language.streams: {len(begins)}, and this run has read {self.state.shape[2]} streams; "
-                             "give config.yaml its old value back")
+            raise UsageError(f"language.streams: {len(begins)}, but this run was trained on {self.state.shape[2]} "
+                             "streams; restore the old value in config.yaml")
         return torch.where(begins[:, None], 0.0, self.state)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
@@ -146,7 +145,7 @@ class Lm(Model):
         return self.u
 
     def after_update(self, batch: Batch) -> None:
-        assert self._encoded is not None and self._encoded[0] is batch, "the batch that was updated on is encoded last"
+        assert self._encoded is not None and self._encoded[0] is batch, "the batch of the update is encoded last"
         self.state, self._encoded = self._encoded[1], None
         self.updates += 1
 

@@ -50,7 +50,8 @@ class Order(Model):
     def __init__(self, config: OrderConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.context_sizes is None or len(world.context_sizes) != 2:
-            raise UsageError("model.name: order needs pairs of concepts; this corpus has none")
+            raise UsageError("model.name: order needs pairs of concepts, but this corpus has none; choose another "
+                             "model or corpus")
         generator = torch.Generator().manual_seed(world.seed)
         self.x = nn.Parameter(torch.rand(world.n_candidates, config.dim, generator=generator) * config.start)
         self.to(world.device)

@@ -61,12 +61,11 @@ def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Te
     Raises UsageError or DataError if the table cannot be built. Warns if a file is named that the kind does not use.
     """
     if config.file is not None and config.kind not in FILE_KINDS:
-        _log.warning("model.output_table.file: %s is not read, for model.output_table.kind is %s; set it to "
-                     "pretrained or "
-                     "combined", config.file, config.kind)
+        _log.warning("model.output_table.file: %s is not used, because model.output_table.kind is %s; set it to "
+                     "pretrained or combined", config.file, config.kind)
     if config.kind == "learned":
         if config.frozen:
-            raise UsageError("model.output_table.kind: learned: a table that is frozen must be given; set "
+            raise UsageError("model.output_table.kind: learned: a frozen table must be given; set "
                              "model.output_table.kind: sphere, or pretrained with model.output_table.file")
         return None
     V, seed = world.n_candidates, np.random.SeedSequence([world.seed, *b"targets"])
@@ -96,29 +95,27 @@ def _vectors_from_file(config: OutputTableConfig, world: ProblemSpec, dim: int, 
     """Return the file's vectors at length 1, with rows of `sphere` for missing words: (V, D)."""
     key = f"model.output_table.kind: {config.kind}"
     if config.file is None:
-        raise UsageError(f"{key}: needs vectors; name a file, or the folder of a run, in model.output_table.file")
+        raise UsageError(f"{key}: needs vectors; set model.output_table.file to a vector file or run folder")
     if world.words is None or world.vectors is None:
-        raise UsageError(f"{key}: looks words up, and the candidates of this model are none; use sphere or hypercube")
+        raise UsageError(f"{key}: needs words, but the candidates of this model are not words; use sphere or hypercube")
     path, file = config.file, world.vectors(config.file)
     if file.table.shape[1] != dim:
-        raise UsageError(f"model.output_table.file: {path}: vectors of {file.table.shape[1]:,} numbers, and model.dim "
-                         f"is "
-                         f"{dim:,}; set model.dim: {file.table.shape[1]}")
+        raise UsageError(f"model.output_table.file: {path}: vectors of {file.table.shape[1]:,} numbers, but model.dim "
+                         f"is {dim:,}; set model.dim: {file.table.shape[1]}")
     row = _file_rows(world.words, file)                                           # (V,)
     p = torch.from_numpy(file.table[row.clip(min=0)]).double()               # (V, D)
     p[row < 0] = 0
     if not bool((finite := p.isfinite().all(1)).all()):
         raise DataError(f"model.output_table.file: {path}: the vector of {world.words[int((~finite).nonzero()[0])]!r} "
-                        f"holds "
-                        "NaN or infinity")
+                        "contains NaN or infinity")
     known = p.any(1)                                                         # (V,) a row of zeros has no direction
     _require_known(path, known, world)
     p = nn.functional.normalize(p, dim=1, eps=1e-300)
     if config.centred:
         p[known] = nn.functional.normalize(p[known] - p[known].mean(0), dim=1)
     elif (cosine := _mean_cosine(p[known])) > MAX_MEAN_COSINE:
-        _log.warning("model.output_table.file: %s: two words have a cosine of %.2f in the mean, so vectors hardly tell "
-                     "words apart; model.output_table.centred: true takes off what all have in common", path, cosine)
+        _log.warning("model.output_table.file: %s: the mean cosine between words is %.2f, so the vectors barely "
+                     "separate them; set model.output_table.centred: true to subtract the mean vector", path, cosine)
     counts = world.counts.cpu()[known]
     rare = p[known][counts.argsort(stable=True)[:max(1, len(counts) // 10)]].mean(0)
     for i, word in enumerate(world.words):
@@ -153,6 +150,7 @@ def _require_known(path: str, known: Tensor, world: ProblemSpec) -> None:
              f"words, "
              f"{share:.1%} of the running words")
     if share < MIN_KNOWN_SHARE:
-        raise DataError(f"{about}; {MIN_KNOWN_SHARE:.0%} are needed: give one of the same language, tokens and case")
+        raise DataError(f"{about}; {MIN_KNOWN_SHARE:.0%} are needed; give a file with the same language, tokenization "
+                        "and case")
     if not bool(known[text].all()):
         _log.warning("%s; the others get random rows", about)

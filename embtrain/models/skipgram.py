@@ -43,7 +43,8 @@ class SkipGram(Model):
     def __init__(self, config: SkipGramConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.n_contexts is None:
-            raise UsageError("model.name: skipgram needs contexts that are word ids; this corpus has none")
+            raise UsageError("model.name: skipgram needs contexts that are word ids, but this corpus has none; choose "
+                             "another model or corpus")
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(world.seed)

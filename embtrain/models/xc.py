@@ -41,7 +41,8 @@ class XC(Model):
     def __init__(self, config: XCConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.n_features is None:
-            raise UsageError("model.name: xc needs documents with features; this corpus has none")
+            raise UsageError("model.name: xc needs documents with features, but this corpus has none; choose another "
+                             "model or corpus")
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(world.seed)

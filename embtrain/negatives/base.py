@@ -67,7 +67,7 @@ class NegativeSource:
     supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
     # allowed values of negatives.share_draws_by
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")
-    sharing_limit: ClassVar[str] = "draws for each question"    # why no others, for the error message
+    sharing_limit: ClassVar[str] = "draws for each query"       # why no others, for the error message
     standard_layout: ClassVar[bool] = True                      # draws as `share` sets; one total weight for all rows
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
@@ -82,8 +82,8 @@ class NegativeSource:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
         if config.total_weight is not None and not (self.supports_total_weight and config.replacement):
             raise UsageError(
-                f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
-                "nothing else can share a mass; set negatives.total_weight: null"
+                f"negatives.total_weight: {self.name} with these settings does not draw k negatives with replacement, "
+                "as a shared mass requires; set negatives.total_weight: null"
             )
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k

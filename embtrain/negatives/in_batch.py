@@ -49,7 +49,7 @@ class InBatch(NegativeSource):
     min_batch_size = 2
     standard_layout: ClassVar[bool] = False                 # one draw per chunk of rows, for every `share`
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
+    sharing_limit: ClassVar[str] = "shares the targets of k + 1 rows among these rows"
     config: InBatchConfig
 
     def __init__(self, config: InBatchConfig, world: ProblemSpec):
@@ -58,7 +58,7 @@ class InBatch(NegativeSource):
             self.density, self.iid = "none", False
         n = world.counts.double().to(world.device)
         if config.correction == "unigram" and not n.sum() > 0:
-            raise UsageError("negatives.correction: unigram needs counts of the right answers; use streaming")
+            raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64
         self.step = 0
         self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)    # steps in which y occurred

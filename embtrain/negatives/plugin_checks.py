@@ -105,28 +105,29 @@ def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[
         return
     v = source.world.n_candidates
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
-        refuse(f"gave ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
+        refuse(f"returned ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
                f"{tuple(getattr(ids, 'shape', ()))}; return int64 of shape (draws, k)")
     if drawn.draw_id is None and len(ids) not in (1, n):
-        refuse(f"gave {len(ids)} lines of ids for {n} rows and no group; return one line, a line a row, or a group")
+        refuse(f"returned {len(ids)} draws for {n} rows without draw_id; return one draw, one draw per row, or draws "
+               "with draw_id, as from draw_layout(query)")
     if drawn.draw_id is not None and (drawn.draw_id.shape != (n,) or (n and int(drawn.draw_id.max()) >= len(ids))):
-        refuse(f"gave a group that does not name one of its {len(ids)} lines for each of {n} rows; use "
+        refuse(f"returned a draw_id that is not one of its {len(ids)} draws for each of {n} rows; call "
                "draw_layout(query)")
     if not source.exhaustive and source.min_batch_size == 1:
         probes = 0
         if drawn.origin is not None:
             probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max()) if ids.numel() else 0
         if ids.shape[1] - probes not in (k, k * len(source.components)):
-            refuse(f"gave {ids.shape[1] - probes} columns where k is {k}; return k columns")
+            refuse(f"returned {ids.shape[1] - probes} negatives, but k is {k}; return k negatives")
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= v):
-        refuse(f"gave ids from {int(ids.min())} to {int(ids.max())}; ids are 0 to {v - 1}")
+        refuse(f"returned ids from {int(ids.min())} to {int(ids.max())}; return ids from 0 to {v - 1}")
     for name in ("log_q", "weight", "origin"):
         value = getattr(drawn, name)
         try:
             if value is not None:
                 torch.broadcast_to(value, ids.shape)
         except RuntimeError:
-            refuse(f"gave {name} of shape {tuple(value.shape)} for ids of {tuple(ids.shape)}; return the same "
+            refuse(f"returned {name} of shape {tuple(value.shape)} for ids of {tuple(ids.shape)}; return the same "
                    "shape, or one that broadcasts to it")
 
 
@@ -139,7 +140,7 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
         if name == "log_q_target":                             # a target that is never drawn has q = 0
             fits |= value == -torch.inf
         if not fits.all():
-            refuse(f"gave {name} that is not finite; return the logarithm of the probability of the draw")
+            refuse(f"returned {name} that is not finite; return the log-probability of the draw")
     rows = min(len(query), CELLS // source.world.n_candidates, 16)
     if source.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
         return
@@ -149,5 +150,5 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
     total = log_q.double().exp().sum(-1)
     if not ((total - 1).abs() < TOLERANCE).all():
         worst = float(total.flatten()[(total - 1).abs().argmax()])
-        refuse(f"is from a q that sums to {worst:.4g} over all candidates by log_prob; it must sum to 1 under "
-               "density exact")
+        refuse(f"uses a q whose sum over all candidates is {worst:.4g} according to log_prob; normalize it to 1, or "
+               "set another density than exact")

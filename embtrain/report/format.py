@@ -16,7 +16,7 @@ WIDTH = 80
 GAP = "  "
 # Suffixes of metrics, after a slash: these rows break down or support another row.
 ROW_ORIGINS = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
-               "tail": "tail asked for", "head": "head asked for"}
+               "tail": "tail queries", "head": "head queries"}
 
 
 def number(value: float | None, scale: float | None = None) -> str:

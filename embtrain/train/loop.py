@@ -175,8 +175,8 @@ class Trainer:
         position.evaluated = position.step
         if self.config.patience:
             if self.watched_metric not in scores:
-                raise UsageError(f"train.patience: no evaluation gives {self.watched_metric} a finite value to watch; "
-                                 "set train.patience: 0")
+                raise UsageError(f"train.patience: no evaluation gives a finite {self.watched_metric}; set "
+                                 "train.patience: 0")
             if scores[self.watched_metric] > position.best:
                 position.best, position.best_step = scores[self.watched_metric], position.step
                 position.evaluations_since_best = 0
@@ -240,8 +240,8 @@ class Trainer:
             position = Position.from_state(state["position"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise StateMismatch(
-                f"{self.folder / subfolder}: its checkpoint is of another model, source, loss or optimizer "
-                "than config.yaml names; give the run's own config.yaml back"
+                f"{self.folder / subfolder}: its checkpoint belongs to another model, source, loss or optimizer than "
+                "config.yaml describes; restore the run's own config.yaml"
             ) from error
         if subfolder == "checkpoints":
             self.position = position

@@ -228,5 +228,5 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         with pytest.raises(UsageError, match=r"model\.dim: 5: .* even number"):
             found(found.Config(name=name, dim=5), WORLD)
     found = models.find("transe")
-    with pytest.raises(UsageError, match=r"model\.name: transe asks about an entity and a relation"):
+    with pytest.raises(UsageError, match=r"model\.name: transe needs entities and relations"):
         found(found.Config(), ProblemSpec(V, torch.ones(V), n_contexts=V))

@@ -97,7 +97,7 @@ def test_what_is_learnt_is_what_is_looked_up() -> None:
     assert set(made.vocabulary_) == {"King", "queen", "a"}
     assert np.array_equal(*made.transform(["\ufeffKing", "King"]))
     for sets in ({"text.lower": True}, {"text.tokenizer": "words"}):
-        with pytest.raises(UsageError, match=f"sets: {next(iter(sets))}: .*: words are taken as they stand"):
+        with pytest.raises(UsageError, match=f"sets: {next(iter(sets))}: .*: words are used unchanged"):
             SkipGramEmbedder(sets=sets).fit(["a b"])
     made = SkipGramEmbedder(**{**SMALL, "sets": {"text": {"lower": True, "sample": 0}}}).fit(["King a"] * 9)
     assert set(made.vocabulary_) == {"King", "a"}
@@ -109,5 +109,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
     one = SkipGramEmbedder(**{**SMALL, **keys, "sets": sets}, random_state=np.int64(1), threads=np.int64(1))  # type: ignore[arg-type]
     x, _ = documents()
     assert np.array_equal(one.fit(x).vectors_, SkipGramEmbedder(**SMALL).fit(x).vectors_)
-    with pytest.raises(UsageError, match="should be a number, a word, or a list of such, got a set"):
+    with pytest.raises(UsageError, match="should be a number, a word, or a list of these, got a set"):
         SkipGramEmbedder(sets={"train.lr": {1}}).fit(x)

@@ -100,20 +100,20 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
-        raise UsageError(f"{name}: is no path: {error}") from error
+        raise UsageError(f"{name}: is not a path: {error}") from error
     if len(content) > MAX_BYTES:
-        raise UsageError(f"{name}: is longer than {MAX_BYTES:,} bytes: a configuration is not")
+        raise UsageError(f"{name}: is longer than {MAX_BYTES:,} bytes; give a smaller configuration file")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"{name}:{line}: is not UTF-8 text: save the file as UTF-8") from error
+        raise UsageError(f"{name}:{line}: is not UTF-8; save the file as UTF-8") from error
     root = _compose(text, name)
     tree, marks = _Values(name).convert(root) if root is not None else (None, {})
     if tree is None:  # nothing, comments, or a bare `---`
         return Layer(name, {})
     if not isinstance(tree, dict):
-        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {describe_value(tree)}")
+        raise UsageError(f"{name}:1: should be keys and values, e.g. `train:`, got {describe_value(tree)}")
     return Layer(name, tree, marks)
 
 
@@ -129,7 +129,7 @@ def _python_number(value: Any) -> Any:
 
     if isinstance(value, np.generic):
         return value.item()
-    raise UsageError(f"{printable(repr(value))}: should be a number, a word, or a list of such, got a "
+    raise UsageError(f"{printable(repr(value))}: should be a number, a word, or a list of these, got a "
                      f"{type(value).__name__}")
 
 
@@ -139,7 +139,7 @@ def from_set(text: str) -> Layer:
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise UsageError(f"{name}: should be KEY.KEY=VALUE, such as text.window=5")
+        raise UsageError(f"{name}: should be KEY.KEY=VALUE, e.g. text.window=5")
     if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
         raise UsageError(f"{name}: is too long")
     node = _compose(value, name, place=False)
@@ -156,19 +156,19 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
-        problem = printable(error.problem or error.context or "is no YAML")
+        problem = printable(error.problem or error.context or "is not YAML")
         if error.context and problem.startswith("but "):
             problem = f"{printable(error.context)}, {problem}"
         if "'\\t'" in problem:
-            problem = "a tab cannot stand here: indent with spaces"
+            problem = "contains a tab in the indentation; indent with spaces"
         raise UsageError(f"{location}: {problem}") from error
     except yaml.reader.ReaderError as error:
         # `position` counts characters, because the text was decoded above.
         location = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
-        raise UsageError(f"{location}: holds a character that YAML does not allow") from error
+        raise UsageError(f"{location}: contains a character that YAML does not allow; remove it") from error
     except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
         # PyYAML's scanner lets chr() and int() fail on absurd escapes and version numbers.
-        raise UsageError(f"{name}: is no YAML: {printable(str(error))}") from error
+        raise UsageError(f"{name}: is not YAML: {printable(str(error))}") from error
 
 
 class _Values:
@@ -191,7 +191,7 @@ class _Values:
         location = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
         self.problems.append(f"{location}: {message}")
         if len(self.problems) >= MAX_PROBLEMS:
-            raise UsageError(*self.problems, f"{self.name}: there may be more; these are the first")
+            raise UsageError(*self.problems, f"{self.name}: contains more errors; correct these first")
 
     def _value(self, node: Any, path: KeyPath) -> Any:
         self.count += 1
@@ -202,7 +202,7 @@ class _Values:
         if kind is None:
             return self._scalar(node)
         if node.tag != _TAG + kind:
-            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not supported; remove it")
         elif kind == "seq":
             for i, item in enumerate(node.value):
                 self.marks[*path, i] = (item.start_mark.line + 1, item.start_mark.column + 1)
@@ -219,7 +219,7 @@ class _Values:
                 self._add_problem(key_node, f"a key should be a word, got {describe_value(key)}")
             elif key in tree:
                 first = self.marks[*path, key][0]
-                self._add_problem(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
+                self._add_problem(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}; remove one")
             else:
                 self.marks[*path, key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
                 tree[key] = self._value(value_node, (*path, key))
@@ -230,7 +230,7 @@ class _Values:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._add_problem(node, "holds half of a character (a lone surrogate)")
+            self._add_problem(node, "contains a lone surrogate; write the whole character")
             return ""
 
     def _scalar(self, node: Any) -> Any:
@@ -249,7 +249,7 @@ class _Values:
         elif kind in ("int", "float") and _FLOAT.match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         else:
-            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not supported; remove it")
         return None
 
 

@@ -167,7 +167,7 @@ def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verif
     if digest is not None and (in_cache := _cache_path(file, digest, cache)).is_file():
         if sha256(in_cache) == digest:
             return VerifiedFile(in_cache, "cached", digest)
-        _log.warning("%s: %s: was damaged and is removed", owner, in_cache)
+        _log.warning("%s: %s: was damaged and has been removed", owner, in_cache)
         in_cache.unlink()
     in_mirror = _mirror_path(file)
     if in_mirror is not None and in_mirror.is_file():
@@ -186,8 +186,8 @@ def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verifie
     if not urls:
         raise ResourceError(f"{owner}: {file.name}: {_manual_steps(file)}")
     if os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0"):
-        raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set: unset it, "
-                            f"or put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
+        raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set; unset it, or "
+                            f"put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
     with temporary_folder(".download.", cache) as folder:
         path = folder / file.name
@@ -202,8 +202,8 @@ def _manual_steps(file: RecipeFile) -> str:
     """Return instructions for a file without an address."""
     if file.mirror is None:
         return f"is a file of the package {file.package}: pip install {file.package}"
-    make = f"make it: {' '.join(file.derived.split())}; then " if file.derived else ""
-    return f"no address serves it; {make}put it below the folder EMBTRAIN_DATA_MIRROR as {file.mirror}"
+    make = f"create it: {' '.join(file.derived.split())}; then " if file.derived else ""
+    return f"it cannot be downloaded; {make}put it below the folder EMBTRAIN_DATA_MIRROR as {file.mirror}"
 
 
 def _download_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
@@ -215,7 +215,7 @@ def _download_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, 
         except (DataError, ResourceError) as error:
             if isinstance(error, DataError) and file.sha256 == UNVERIFIED:
                 raise
-            _log.warning("%s; %s is asked", error, last)
+            _log.warning("%s; trying %s", error, last)
             path.unlink(missing_ok=True)
     return _download_from(last, path, file, cache, owner, trust)
 
@@ -229,9 +229,9 @@ def _check_digest(file: RecipeFile, path: Path, origin: str, cache: Path, owner:
     """Return the hash of a downloaded file that may be used; DataError if it may not."""
     actual, digest = sha256(path), _expected_digest(file, cache)
     if digest is None:
-        terminal.note(f"{owner}: {origin}: sha256 {actual}, {path.stat().st_size:,} bytes; no one has checked it")
+        terminal.note(f"{owner}: {origin}: sha256 {actual}, {path.stat().st_size:,} bytes; this hash is not verified")
         if not trust:
-            raise DataError(f"{owner}: {file.name} has sha256 {actual} and its recipe knows none: compare it with a "
+            raise DataError(f"{owner}: {file.name} has sha256 {actual} and its recipe contains none; compare it with a "
                             f"source you trust, then run: embtrain data fetch {owner} --trust")
         _remember(file, actual, cache)
     elif actual != digest:
@@ -240,8 +240,8 @@ def _check_digest(file: RecipeFile, path: Path, origin: str, cache: Path, owner:
 
 
 def _mismatch(owner: str, origin: str, digest: str | None, actual: str) -> str:
-    return (f"{owner}: {origin}: has sha256 {actual} where the recipe says {digest}: the file is damaged or another "
-            "version")
+    return (f"{owner}: {origin}: has sha256 {actual} but the recipe requires {digest}; the file is damaged or another "
+            "version: fetch it again")
 
 
 def _expected_digest(file: RecipeFile, cache: Path) -> str | None:
@@ -256,10 +256,10 @@ def _trusted(cache: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not the list of trusted hashes it should be ({error}): delete it") from error
+        raise DataError(f"{path}: is not a list of trusted hashes ({error}); delete it") from error
     if not isinstance(digests, dict) or not all(isinstance(digest, str) and len(digest) == 64
                                                 for digest in digests.values()):
-        raise DataError(f"{path}: is not the list of trusted hashes it should be: delete it")
+        raise DataError(f"{path}: is not a list of trusted hashes; delete it")
     return digests
 
 

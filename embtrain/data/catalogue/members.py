@@ -35,7 +35,7 @@ def unpack_members(archive: Path, digest: str, chosen: Sequence[str], cache: Pat
     manifest = _read_manifest(folder)
     if manifest is None or (damaged := _first_damaged(folder, manifest)) is not None:
         if manifest is not None:
-            _log.warning("%s: was damaged, and is unpacked again", damaged)
+            _log.warning("%s: was damaged; it is unpacked again", damaged)
         manifest = _unpack(archive, chosen, folder)
     return sorted(folder / _FILES / name for name in manifest)
 

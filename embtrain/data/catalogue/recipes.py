@@ -70,9 +70,9 @@ class RecipeFile(Section):
     @model_validator(mode="after")
     def _has_location(self) -> RecipeFile:
         if (self.package is None) != (self.path is None):
-            raise ValueError("package and path go together")
+            raise ValueError("package and path must be set together")
         if not (self.package or self.mirror or self.url):
-            raise ValueError("needs a place: package and path, mirror or url")
+            raise ValueError("has no location; set package and path, mirror or url")
         return self
 
     @property
@@ -155,11 +155,11 @@ class CorpusRecipe(Section):
     def _has_one_origin(self) -> CorpusRecipe:
         for reader, synthetic in (("planted", self.planted), ("grammar", self.grammar)):
             if (self.reader == reader) != (synthetic is not None) or (self.files and synthetic is not None):
-                raise ValueError(f"needs files, or reader: {reader} with the key {reader} and no files")
+                raise ValueError(f"has no files; set files, or reader: {reader} with the key {reader} and no files")
         if not self.files and self.reader not in ("planted", "grammar"):
-            raise ValueError("needs files, or reader: planted with the key planted and no files")
+            raise ValueError("has no files; set files, or reader: planted with the key planted and no files")
         if (self.reader == "parallel") != (self.languages is not None):
-            raise ValueError("reader: parallel and the key languages go together")
+            raise ValueError("reader: parallel and the key languages must be set together")
         return self
 
 
@@ -180,7 +180,7 @@ class GoldFormat(Section):
         """Return the indices of the needed columns; UsageError if one is missing or duplicated."""
         for name in needed:
             if self.columns.count(name) != 1:
-                raise UsageError(f"columns: {name!r} should be named once, got [{', '.join(self.columns)}]")
+                raise UsageError(f"columns: {name!r} should occur once, got [{', '.join(self.columns)}]")
         return [self.columns.index(name) for name in needed]
 
 
@@ -233,7 +233,7 @@ class EvalRecipe(Section):
     @model_validator(mode="after")
     def _fits_its_kind(self) -> EvalRecipe:
         if (self.kind == "translation") != (self.training is not None) or bool(self.copies) == bool(self.training):
-            raise ValueError("needs copies; kind translation, and it alone, the key training in place of them")
+            raise ValueError("has no copies; set copies, or for kind translation only, the key training")
         if self.training is not None:
             return self
         pairs, metrics = self.kind != "analogy", METRICS[self.kind]
@@ -272,7 +272,7 @@ def read_recipe(kind: Kind, path: Path) -> Recipe:
     except UsageError as error:
         raise DataError("; ".join(error.args)) from error
     if recipe.name != path.stem:
-        raise DataError(f"{path}: name: should be {path.stem!r} as the file is called, got {recipe.name!r}")
+        raise DataError(f"{path}: name: should be {path.stem!r} like the file name, got {recipe.name!r}")
     return recipe
 
 
@@ -282,4 +282,5 @@ def find_recipe(name: str) -> Recipe:
         if name in shipped.names(kind):
             return read_recipe(kind, shipped.path(kind, name))
     names = sorted(known_name for kind in KINDS for known_name in shipped.names(kind))
-    raise UsageError(f"no data named {name!r}{did_you_mean(name, names)}; embtrain data list names all {len(names)}")
+    raise UsageError(f"there are no data named {name!r}{did_you_mean(name, names)}; embtrain data list lists all "
+                     f"{len(names)}")

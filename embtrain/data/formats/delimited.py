@@ -39,8 +39,8 @@ class ParseNotes:
         """Return a warning for each kind of note."""
         if not self.breaks:
             return self.comments.warnings()
-        return (*self.comments.warnings(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names "
-                                           "are read as one blank each")
+        return (*self.comments.warnings(), f"{self.first}: line breaks and tabs inside {self.breaks:,} quoted names "
+                                           "are read as one space each")
 
 
 def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes: ParseNotes
@@ -85,8 +85,8 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
             fields = next(reader, None)
         except csv.Error as error:
             number, line = record_lines[0] if record_lines else (1, "")
-            raise DataError(f"{source.name}:{number}: {line[:80]!r} is not CSV ({error}); end a quoted name with a "
-                            "quote, and double each quote inside it") from error
+            raise DataError(f"{source.name}:{number}: {line[:80]!r} is not CSV ({error}); close quoted names, and "
+                            "double each quote inside them") from error
         if fields is None:
             return
         names = [name.strip() for name in fields]

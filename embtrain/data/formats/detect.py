@@ -142,8 +142,8 @@ def _markup_kind(text: str, tag: str, attributes: str) -> str | None:
 
 def _refusal(kind: str, section: str) -> str:
     tool = "pandoc -t plain" if kind == "HTML" else "xmlstarlet or a few lines of Python"
-    return (f"is {kind}, and the names of tags are not words; extract its text, such as by {tool}, or set "
-            f"{section}.format=text to read the tags as words")
+    return (f"is {kind}, and tag names are not words; extract its text, e.g. with {tool}, or set {section}.format=text "
+            "to read the tags as words")
 
 
 def _json_hint(text: str, section: str) -> str:
@@ -155,12 +155,12 @@ def _json_hint(text: str, section: str) -> str:
     if not isinstance(record, dict):
         is_cut = record is None and text.startswith("{") and not line.rstrip().endswith(("{", "[", ","))
         if is_cut:  # one line longer than the head, or a damaged one, which the reader reports with its number
-            return f"is JSON; set {section}.format=jsonl and {section}.field to the field that holds the text"
-        return (f"is JSON, but not with one object a line; write it so, such as by: jq -c '.[]', and set "
+            return f"is JSON; set {section}.format=jsonl and {section}.field to the field that contains the text"
+        return ("is JSON, but not one object a line; convert it, e.g. with jq -c '.[]', and set "
                 f"{section}.format=jsonl")
     names = [name for name, value in record.items() if isinstance(value, str | list)]
     field = "text" if "text" in names or not names else max(names, key=lambda name: len(str(record[name])))
-    return (f"is JSON lines; set {section}.format=jsonl and {section}.field={field} to read one field of each "
+    return (f"is JSON lines; set {section}.format=jsonl and {section}.field={field} to read one field of each object "
             f"(its fields: {', '.join(map(str, list(record)[:10]))})")
 
 

@@ -32,7 +32,7 @@ def read_fields(source: Source, field: str) -> Iterator[str | None]:
                       str(getattr(error, "msg", error))[:60])
             raise DataError(f"{where}: is not JSON ({reason}); write one object a line") from error
         if not isinstance(record, dict):
-            raise DataError(f"{where}: is not an object; write one object a line, such as by: jq -c '.[]'")
+            raise DataError(f"{where}: is not an object; write one object a line, e.g. with jq -c '.[]'")
         if text:
             yield _field_text(record, field, where)
 
@@ -44,8 +44,8 @@ def _field_text(record: dict[str, Any], field: str, where: str) -> str | None:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = " ".join(value)
     if value is not None and not isinstance(value, str):
-        raise DataError(f"{where}: {field!r} is not text but {json.dumps(value)[:30]}; name another field "
-                        f"(there are: {', '.join(list(record)[:10])})")
+        raise DataError(f"{where}: {field!r} is not text but {json.dumps(value)[:30]}; choose another field (there "
+                        f"are: {', '.join(list(record)[:10])})")
     if value is None:
         return None
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a lone surrogate is not a character

@@ -12,10 +12,10 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 _WIKI_PART = re.compile(r"\.xml-p\d+p\d+$")   # a part of a MediaWiki dump
 _SUFFIX = re.compile(r"\.([A-Za-z]\w{0,11})$")
 _KINDS = {
-    "a table, no running text": "csv tsv tab xls xlsx ods parquet arrow feather",
-    "JSON, no running text": "json jsonl ndjson",
+    "a table, not running text": "csv tsv tab xls xlsx ods parquet arrow feather",
+    "JSON, not running text": "json jsonl ndjson",
     "marked-up text; convert it to plain text": "html htm xhtml md markdown rst tex rtf org sgm sgml bib",
-    "a document of a word processor, or a book; save it as plain text": "pdf doc docx odt epub mobi ps",
+    "a word processor document or an e-book; save it as plain text": "pdf doc docx odt epub mobi ps",
     "source code or settings": "py ipynb js ts c cc cpp h hpp java go rs rb pl sh yaml yml toml ini cfg lock sql css",
     "annotated text, which is not read": "conll conllu conllx ann srt vtt eaf textgrid",
     "an image, sound or film": "png jpg jpeg gif svg webp bmp tif tiff mp3 wav flac ogg mp4 avi mkv",
@@ -50,12 +50,12 @@ def data_verdict(name: str, takes: Container[str]) -> str:
 
 def json_verdict(name: str) -> str:
     """Return the verdict on a file of JSON lines."""
-    return "" if name.lower().endswith((".jsonl", ".ndjson", ".json")) else "no JSON lines by its suffix"
+    return "" if name.lower().endswith((".jsonl", ".ndjson", ".json")) else "not JSON lines by its suffix"
 
 
 def tagged_verdict(name: str) -> str:
     """Return the verdict on a file of tagged words: ca01 of Brown, but neither README nor cats.txt."""
-    return "" if "." not in name and not name.isupper() else "no tagged text by its name"
+    return "" if "." not in name and not name.isupper() else "not tagged text by its name"
 
 
 def is_text(head: bytes) -> bool:

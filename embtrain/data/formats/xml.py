@@ -16,8 +16,8 @@ def create_parser(source: Source) -> expat.XMLParserType:
     parser = expat.ParserCreate(namespace_separator="}")
 
     def entity(name: str, *_: object) -> None:
-        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; XML with "
-                        "entity declarations is not read")
+        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; remove the "
+                        "declaration")
 
     parser.EntityDeclHandler = entity
     return parser
@@ -43,5 +43,5 @@ def encoding_error(source: Source, error: Exception) -> DataError:
 
     Expat has few encodings, and gets from Python only those of one byte a character.
     """
-    return DataError(f"{source.name}: is in an encoding that is not read from XML ({error}); convert it to UTF-8, and "
-                     "say so in its first line")
+    return DataError(f"{source.name}: is in an unsupported XML encoding ({error}); convert it to UTF-8, and declare "
+                     "that in its first line")

@@ -123,8 +123,8 @@ def _max_pairs(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> i
 
 
 def _too_large(where: str, max_pairs: int) -> ResourceError:
-    return ResourceError(f"{where}: more than {max_pairs:,} pairs follow from it, or as many paths; give a smaller "
-                         "hierarchy, or free memory")
+    return ResourceError(f"{where}: more than {max_pairs:,} pairs or paths follow from it; give a smaller hierarchy, "
+                         "or free memory")
 
 
 def _as_pairs(ancestors: Sequence[np.ndarray], total: int) -> np.ndarray:
@@ -145,7 +145,7 @@ def topological_order(pairs: np.ndarray, n: int, names: Sequence[str], where: st
     graph = networkx.DiGraph(list(map(tuple, pairs[rest[pairs].all(1)][:, ::-1].tolist())))
     cycle = [names[v] for v, _ in reversed(networkx.find_cycle(graph))]
     shown = [*cycle[:MAX_SHOWN], *(["..."] if len(cycle) > MAX_SHOWN else []), cycle[0]]
-    raise DataError(f"{where}: has a cycle: {' < '.join(shown)}; take one of its pairs out")
+    raise DataError(f"{where}: has a cycle: {' < '.join(shown)}; remove one of its pairs")
 
 
 def _acyclic_order(pairs: np.ndarray, n: int) -> list[int]:

@@ -47,11 +47,11 @@ class PairsConfig(Section):
     @model_validator(mode="after")
     def _keys_of_the_protocol(self) -> Self:
         if self.percent and self.protocol != "given":
-            raise ValueError(f"percent: is of protocol given, and the protocol is {self.protocol}; set protocol: "
-                             "given, or leave it out")
+            raise ValueError(f"percent: requires protocol: given, but the protocol is {self.protocol}; set protocol: "
+                             "given, or remove percent")
         if self.split != "edge" and self.protocol != "clean":
-            raise ValueError(f"split: is of protocol clean, and the protocol is {self.protocol}; set protocol: clean, "
-                             "or leave it out")
+            raise ValueError(f"split: requires protocol: clean, but the protocol is {self.protocol}; set protocol: "
+                             "clean, or remove split")
         return self
 
 
@@ -128,8 +128,8 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
     if parts:
         return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
     if len(where) != 1:
-        raise DataError(f"{where[0].parent if where else 'the folder'}: holds no pairs: neither WordNet's "
-                        f"{wordnet.DATA} nor a split's .vocab; a file of pairs is named itself")
+        raise DataError(f"{where[0].parent if where else 'the folder'}: contains no pairs: neither WordNet's "
+                        f"{wordnet.DATA} nor a split's .vocab; give the path of the file of pairs")
     return fingerprint(where, lambda name: True), lambda: read_table(where[0])
 
 
@@ -191,8 +191,8 @@ def known_pairs(train: np.ndarray, v: int, max_bytes: int) -> KnownPairs:
     they take more than `max_bytes`."""
     if 16 * len(train) > max_bytes:
         raise ResourceError(
-            f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} there "
-            "are for it; do without it (negatives.filter: target)"
+            f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {max_bytes:,} available; set "
+            "negatives.filter: target"
         )
     u, w = torch.from_numpy(train).unbind(1)
     slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))

@@ -59,14 +59,14 @@ def read_table(path: Path) -> RawHierarchy:
     for number, line in lines(path):
         fields = [name.strip() for name in line.split("\t")]
         if len(fields) != 2 or not all(fields):
-            hint = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
+            hint = next((f"; replace each by a TAB: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
             raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{hint}")
         if fields[0] == fields[1]:
-            raise DataError(f"{path}:{number}: {_short(fields[0])} is named as its own hypernym; take the line out")
+            raise DataError(f"{path}:{number}: {_short(fields[0])} is its own hypernym; remove the line")
         u, v = (ids.setdefault(name, len(ids)) for name in fields)
         pairs.append((u, v))
     if not pairs:
-        raise DataError(f"{path}: holds no pairs")
+        raise DataError(f"{path}: contains no pairs")
     return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
 
 
@@ -79,7 +79,7 @@ def find_split_files(where: list[Path]) -> dict[str, Path]:
             name = name.removesuffix(suffix)
         if match := _PART.search(name):
             if match[1] in by_part:
-                raise DataError(f"{path}: is a second file of .{match[1]} beside {by_part[match[1]].name}")
+                raise DataError(f"{path}: is a second file of .{match[1]} in addition to {by_part[match[1]].name}")
             by_part[match[1]] = path
     return by_part
 
@@ -89,7 +89,7 @@ def read_split(parts: dict[str, Path]) -> RawHierarchy:
     needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
     if lacking := [part for part in needed if part not in parts]:
         example = next(iter(parts.values()))
-        raise DataError(f"{example.parent}: {example.name} stands there without a file .{lacking[0]}; a split needs "
+        raise DataError(f"{example.parent}: {example.name} has no file .{lacking[0]} next to it; a split needs "
                         f"{', '.join(needed)}")
     concepts = _concepts(parts["vocab"])
     train = {int(match[1]): _ids(path, len(concepts)) for part, path in parts.items()
@@ -99,11 +99,11 @@ def read_split(parts: dict[str, Path]) -> RawHierarchy:
     for part, pairs in held_out.items():
         negatives, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
         if len(negatives) % len(pairs):
-            raise DataError(f"{path}: {len(negatives):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
+            raise DataError(f"{path}: {len(negatives):,} pairs cannot be divided among the {len(pairs):,} of .{part}")
         wrong[part] = negatives.reshape(len(pairs), -1, 2)
         if len(stray := np.flatnonzero((wrong[part] != pairs[:, None]).all(2).any(1))):
-            raise DataError(f"{path}: its pairs do not stand in the order of .{part}: those of pair {stray[0] + 1} "
-                            "share neither end with it")
+            raise DataError(f"{path}: its pairs are not in the order of .{part}: those of pair {stray[0] + 1} share "
+                            "neither end with it")
     return RawHierarchy(concepts, train[0], published=PublishedSplit(train, held_out, wrong))
 
 
@@ -115,7 +115,7 @@ def _concepts(path: Path) -> list[str]:
             raise DataError(f"{path}:{number}: should be {len(names)}, a TAB and a concept, got {_short(line)}")
         names.append(fields[1].strip())
     if len(set(names)) < len(names):
-        raise DataError(f"{path}: names a concept twice")
+        raise DataError(f"{path}: contains a concept twice; remove one")
     return names
 
 
@@ -125,13 +125,13 @@ def _ids(path: Path, n: int) -> np.ndarray:
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) != 2 or not all(f.isascii() and f.isdigit() and len(f) < 11 and int(f) < n for f in fields):
-            raise DataError(f"{path}:{number}: should be two ids below {n:,} with a TAB between, got {_short(line)}")
+            raise DataError(f"{path}:{number}: should be two ids below {n:,}, separated by a TAB, got {_short(line)}")
         v, u = map(int, fields)
         if u == v:
-            raise DataError(f"{path}:{number}: {u} is named as its own hypernym; take the line out")
+            raise DataError(f"{path}:{number}: {u} is its own hypernym; remove the line")
         pairs.append((u, v))
     if not pairs:
-        raise DataError(f"{path}: holds no pairs")
+        raise DataError(f"{path}: contains no pairs")
     return np.array(pairs, np.int64)
 
 

@@ -39,9 +39,9 @@ class OwnPairs:
 
     def note(self) -> str:
         """Return the number of pairs used and of those dropped, as text."""
-        passed = [f"{n:,} {reason}" for n, reason in ((self.unknown, "with a concept that the run lacks"),
+        passed = [f"{n:,} {reason}" for n, reason in ((self.unknown, "with a concept unknown to the run"),
                                                   (self.repeated, "repeated")) if n]
-        more = f"; passed over: {', '.join(passed)}" if passed else ""
+        more = f"; skipped: {', '.join(passed)}" if passed else ""
         return f"{len(self.pairs):,} of {self.lines:,} pairs{more}"
 
 
@@ -54,8 +54,8 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
         for number, line in read_nonblank_lines(source):
             fields = own_benchmarks.split_fields(line, form.delimiter)
             if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
-                raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields with "
-                                f"{form.delimiter}s between, two concepts first")
+                raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields "
+                                f"separated by {form.delimiter}s, two concepts first")
             if header or (gold_column is None and not rows and _is_header(fields, index, senses)):
                 header = False
                 continue
@@ -76,8 +76,8 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     own = OwnPairs(kind, [pair for pair, _ in first.values()], np.array([value for _, value in first.values()]),
                   len(rows), unknown, repeated)
     if not own.pairs:
-        raise DataError(f"{path}: no pair has concepts of the run ({own.note()}); give a file with the names of the "
-                        "training file")
+        raise DataError(f"{path}: no pair contains only concepts of the run ({own.note()}); give a file with the names "
+                        "used in training")
     return own
 
 

@@ -68,7 +68,7 @@ def read(path: Path, index: Mapping[str, int]) -> dict[str, list[int]]:
     for number, line in lines(path):
         word, *concepts = line.split("\t")
         if not word or not concepts or not all(concept in index for concept in concepts):
-            raise DataError(f"{path}:{number}: should be a word and concepts that have vectors, with TABs between, got "
+            raise DataError(f"{path}:{number}: should be a word and concepts that have vectors, separated by TABs, got "
                             f"{line[:60]!r}")
         senses[word] = [index[concept] for concept in concepts]
     return senses

@@ -81,7 +81,7 @@ def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: 
     is_train[np.concatenate(held_out)] = False
     train = rows[is_train]
     if len(train) == 0 or not all(map(len, held_out)):
-        raise DataError(f"{where}: {len(rows):,} pairs are too few to train on some and hold others out")
+        raise DataError(f"{where}: {len(rows):,} pairs are too few to hold some out; give more")
     rng = np.random.default_rng(np.random.SeedSequence([seed, _WRONG]))
     true_pairs = PairSet(closed, n)
     held_pairs = {part: rows[positions] for part, positions in zip(("valid", "test"), held_out, strict=True)}
@@ -107,7 +107,7 @@ def negatives(pairs: np.ndarray, true_pairs: np.ndarray, concepts: Sequence[str]
 
 def _published_split(raw: RawHierarchy, percent: int, where: str) -> HierarchySplit:
     if raw.published is None:
-        raise UsageError(f"pairs.protocol: given: {where} brings no split; use clean or legacy")
+        raise UsageError(f"pairs.protocol: given: {where} contains no split; use clean or legacy")
     if percent not in raw.published.train:
         raise UsageError(f"pairs.percent: {where} has no training pairs of {percent} %; there are: "
                          f"{', '.join(map(str, sorted(raw.published.train)))}")
@@ -186,5 +186,5 @@ def _draw_negatives(pairs: np.ndarray, true_pairs: PairSet, n: int, rng: np.rand
             pending = pending[true_pairs.contains(drawn) | (drawn[:, 0] == drawn[:, 1])]
             if len(pending) == 0:
                 return negatives.reshape(-1, N_NEGATIVES, 2)
-    raise DataError(f"{where}: for some pairs no wrong ones are found: nearly every concept is above or below every "
+    raise DataError(f"{where}: some pairs have no negatives, because nearly every concept is above or below every "
                     "other; give a larger hierarchy")

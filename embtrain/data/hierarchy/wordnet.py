@@ -50,28 +50,28 @@ def read(where: Path) -> RawHierarchy:
             continue
         offset, word, up = _synset(line, place)
         if offset in id_of:
-            raise DataError(f"{place}: the offset {offset} stands there twice")
+            raise DataError(f"{place}: the offset {offset} occurs twice")
         if offset not in senses.get(word, ()):
-            raise DataError(f"{place}: {word!r} at {offset} is no sense of that word in {INDEX}: the two files "
-                            "are of different versions, or one was changed")
+            raise DataError(f"{place}: {word!r} at {offset} is not a sense of that word in {INDEX}: the two files are "
+                            "of different versions, or one was changed; fetch them again")
         id_of[offset] = len(names)
         above += [(len(names), target, place) for target in up]
         names.append(f"{word}.n.{senses[word].index(offset) + 1:02d}")
     pairs = []
     for u, target, place in above:
         if target not in id_of:
-            raise DataError(f"{place}: points to {target}, where no noun is: the file is cut short")
+            raise DataError(f"{place}: points to {target}, which is not a noun: the file is truncated; fetch it again")
         pairs.append((u, id_of[target]))
     if not pairs:
-        raise DataError(f"{where}: {DATA} holds no hypernyms")
+        raise DataError(f"{where}: {DATA} contains no hypernyms")
     return RawHierarchy(names, np.array(pairs, np.int64), words=_words(senses, id_of, where))
 
 
 def _words(senses: dict[str, list[str]], id_of: dict[str, int], where: Path) -> ConceptsByWord:
     for word, offsets in senses.items():
         if lacking := [offset for offset in offsets if offset not in id_of]:
-            raise DataError(f"{where}: {INDEX}: {word!r} is said to stand at {lacking[0]}, where {DATA} has no noun: "
-                            "the two files are of different versions, or one was cut short")
+            raise DataError(f"{where}: {INDEX}: {word!r} refers to {lacking[0]}, where {DATA} has no noun: the two "
+                            "files are of different versions, or one is truncated; fetch them again")
     return {word: [id_of[offset] for offset in offsets] for word, offsets in senses.items()}
 
 
@@ -83,10 +83,10 @@ def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
         word, begin = fields[4].lower(), 5 + 2 * n_words
         n_up = int(fields[begin - 1])
     except (IndexError, ValueError) as error:
-        raise DataError(f"{where}: is no synset of WordNet, got {line[:60]!r}") from error
+        raise DataError(f"{where}: is not a synset of WordNet, got {line[:60]!r}") from error
     if kind != "n" or n_words < 1 or n_up < 0 or len(fields) != begin + 4 * n_up or not offset.isdigit():
-        raise DataError(f"{where}: is no noun synset of WordNet: words and pointers are not as many as it says, "
-                        f"got {line[:60]!r}")
+        raise DataError(f"{where}: is not a noun synset of WordNet: its numbers of words and pointers are wrong, got "
+                        f"{line[:60]!r}")
     pointers = (fields[i:i + 4] for i in range(begin, len(fields), 4))
     return offset, word, [p[1] for p in pointers if p[0] in UP and p[2] == "n"]
 
@@ -102,10 +102,9 @@ def _senses(where: Path) -> dict[str, list[str]]:
             n = int(fields[2])
             first_offset = 4 + int(fields[3]) + 2
         except (IndexError, ValueError) as error:
-            raise DataError(f"{place}: is no line of WordNet's index, got {line[:60]!r}") from error
+            raise DataError(f"{place}: is not a line of WordNet's index, got {line[:60]!r}") from error
         if n < 1 or first_offset < 6 or len(fields) != first_offset + n or fields[0] in senses:
-            raise DataError(f"{place}: should name {n} offsets of one lemma that stands there once, "
-                            f"got {line[:60]!r}")
+            raise DataError(f"{place}: should contain {n} offsets of one lemma that occurs once, got {line[:60]!r}")
         senses[fields[0]] = fields[first_offset:]
     return senses
 
@@ -118,11 +117,11 @@ def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
             continue
         if first_name:
             raise DataError(
-                f"{where}: holds {first_name} and {source.name}; unpack it, and name the folder of one of them"
+                f"{where}: holds {first_name} and {source.name}; unpack it, and give the folder of one of them"
             )
         first_name = source.name
         for number, line in read_nonblank_lines(source):
             yield f"{first_name}:{number}", line
     if not first_name:
-        raise DataError(f"{where}: holds no {name}, and {DATA} and {INDEX} are needed together: name the folder or the "
-                        "archive that has both")
+        raise DataError(f"{where}: contains no {name}, but {DATA} and {INDEX} are needed together; give the folder or "
+                        "the archive that contains both")

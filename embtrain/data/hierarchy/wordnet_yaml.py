@@ -57,17 +57,17 @@ def read(where: list[Path]) -> RawHierarchy:
         else:
             _senses(lines, source.name, senses)
     if not first or not above:
-        raise DataError(f"{where[0]}: holds no noun.*.yaml with hypernyms, which Open English WordNet's source has")
+        raise DataError(f"{where[0]}: contains no noun.*.yaml with hypernyms, as in the source of Open English WordNet")
     id_of = {synset: i for i, synset in enumerate(first)}
     for _, target, place in above:
         if target not in id_of:
-            raise DataError(f"{place}: points to {target}, where no noun is: a file of nouns is missing")
+            raise DataError(f"{place}: points to {target}, which is not a noun: a file of nouns is missing")
     names = []
     for synset, word in first.items():
         synsets = senses.get(word, [])
         if synset not in synsets:
-            raise DataError(f"{where[0]}: {word!r} of {synset} is no sense of that word in entries-*.yaml: the files "
-                            "are of different versions, or one is missing")
+            raise DataError(f"{where[0]}: {word!r} of {synset} is not a sense of that word in entries-*.yaml: the "
+                            "files are of different versions, or one is missing")
         names.append(f"{word}.n.{synsets.index(synset) + 1:02d}")
     words = {
         word: [id_of[synset] for synset in synsets]
@@ -76,7 +76,7 @@ def read(where: list[Path]) -> RawHierarchy:
     }
     if len(words) < len(senses):
         lost = next(word for word in senses if word not in words)
-        raise DataError(f"{where[0]}: {lost!r} stands in a synset that no noun.*.yaml has: a file of nouns is missing")
+        raise DataError(f"{where[0]}: {lost!r} is in a synset that no noun.*.yaml contains: a file is missing")
     return RawHierarchy(
         names, np.array([(id_of[synset], id_of[target]) for synset, target, _ in above], np.int64), words=words
     )
@@ -90,8 +90,8 @@ def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
         if line[0] != " ":
             synset, key = _key(line, f"{name}:{number}"), ""
             if not _SYNSET.fullmatch(synset) or synset in first:
-                raise DataError(f"{name}:{number}: should be a noun's synset such as 02086723-n: that stands there "
-                                f"once, got {line[:60]!r}")
+                raise DataError(f"{name}:{number}: should be a noun's synset such as 02086723-n: that occurs once, got "
+                                f"{line[:60]!r}")
             first[synset] = ""
         elif line[:2] == "  " and line[2:3] not in (" ", "-"):
             key = line.strip().partition(":")[0]
@@ -139,7 +139,7 @@ def _scalar(text: str, place: str) -> str:
     elif not text or text[0] in "'\"&*!|>{}[]%@`,?#":
         raise DataError(f"{place}: should be a word, in single quotes or none, got {text[:60]!r}")
     if "\t" in text:
-        raise DataError(f"{place}: a word holds a TAB: {text[:60]!r}")
+        raise DataError(f"{place}: a word contains a TAB: {text[:60]!r}")
     return text
 
 

@@ -25,7 +25,7 @@ from embtrain.data.inventory.name_lists import format_line, summarize, truncate
 from embtrain.data.inventory.part_names import PARTS, Part
 from embtrain.data.storage.containers import UNSUPPORTED, Source, base_name, digest, files, is_archive, without_packing
 
-_NO_PART = "its name gives no part: train, valid or test"
+_NO_PART = "its name contains no split: train, valid or test"
 
 
 class FilesConfig(Section):
@@ -95,9 +95,9 @@ class Inventory:
         if held := {entry.part for entry in self.entries if entry.part in PARTS} - {"train"}:
             if self.has("train"):
                 return
-            raise DataError(f"{where[0]}: is the {' and '.join(sorted(held))} part by its name, and there is none to "
-                            "train on; to train on it, give it a name without that word; else name the folder of all "
-                            "parts")
+            raise DataError(f"{where[0]}: is the {' and '.join(sorted(held))} split by its name, and there is none to "
+                            "train on; to train on it, give it a name without that word; else give the folder of all "
+                            "splits")
 
     def by_name(self, name: str) -> bool:
         """Return whether the part of the file `Source.name` was decided by its own name."""
@@ -166,7 +166,7 @@ def build_inventory(where: list[Path], rules: FileRules, config: FilesConfig,
 
 def _verdict(rules: FileRules, name: str) -> str:
     if tool := UNSUPPORTED.get(Path(name).suffix.lower()):
-        return f"packed in a form that is not read; unpack it first: {tool}"
+        return f"compressed in an unsupported form; unpack it first: {tool}"
     return "an archive inside an archive" if is_archive(name) else rules.verdict(without_packing(name))
 
 
@@ -180,7 +180,7 @@ def _entry(file: ListedFile, rules: FileRules) -> FileEntry:
     if not reason:
         reason = _verdict(rules, base_name(file.inside))
     if reason == SNIFF:
-        reason = "" if is_text(file.head) else "no text in UTF-8"
+        reason = "" if is_text(file.head) else "not UTF-8 text"
     return FileEntry(file, "" if reason else "train", reason)
 
 
@@ -193,7 +193,7 @@ def _apply_recipe(entries: list[FileEntry], recipe_parts: Mapping[str, Sequence[
     for part, patterns in recipe_parts.items():
         for pattern in patterns:
             if not any(entry.part == part and _matches(entry.file, [pattern], rules) for entry in result):
-                raise DataError(f"{where[0]}: should hold {pattern}, the part {part} of the recipe, and does not")
+                raise DataError(f"{where[0]}: does not contain {pattern}, the {part} split of the recipe")
     return result
 
 
@@ -206,7 +206,7 @@ def _apply_names(entries: list[FileEntry], rules: FileRules) -> list[FileEntry]:
     if rules.single_data_set:
         for i in open_entries:
             if part_names.is_negatives(entries[i].file.inside):
-                entries[i] = FileEntry(entries[i].file, "", "negatives; the trainer draws its own")
+                entries[i] = FileEntry(entries[i].file, "", "negatives; training draws its own")
         open_entries = [i for i in open_entries if entries[i].part]
     names = [entries[i].file.inside for i in open_entries]
     parts = [next((part for suffix, part in rules.suffixes if without_packing(name).endswith(suffix)), named_part)
@@ -219,7 +219,7 @@ def _apply_names(entries: list[FileEntry], rules: FileRules) -> list[FileEntry]:
             entries[i] = FileEntry(entries[i].file, "", _NO_PART)
         elif part is not None and len(words) > plainest[part]:
             entries[i] = FileEntry(entries[i].file, "",
-                                   f"another form of the part {part}, by {words[-1]!r} in its name")
+                                   f"another form of the {part} split, by {words[-1]!r} in its name")
         else:
             entries[i] = FileEntry(entries[i].file, part or "train", by_name=part is not None)
     return entries
@@ -261,8 +261,8 @@ def _drop_duplicates(entries: list[FileEntry], rules: FileRules, where: list[Pat
         if earlier is entry:
             continue
         if _content(entry.file) != _content(earlier.file):
-            raise DataError(f"{where[0]}: {earlier.file.inside} and {entry.file.inside} seem to hold one part in two "
-                            f"forms; say which not to read: {_override_hint(rules, 'skip', entry.file.inside)}")
+            raise DataError(f"{where[0]}: {earlier.file.inside} and {entry.file.inside} seem to contain one split in "
+                            f"two forms; choose the one to skip: {_override_hint(rules, 'skip', entry.file.inside)}")
         result[i] = FileEntry(entry.file, "", f"the same content as {earlier.file.inside}")
     return result
 
@@ -280,15 +280,15 @@ def _check(result: Inventory, rules: FileRules, where: list[Path]) -> None:
     """Raise DataError if nothing is left to train on, or the parts are of several data sets."""
     if not any(entry.part for entry in result.entries):
         passed = "; ".join(f"{summarize(truncate(names))}: {reason}" for reason, names in result.passed_over().items())
-        raise DataError(f"{where[0]}: holds no {rules.description}; passed over: {passed}; to read one of them all the "
-                        f"same: {_override_hint(rules, 'train', result.entries[0].file.inside)}")
+        raise DataError(f"{where[0]}: contains no {rules.description}; skipped: {passed}; to read one of them anyway: "
+                        f"{_override_hint(rules, 'train', result.entries[0].file.inside)}")
     for part in PARTS if rules.single_data_set else ():
         sets = {part_names.data_set(entry.file.inside): entry.file.inside for entry in result.entries
                 if entry.part == part and entry.by_name}
         if len(sets) > 1:
-            raise DataError(f"{where[0]}: holds the part {part} of {len(sets)} data sets: "
-                            f"{summarize(truncate(sorted(sets.values())))}; name the folder of one of them, or the "
-                            f"files that count: {_override_hint(rules, part, min(sets.values()))}")
+            raise DataError(f"{where[0]}: contains the {part} split of {len(sets)} data sets: "
+                            f"{summarize(truncate(sorted(sets.values())))}; give the folder of one of them, or choose "
+                            f"the files: {_override_hint(rules, part, min(sets.values()))}")
 
 
 def _override_hint(rules: FileRules, key: str, name: str) -> str:

@@ -46,7 +46,7 @@ def list_files(where: list[Path], description: str, needs_head: Callable[[str], 
         else:
             listed.append(ListedFile(str(path), name, path, False, _head(path) if needs_head(base_name(name)) else b""))
         if len(listed) > MAX_LISTED:
-            raise DataError(f"{where[0]}: holds more than {MAX_LISTED:,} files; join them into fewer")
+            raise DataError(f"{where[0]}: contains more than {MAX_LISTED:,} files; concatenate them into fewer")
     return listed
 
 

@@ -10,10 +10,10 @@ MAX_STORED = 100    # names of a part or a reason in identity.json
 
 
 def format_line(tree: dict[str, Any]) -> str:
-    """Return the line of a `tree`: `files: train: a.txt; test: b.txt; passed over: c.txt~ (a backup copy)`."""
+    """Return the line of a `tree`: `files: train: a.txt; test: b.txt; skipped: c.txt~ (a backup copy)`."""
     parts = [f"{part}: {summarize(names)}" for part, names in tree.items() if part != "passed over"]
     passed = [f"{summarize(names)} ({reason})" for reason, names in tree.get("passed over", {}).items()]
-    return "files: " + "; ".join([*parts, *([f"passed over: {', '.join(passed)}"] if passed else [])])
+    return "files: " + "; ".join([*parts, *([f"skipped: {', '.join(passed)}"] if passed else [])])
 
 
 def truncate(names: Sequence[str], max_names: int = MAX_STORED) -> list[str]:

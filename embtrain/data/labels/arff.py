@@ -62,7 +62,7 @@ def read(source: Source, into: DocumentsBuilder, named: list[str] | None, last: 
     known = _words_of_labels(source, [name for name, flag in zip(names, is_label, strict=True) if flag])
     into.set_shape(source.name, len(names) - len(known), len(known))
     if into.names not in (None, known):
-        raise DataError(f"{source.name}: its labels are not those of the file before; give files of one data set")
+        raise DataError(f"{source.name}: its labels differ from those of the previous file; give files of one data set")
     into.names = known
     for row in _documents(rows, _Attributes(is_label, ids, zero)):
         into.append(*row)
@@ -80,7 +80,7 @@ def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator
     names, zero, _ = _header(source, rows)
     is_label = np.array([label_as_word(name) in label_ids for name in names], bool)
     if (n := int((~is_label).sum())) != n_features:
-        raise DataError(f"{source.name}: has {n:,} attributes that are not labels of the run, and the run was trained "
+        raise DataError(f"{source.name}: has {n:,} attributes that are not labels of the run, but the run was trained "
                         f"on {n_features:,}; give a file with the attributes of the training file")
     ids = np.array([label_ids.get(label_as_word(name), -1) for name in names])
     ids[~is_label] = np.arange(n)
@@ -137,7 +137,7 @@ def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str
         name, kind = match.groups()
         names.append(re.sub(r"\\(.)", r"\1", name[1:-1]) if name[0] in "'\"" else name)
         zero.append(_leaves_out_zero(where, kind))
-    raise DataError(f"{source.name}: has no @data line: no ARFF file, or it is cut short")
+    raise DataError(f"{source.name}: has no @data line: it is not an ARFF file, or it is truncated; fetch it again")
 
 
 def _leaves_out_zero(where: str, kind: str) -> bool:
@@ -160,13 +160,13 @@ def _label_flags(where: str, names: list[str], named: list[str] | None, last: in
         named_set = set(named)
         return np.array([name in named_set for name in names], bool)
     if last is None:
-        raise UsageError(f"labels.label_attributes: {where}: no XML file of Mulan and no option -C of MEKA in the "
-                         "relation names the labels; give the XML file too, or set the number of the last attributes "
+        raise UsageError(f"labels.label_attributes: {where}: neither an XML file of Mulan nor an option -C of MEKA in "
+                         "the relation lists the labels; add the XML file, or set the number of the last attributes "
                          "that are labels (below 0: of the first)")
     if last == 0:
-        raise UsageError(f"labels.label_attributes: {where}: no attribute is a label; give their number")
+        raise UsageError(f"labels.label_attributes: {where}: no attribute is a label; set the number of labels")
     if abs(last) >= len(names):
-        raise UsageError(f"labels.label_attributes: {last} of {len(names)} attributes leave no feature; give fewer")
+        raise UsageError(f"labels.label_attributes: {last} of {len(names)} attributes leave no feature; set fewer")
     is_label = np.zeros(len(names), bool)
     is_label[slice(-last, None) if last > 0 else slice(0, -last)] = True
     return is_label
@@ -182,10 +182,10 @@ def _parse_row(where: str, line: bytes, attributes: _Attributes) -> tuple[np.nda
         if len(columns) and columns.max() >= n:
             raise DataError(f"{where}: attribute {columns.max()}, and there are {n:,}, 0 to {n - 1}")
         if len(np.unique(columns)) != len(columns):
-            raise DataError(f"{where}: gives an attribute twice")
+            raise DataError(f"{where}: contains an attribute twice")
         if not attributes.zero.all():
-            raise DataError(f"{where}: a sparse row, and an attribute of the header whose first value is not 0: what "
-                            "is left out would be that value; list 0 first")
+            raise DataError(f"{where}: a sparse row, but the first value of an attribute in the header is not 0, and "
+                            "omitted values mean that one; list 0 first")
         return columns, value
     if _DENSE.fullmatch(line) is None:
         raise DataError(f"{where}: expected a row such as {{3 1,17 0.5}} or 1,0,0.5, found {quoted_start(line)}")
@@ -210,5 +210,5 @@ def read_names(source: Source) -> list[str]:
     for _ in xml.feed(source, parser, "an XML file of labels"):
         pass
     if not names:
-        raise DataError(f"{source.name}: names no <label name=...>")
+        raise DataError(f"{source.name}: contains no <label name=...>")
     return names

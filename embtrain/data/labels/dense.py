@@ -35,10 +35,10 @@ def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
         if not 0 <= class_id < MAX_CLASS or class_id != int(class_id):  # inf, from 1e999, is also rejected
             raise DataError(f"{where}: expected a class from 0 to {MAX_CLASS - 1:,} first, found {class_id:g}")
         if columns not in (0, len(x)):
-            raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
+            raise DataError(f"{where}: has {len(x)} features, but earlier lines have {columns}")
         columns, top = len(x), max(top, int(class_id) + 1)
         nonzero = np.flatnonzero(x)
         yield where, np.array([int(class_id)]), nonzero, x[nonzero]
     if columns == 0:
-        raise DataError(f"{source.name}: holds no line")
+        raise DataError(f"{source.name}: contains no lines")
     into.n_features, into.n_labels = columns, top

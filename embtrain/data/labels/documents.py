@@ -111,13 +111,13 @@ class OwnDocuments:
         passed = [
             f"{n:,} {reason}"
             for n, reason in (
-                (self.unlabelled, "documents without a label of the run"),
-                (self.unknown_labels, "labels that the run lacks"),
+                (self.unlabelled, "documents without a label known to the run"),
+                (self.unknown_labels, "labels unknown to the run"),
                 (self.above_limit, "documents above evaluate.heldout_documents"),
             )
             if n
         ]
-        return f"{len(self.labels):,} of {self.documents:,} documents" + (f"; passed over: {', '.join(passed)}"
+        return f"{len(self.labels):,} of {self.documents:,} documents" + (f"; skipped: {', '.join(passed)}"
                                                                          if passed else "")
 
 
@@ -141,8 +141,8 @@ def read(path: Path, reader: str, n_features: int, labels: Sequence[str], max_do
                     known.append(y)
                     unknown_features.append(int(part.unknown_features[i]))
     if not unknown_features:
-        raise DataError(f"{path}: none of its {documents:,} documents has a label of the run; give a file with the "
-                        "labels of the training file")
+        raise DataError(f"{path}: none of its {documents:,} documents has a label known to the run; give a file with "
+                        "the labels used in training")
     return OwnDocuments(
         features.csr(), known.csr(), np.array(unknown_features), documents, unlabelled, unknown_labels, above_limit
     )

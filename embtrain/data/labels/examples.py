@@ -32,7 +32,7 @@ from embtrain.data.text.windows import WindowBatch
 
 _ORDER, _CHOICE = range(2)  # one random stream per use
 NAMES, SPLIT = "label names", "split"
-_EXPECTED_FILES = "documents with labels (.txt, .arff, .svm, .data; packed or not)"
+_EXPECTED_FILES = "documents with labels (.txt, .arff, .svm, .data; compressed or not)"
 _log = logging.getLogger("embtrain")
 
 
@@ -62,7 +62,7 @@ class LabelExamples:
             yield make_batch(self._documents, self._ids[rows], None if chance is None else chance[rows])
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
-        raise TypeError("documents have no windows of words: the engine fused is refused before it asks")
+        raise TypeError("documents have no windows of words; the fused engine is rejected earlier")
 
     def _draw(self, epoch: int, use: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
@@ -88,7 +88,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     """Load the documents of files, and their identity: name, sha256, settings, counts. DataError if a file is damaged.
     """
     if not where:
-        raise DataError(f"corpus: {name}: no file or folder is named")
+        raise DataError(f"corpus: {name}: is empty; give a file or folder")
     files = inventory.build_inventory(where, FILE_RULES, config.files)
     files.require_training(where)
     key = {"reader": reader, "content": files.content(where),
@@ -155,9 +155,10 @@ def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig
         if part != "train":
             (builder.test if part == "test" else builder.valid).append((begin, len(builder)))
     if len(builder) == 0:
-        raise DataError(f"{where[0]}: holds no documents")
+        raise DataError(f"{where[0]}: contains no documents")
     if not len(builder.features.index):
-        raise DataError(f"{where[0]}: no document has a feature, so nothing says what its labels are")
+        raise DataError(f"{where[0]}: no document has a feature, so labels cannot be predicted; give documents with "
+                        "features")
     valid, test = (np.concatenate([np.zeros(0, np.int64), *(np.arange(*bounds) for bounds in part)])
                    for part in (builder.valid, builder.test))
     return Documents(builder.features.csr(), builder.labels.csr(), builder.n_features, builder.n_labels,
@@ -181,18 +182,18 @@ def _test_documents(split: dict[str, np.ndarray], test: np.ndarray, n: int, wher
     if not split:
         return test
     if len(split) == 1:
-        raise DataError(f"{where}: has a {next(iter(split))} split file alone; trSplit and tstSplit go together")
+        raise DataError(f"{where}: has a {next(iter(split))} split file only; give trSplit and tstSplit together")
     if not len(split["test"]):
-        raise DataError(f"{where}: the tstSplit file names no documents; it should name those of the test "
-                        "part, from 1 on")
+        raise DataError(f"{where}: the tstSplit file contains no documents; list those of the test split, counted from "
+                        "1")
     listed = np.concatenate([split["train"], split["test"]])
     if len(test) or len(np.unique(listed)) != len(listed) or listed.max() >= n:
         raise DataError(
-            f"{where}: trSplit and tstSplit name {len(listed):,} documents from 1 to {listed.max() + 1:,} of "
-            f"one file of {n:,}; they should name each at most once, and no file be a test file"
+            f"{where}: trSplit and tstSplit list {len(listed):,} documents from 1 to {listed.max() + 1:,} of one file "
+            f"of {n:,}; list each at most once, and give no test file"
         )
     if len(listed) < n:
-        _log.warning("%s: %d documents are in neither part of the split, and count as training documents", where,
+        _log.warning("%s: %d documents are in neither split file and are used for training", where,
                      n - len(listed))
     return np.sort(split["test"])
 

@@ -126,12 +126,12 @@ class DocumentsBuilder:
         """Set the numbers of features and labels. DataError if files disagree or if ids would not fit in int32."""
         if not (1 <= n_features <= MAX_ID and 2 <= n_labels <= MAX_ID):
             raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels; at least 1 and 2, and at most "
-                            f"{MAX_ID:,} of either, can be read")
+                            f"{MAX_ID:,} of each, can be read")
         if self.has_no_header:
-            raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, and the file before has "
-                            "no line `documents features labels`; give all files that line, or none")
+            raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, but the previous file "
+                            "has no line `documents features labels`; give all files that line, or none")
         if len(self) and (n_features, n_labels) != (self.n_features, self.n_labels):
-            raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels, where the file before has "
+            raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels, but the previous file has "
                             f"{self.n_features:,} and {self.n_labels:,}; give files of one data set")
         self.n_features, self.n_labels = n_features, n_labels
 
@@ -154,7 +154,7 @@ def merge_features(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np
     with np.errstate(over="ignore"):
         small = value.astype(np.float32)
     if not np.isfinite(small).all():
-        raise DataError(f"{where}: a value of {value[~np.isfinite(small)][0]:g} is beyond what a float32 can hold")
+        raise DataError(f"{where}: a value of {value[~np.isfinite(small)][0]:g} is too large for float32")
     return index, small
 
 
@@ -181,8 +181,8 @@ class Documents:
         for kind, n, entries in (("labels", self.n_labels, len(self.labels.index)),
                                  ("features", self.n_features, len(self.features.index))):
             if n > max(MAX_UNSUPPORTED, PER_ENTRY * entries):
-                raise DataError(f"{where}: its header claims {n:,} {kind}, and its documents name {entries:,} in "
-                                f"all; correct the number of {kind} there")
+                raise DataError(f"{where}: declares {n:,} {kind}, but its documents contain {entries:,} in "
+                                f"total; correct the number of {kind} there")
 
     def label_names(self) -> list[str]:
         """Return the names of the labels, by default their numbers."""

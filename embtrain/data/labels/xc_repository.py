@@ -65,23 +65,24 @@ def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
     for where, line in rows:
         if n_read == n:
             if line.strip():
-                raise DataError(f"{where}: one document more than the {n:,} that the first line promises")
+                raise DataError(f"{where}: one document more than the {n:,} that the first line declares")
             continue
         labels, index, value = document(where, line)
         for kind, ids, n_ids in (("label", labels, n_labels), ("feature", index, n_features)):
             if len(ids) and ids.max() >= n_ids:
-                raise DataError(f"{where}: {kind} {ids.max()}, but line 1 promises {n_ids:,} {kind}s, 0 to {n_ids - 1}")
+                raise DataError(f"{where}: {kind} {ids.max()}, but line 1 declares {n_ids:,} {kind}s, 0 to {n_ids - 1}")
         yield where, labels, index, value
         n_read += 1
     if n_read < n:
-        raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {n_read:,}: it is cut short")
+        raise DataError(f"{source.name}:1: declares {n:,} documents, but contains {n_read:,}: it is truncated; fetch "
+                        "it again")
 
 
 def _read_bare(source: Source, into: DocumentsBuilder) -> None:
     """Append the documents of a file without a header; the shape grows with the ids."""
     if len(into) and not into.has_no_header:
-        raise DataError(f"{source.name}:1: expected `documents features labels` as three numbers, as in the file "
-                        "before")
+        raise DataError(f"{source.name}:1: expected `documents features labels` as three numbers, as in the previous "
+                        "file")
     begin = len(into)
     n_features, n_labels = into.n_features, max(2, into.n_labels)
     for where, line in lines(source):
@@ -91,10 +92,10 @@ def _read_bare(source: Source, into: DocumentsBuilder) -> None:
         n_features, n_labels = (max(n, int(ids.max(initial=-1)) + 1) for n, ids in ((n_features, index),
                                                                                     (n_labels, labels)))
         if max(n_features, n_labels) > MAX_ID:
-            raise DataError(f"{where}: an id above {MAX_ID - 1:,}; ids are below that")
+            raise DataError(f"{where}: an id above {MAX_ID - 1:,}; use smaller ids")
         into.append(where, labels, index, value)
     into.grow(n_features, n_labels)
-    _log.warning("%s: has no line `documents features labels`, so the numbers are taken from the largest ids: %d %d %d",
+    _log.warning("%s: has no line `documents features labels`; the numbers are taken from the largest ids: %d %d %d",
                  source.name, len(into) - begin, n_features, n_labels)
 
 
@@ -112,11 +113,11 @@ def _syntax_error(line: bytes) -> str:
     """Describe the first malformed word of a line."""
     first, *rest = line.split(b" ")
     if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
-        return f"expected labels such as 3,14 before the first blank, found {quoted_start(first)}"
+        return f"expected labels such as 3,14 before the first space, found {quoted_start(first)}"
     for word in b" ".join(rest).split():
         if not re.fullmatch(_PAIR, word):
             return f"expected feature:value such as 7:0.5, found {quoted_start(word)}"
-    return f"expected labels, a blank and feature:value words, found {quoted_start(line)}"
+    return f"expected labels, a space and feature:value words, found {quoted_start(line)}"
 
 
 def read_split(source: Source, column: int) -> np.ndarray:
@@ -127,9 +128,10 @@ def read_split(source: Source, column: int) -> np.ndarray:
         if not words:
             continue
         if column >= len(words):
-            raise DataError(f"{where}: has {len(words)} columns, and labels.split asks for number {column} from 0 on")
+            raise DataError(f"{where}: has {len(words)} columns, but labels.split requests number {column}, counted "
+                            "from 0")
         word = words[column]
         if not re.fullmatch(rb"\d{1,10}", word) or not 1 <= int(word) <= MAX_ID:
-            raise DataError(f"{where}: expected the number of a document from 1 on, found {quoted_start(word)}")
+            raise DataError(f"{where}: expected a document number, counted from 1, found {quoted_start(word)}")
         ids.append(int(word) - 1)
     return np.array(ids, np.int64)

@@ -31,12 +31,12 @@ class TranslationBatch(Batch):
 
     source: Tensor    # (n, S) int64  words, padded with <eos>
     length: Tensor    # (n,) int64  source lengths with one <eos>
-    prev_tokens: Tensor    # (n, T) int64  previous word of each target; V, not a word, at the beginning of a sentence
+    prev_tokens: Tensor  # (n, T) int64  previous word of each target; V, not a word, at the beginning of a sentence
     position: Tensor  # (B,) int64  positions of the targets in the flat (n · T), sentence by sentence
     window: Tensor    # (B,) int64  the sentence of each target
 
     def rows(self, index: slice | Tensor) -> Self:
-        raise TypeError("sentences are not parted into rows: a block of them is one update")
+        raise TypeError("sentences are not split into rows: a block of them is one update")
 
     def pieces(self, words: int) -> Iterator[TranslationBatch]:
         """Yield the sentences in order, in batches of at most about `words` word positions (at least one sentence)."""

@@ -142,7 +142,7 @@ def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokeniz
     arrays = load_or_build_arrays(folder, digest, read)
     for kind, side in zip(unpack_lines(arrays["pieces"]), ("source", "target"), strict=True):
         if kind != "none":
-            _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
+            _log.warning("%s: the %s is split into subwords (%s), which are joined; to keep them, set "
                          "translation.pieces: none", name, side, kind)
     for warning in unpack_lines(arrays["warnings"]):
         _log.warning("%s", warning)
@@ -179,7 +179,7 @@ def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
     train = set(parts["train"])
     repeated = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
     counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in repeated.items() if n]
-    return [f"{name}: {' and '.join(counts)} are training pairs as well"] if counts else []
+    return [f"{name}: {' and '.join(counts)} are also training pairs"] if counts else []
 
 
 def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -227,14 +227,12 @@ def _build_corpus(arrays: dict[str, np.ndarray], config: ParallelConfig, identit
                         "each side")
     if n_left := int((~kept).sum()):
         first_left = int((~kept).argmax())
-        _log.warning("%s: %s training pairs are empty or longer than translation.max_length: %s and leave the text; "
-                     "the "
-                     "first is of %s and %s words", name, f"{n_left:,}", config.max_length, f"{size[0][first_left]:,}",
+        _log.warning("%s: %s training pairs are empty or longer than translation.max_length: %s and are removed; the "
+                     "first has %s and %s words", name, f"{n_left:,}", config.max_length, f"{size[0][first_left]:,}",
                      f"{size[1][first_left]:,}")
     if cut := int((np.maximum(*size)[first[0]:] > config.max_length).sum()):
-        _log.warning("%s: %s held-out sentences are longer than translation.max_length: %s, and are read that far; "
-                     "what "
-                     "BLEU compares with is whole", name, f"{cut:,}", config.max_length)
+        _log.warning("%s: %s held-out sentences are longer than translation.max_length: %s and are truncated; the "
+                     "references of BLEU are complete", name, f"{cut:,}", config.max_length)
     if empty := int((size[0][first[0]:] == 0).sum()):
         _log.warning("%s: %s held-out source lines are empty; their translations are empty lines too", name,
                      f"{empty:,}")

@@ -76,13 +76,13 @@ def file_rules(layout: ParallelLayout) -> FileRules:
     def verdict(name: str) -> str:
         _, language, suffix = _split_name(name, layout)
         if name.startswith("_"):
-            return "a note, by the _ that begins its name"
+            return "a note, because its name begins with _"
         if language or suffix in _TABLES:
             return ""
         if reason := data_verdict(name, ()):
             return reason
         if "." not in name:
-            return "no language at the end of its name"
+            return "its name does not end in a language"
         if layout.source is None or layout.target is None:   # `read` reports the missing keys
             return ""
         return f"ends in neither .{layout.source} nor .{layout.target}"
@@ -122,18 +122,18 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
             )
             if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
                 raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
-                                f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
+                                f"{first.get((stem, language), stem)}, which contains other text; remove one of them")
             first.setdefault((stem, language), source.name)
         elif suffix in _TABLES:
             out.parts.setdefault(part, []).extend(_table(source, layout, out))
         elif layout.source is None or layout.target is None:
-            raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
-                             "translation.target to what the names of the files end in, such as de and en")
+            raise UsageError(f"{source.name}: the translation direction is unknown; set translation.source and "
+                             "translation.target to the endings of the file names, such as de and en")
     for stem, by_language in sides.items():
         out.parts.setdefault(parts[stem], []).extend(_pair_lines(stem, by_language, layout, where))
     if not any(out.parts.values()):
         looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
-        raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
+        raise DataError(f"{where[0]}: contains no sentence pairs; expected {looked}, found "
                         f"{', '.join(list(inside.values())[:5])}")
     return out
 
@@ -163,7 +163,7 @@ def _lines(source: Source) -> list[str]:
         raise DataError(f"{source.name}: is empty")
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE or "\0" in line:
-            reason = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
+            reason = "a NUL: not text" if "\0" in line else f"{len(line):,} characters; at most {MAX_LINE:,} are read"
             raise DataError(f"{source.name}:{number}: {reason}")
     return [line.strip("\r") for line in lines]
 
@@ -181,11 +181,11 @@ def _pair_lines(stem: str, sides: dict[str, list[str]], layout: ParallelLayout, 
     for language in (layout.source, layout.target):
         if language not in sides:
             language_found = next(iter(sides))
-            raise DataError(f"{where[0]}: {stem}.{language_found} has no {stem}.{language} beside it")
+            raise DataError(f"{where[0]}: {stem}.{language_found} has no {stem}.{language} next to it")
     a, b = sides[layout.source or ""], sides[layout.target or ""]
     if len(a) != len(b):
-        raise DataError(f"{stem}.{layout.source} has {len(a):,} lines and {stem}.{layout.target} {len(b):,}: they "
-                        "should have as many, for line i of one translates line i of the other")
+        raise DataError(f"{stem}.{layout.source} has {len(a):,} lines and {stem}.{layout.target} {len(b):,}; give "
+                        "files with equal numbers of lines, because line i of one translates line i of the other")
     return list(zip(a, b, strict=True))
 
 
@@ -195,7 +195,7 @@ def _table(source: Source, layout: ParallelLayout, out: ParallelLines) -> list[P
     for number, line in enumerate(_lines(source), 1):
         cells = line.split("\t")
         if len(cells) < len(layout.columns):
-            raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
+            raise DataError(f"{source.name}:{number}: has {len(cells)} columns separated by TABs; should have "
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
         for side, column in zip(sides, columns, strict=True):
             side.append(cells[column])
@@ -210,6 +210,6 @@ def _columns(layout: ParallelLayout) -> tuple[int, int]:
         return columns.index("source"), columns.index("target")
     for key, language in (("source", layout.source), ("target", layout.target)):
         if language not in columns:
-            raise UsageError(f"translation.columns: {', '.join(columns)}: holds no {language!r}, which is "
+            raise UsageError(f"translation.columns: {', '.join(columns)}: contains no {language!r}, which is "
                              f"translation.{key}")
     return columns.index(layout.source or ""), columns.index(layout.target or "")

@@ -34,8 +34,8 @@ def load(where: Path, layout: ParallelLayout, config: ParallelConfig, tokenizer:
         _log.warning("%s", warning)
     parts = {part: pairs for part, pairs in read.parts.items() if pairs}
     if len(parts) > 1 and "test" not in parts:
-        raise DataError(f"{where}: has the parts {', '.join(sorted(parts))} and no test part; name the file to judge "
-                        "on")
+        raise DataError(f"{where}: has the splits {', '.join(sorted(parts))} and no test split; give the file to "
+                        "evaluate on")
     pairs = parts["test"] if len(parts) > 1 else next(iter(parts.values()))
     sides = [_side([split(pair[i], tokenizer, config.lower) for pair in pairs], vocabulary, config.max_length)
              for i, (split, vocabulary) in enumerate(((tokenize_source, source), (tokenize_line, target)))]
@@ -61,7 +61,7 @@ def _files(where: Path, layout: ParallelLayout) -> list[Path]:
                             f".{languages[0]} and .{languages[-1]}, or a table (.tsv)")
         paths.append(path)
     if not paths:
-        raise DataError(f"{where}: no such file or folder; name a table (.tsv) of source and target")
+        raise DataError(f"{where}: no such file or folder; give a table (.tsv) of source and target")
     return paths
 
 
@@ -74,8 +74,7 @@ def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) 
 def _report(where: Path, pairs: list[Pair], sides: list[Side], config: ParallelConfig) -> None:
     cut, empty = (int(sum(sides[0].size() == n)) for n in (config.max_length, 0))
     if cut:
-        _log.warning("%s: %s of %s source lines have %s words or more, and are translated that far "
-                     "(translation.max_length); the references are whole", where, f"{cut:,}", f"{len(pairs):,}",
-                     config.max_length)
+        _log.warning("%s: %s of %s source lines have %s words or more and are truncated (translation.max_length); the "
+                     "references are complete", where, f"{cut:,}", f"{len(pairs):,}", config.max_length)
     if empty:
         _log.warning("%s: %s source lines are empty; their translations are empty lines too", where, f"{empty:,}")

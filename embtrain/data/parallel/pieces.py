@@ -46,7 +46,7 @@ def join_pieces(lines: list[str], pieces: str, name: str) -> tuple[list[str], st
         kind, n = detect_kind(lines)
         if n and n < max(MIN_LINES, MIN_SHARE * sum(map(bool, lines))):
             mark = {"bpe": "@@ at the end", "sentencepiece": "▁ at the beginning", "wordpiece": "## at the beginning"}
-            warning = (f"{name}: {n:,} of {len(lines):,} lines have {mark[kind]} of a word; if those are "
-                       f"pieces of words, set {KEY}: {kind}")
+            warning = (f"{name}: {n:,} of {len(lines):,} lines have {mark[kind]} of a word; if those are subwords, set "
+                       f"{KEY}: {kind}")
             kind = "none"
     return ([join_line(line, kind) for line in lines] if kind != "none" else lines), kind, warning

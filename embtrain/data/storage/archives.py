@@ -51,7 +51,7 @@ def extract(
     """
     archive, target = Path(archive), Path(target)
     if target.exists():
-        raise ResourceError(f"{target}: is there already: nothing is extracted over it")
+        raise ResourceError(f"{target}: exists already; choose another folder")
     allowed = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * _archive_size(archive)))
     patterns = list(members) if members is not None else ["*"]
     matched: set[str] = set()
@@ -101,7 +101,7 @@ def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, label: st
         file.flush()
         os.fsync(file.fileno())
     if written != declared:
-        raise DataError(f"{label}: has {written:,} bytes where the archive says {declared:,}")
+        raise DataError(f"{label}: has {written:,} bytes, but the archive declares {declared:,}")
     return written
 
 
@@ -123,7 +123,8 @@ def _entries(archive: Path, allowed: int, max_members: int) -> Iterator[Entry]:
                 raise DataError(f"{archive}: has more than the {max_members:,} members allowed")
             total += size
             if total > allowed:
-                raise DataError(f"{archive}: unpacks to more than the {allowed:,} bytes allowed: is it a bomb?")
+                raise DataError(f"{archive}: unpacks to more than the {allowed:,} bytes allowed; it may be a "
+                                "decompression bomb")
             path = _checked_name(archive, name)
             if path in seen or not seen.isdisjoint(path.parents):
                 raise DataError(f"{archive}: member {name!r}: the name occurs twice")
@@ -138,7 +139,7 @@ def _checked_name(archive: Path, name: str) -> PurePosixPath:
         or any(c in name for c in "\\:\0") or any(len(os.fsencode(p)) > 255 for p in path.parts) or len(name) > 1024
     )  # fmt: skip
     if bad:
-        raise DataError(f"{archive}: member {name[:200]!r}: a name that leaves the folder or cannot be a file's")
+        raise DataError(f"{archive}: member {name[:200]!r}: the name leaves the folder or is not a valid file name")
     return path
 
 
@@ -150,7 +151,8 @@ def _zip_entries(archive: Path) -> Generator[Entry, None, None]:
             if info.is_dir():
                 continue
             if kind not in (0, stat.S_IFREG):
-                raise DataError(f"{archive}: member {info.filename[:200]!r}: a link or device, only files are taken")
+                raise DataError(f"{archive}: member {info.filename[:200]!r}: is a link or device; only files are "
+                                "extracted")
             if info.flag_bits & 1:
                 raise DataError(f"{archive}: member {info.filename[:200]!r}: is encrypted")
             with file.open(info) as stream:
@@ -167,7 +169,8 @@ def _tar_entries(archive: Path, allowed: int) -> Generator[Entry, None, None]:
                     continue
                 stream = file.extractfile(info) if info.isreg() and not info.issparse() else None
                 if stream is None:
-                    raise DataError(f"{archive}: member {info.name[:200]!r}: a link or device, only files are taken")
+                    raise DataError(f"{archive}: member {info.name[:200]!r}: is a link or device; only files are "
+                                    "extracted")
                 yield info.name, info.size, stream
                 file.members = []  # type: ignore[attr-defined]  # else tarfile would keep a million entries in memory
 
@@ -189,7 +192,8 @@ class _Bounded:
 
     def _check(self, position: int) -> None:
         if position > self._limit:
-            raise DataError(f"{self._archive}: unpacks to more than the {self._limit:,} bytes allowed: is it a bomb?")
+            raise DataError(f"{self._archive}: unpacks to more than the {self._limit:,} bytes allowed; it may be a "
+                            "decompression bomb")
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MAX_READ:

@@ -142,7 +142,7 @@ def _build_folder(folder: Path, key: str, build: Callable[[AppendableArray], Enc
     reread = _open(folder, key, hashed=False)  # hashed a moment ago
     if reread is None:
         (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted in the meantime
-        raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
+        raise ResourceError(f"{folder}: the written data cannot be read back; check the disk")
     return reread
 
 
@@ -178,7 +178,7 @@ def unpack_lines(array: np.ndarray) -> list[str]:
 
 
 def _discard(folder: Path) -> None:
-    _log.warning("%s: what is cached there is damaged; it is built again", folder)
+    _log.warning("%s: the cached data are damaged; they are rebuilt", folder)
     with contextlib.suppress(FileNotFoundError):
         (folder / _MANIFEST).unlink()
 

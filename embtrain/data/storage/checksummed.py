@@ -48,7 +48,7 @@ def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, n
     """Raise DataError if the arrays do not have the sha256 of `metadata`; do nothing if it has none."""
     stored = (metadata or {}).get(CHECKSUM_KEY)
     if stored is not None and stored != _digest(arrays):
-        raise DataError(f"{path}: damaged: its numbers do not have the sha256 that it was written with")
+        raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

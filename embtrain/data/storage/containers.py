@@ -37,7 +37,7 @@ UNSUPPORTED = {".zst": "zstd -d", ".lz4": "lz4 -d", ".7z": "7z x", ".rar": "unra
 _UNSUPPORTED_MAGIC = {b"\x28\xb5\x2f\xfd": ".zst", b"\x04\x22\x4d\x18": ".lz4", b"7z\xbc\xaf": ".7z", b"Rar!": ".rar"}
 _GZIP, _XZ, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", (b"1AY&SY", b"\x17rE8P\x90")  # a block, or the end of an empty file
 ARCHIVES = (".tar", ".tgz", ".zip")
-TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
+TEXT = "text file (.txt, .text, .tokens, .xml; compressed or not)"
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class _Budget:
         """Use n bytes of the budget; DataError if it is exceeded."""
         self.taken += n
         if self.taken > self.limit:
-            raise DataError(f"{self.path}: unpacks to more than {self.limit:,} bytes, over {MAX_RATIO} times its size: "
-                            "a decompression bomb is not read")
+            raise DataError(f"{self.path}: unpacks to more than {self.limit:,} bytes, over {MAX_RATIO} times its size; "
+                            "it may be a decompression bomb")
 
 
 class _Bounded(io.RawIOBase):
@@ -111,7 +111,7 @@ def _damage_as_data_error(name: str | Path) -> Iterator[None]:
     except PermissionError as error:
         raise ResourceError(f"{name}: no permission to read it") from error
     except _DAMAGED as error:
-        raise DataError(f"{name}: damaged, cut short or of an unknown kind ({error}); fetch it again") from error
+        raise DataError(f"{name}: damaged, truncated or of an unknown kind ({error}); fetch it again") from error
 
 
 def files(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> list[tuple[str, Path]]:
@@ -139,11 +139,11 @@ def files(where: list[Path], accepts: Callable[[str], bool], description: str = 
                 if name.startswith(".") or not (is_archive(name) or accepts(without_packing(name.lower()))):
                     continue
                 if file.is_symlink() and not file.exists():
-                    raise DataError(f"{file}: a link to nothing; take it away, or bring back what it names")
+                    raise DataError(f"{file}: a broken link; remove it, or restore its target")
                 if file.is_file():
                     in_folder.append((file.relative_to(path).as_posix(), file))
         if not in_folder:
-            raise DataError(f"{path}: the folder holds no {description}")
+            raise DataError(f"{path}: the folder contains no {description}")
         named += sorted(in_folder)
     return named
 
@@ -211,11 +211,11 @@ def open_streams(path: Path, accepts: Callable[[str], bool]) -> Iterator[Source]
             yield from _zip_members(path, file, size, accepts)
             return
         if foreign := _UNSUPPORTED_MAGIC.get(head[:4]):
-            raise DataError(f"{path}: is packed in a form that is not read; unpack it first: "
-                            f"{UNSUPPORTED[foreign]} {path}")
+            raise DataError(f"{path}: is compressed in an unsupported form; unpack it first: {UNSUPPORTED[foreign]} "
+                            f"{path}")
         stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
         if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
-            raise DataError(f"{path}: is packed twice; unpack it once")
+            raise DataError(f"{path}: is compressed twice; unpack it once")
         if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
             yield from _tar_members(path, stream, size, accepts)
         else:
@@ -235,7 +235,7 @@ def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
     if _is_packed(head := stream.peek(10)[:10]):
         stream = io.BufferedReader(_Bounded(_unpacked(stream, head), name, budget), BUFFER)
         if _is_packed(stream.peek(10)[:10]):
-            raise DataError(f"{name}: is packed twice within an archive; unpack it once")
+            raise DataError(f"{name}: is compressed twice within an archive; unpack it once")
     return Source(name, stream, size)
 
 
@@ -267,7 +267,7 @@ def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str]
         archive = zipfile.ZipFile(file)
     with archive:
         if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
-            raise DataError(f"{path}: a document of a word processor, or a book; save it as plain text")
+            raise DataError(f"{path}: a word processor document or an e-book; save it as plain text")
         for member in archive.infolist():
             if not accepts(member.filename):
                 continue

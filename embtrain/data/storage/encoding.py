@@ -13,4 +13,4 @@ def encoding_hint(head: bytes) -> str:
     Spreadsheets and editors of Windows write UTF-16 as "Unicode", and Windows-1252 if no encoding is chosen.
     """
     wide = head.startswith(UTF16_MARKS) or b"\0" in head
-    return f"convert it to UTF-8, such as by: iconv -f {'UTF-16' if wide else 'WINDOWS-1252'} -t UTF-8"
+    return f"convert it to UTF-8, e.g. with iconv -f {'UTF-16' if wide else 'WINDOWS-1252'} -t UTF-8"

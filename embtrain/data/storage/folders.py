@@ -28,7 +28,7 @@ def user_path(text: str, key: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise UsageError(f"{key}: {text}: no home folder is known for it; give the whole path") from None
+        raise UsageError(f"{key}: {text}: its home folder is unknown; give the absolute path") from None
 
 
 def cache_folder() -> Path:
@@ -58,9 +58,9 @@ def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:
             if tries_left == 0 and isinstance(error, EmbtrainError):
                 raise                                        # perhaps nothing can be created in the folder
             if tries_left == 0:
-                raise ResourceError(f"{missing}: was deleted {MAX_TRIES} times while it was in use; leave the cache as "
-                                    "it is while embtrain runs") from error
-            _log.warning("%s: was deleted while it was in use; it is built again", folder)
+                raise ResourceError(f"{missing}: was deleted {MAX_TRIES} times while it was in use; do not delete the "
+                                    "cache while embtrain runs") from error
+            _log.warning("%s: was deleted while it was in use; it is rebuilt", folder)
     raise AssertionError("the last try returns or raises")
 
 
@@ -83,9 +83,9 @@ def _temporary(folder: Path) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be the cache: {error.strerror}; set EMBTRAIN_CACHE") from error
+        raise ResourceError(f"{folder}: cannot be used as the cache: {error.strerror}; set EMBTRAIN_CACHE") from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise ResourceError(f"{folder}: is not a folder that only this user can write; set EMBTRAIN_CACHE to another")
-    _log.warning("there is no home folder (HOME is not set, and user %d has none): the cache is %s; set EMBTRAIN_CACHE "
-                 "to keep it", os.getuid(), folder)
+        raise ResourceError(f"{folder}: is writable by other users or not a folder; set EMBTRAIN_CACHE to another")
+    _log.warning("there is no home folder (HOME is not set, and user %d has none), so the cache is %s; set "
+                 "EMBTRAIN_CACHE to keep it", os.getuid(), folder)
     return folder

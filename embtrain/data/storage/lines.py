@@ -65,5 +65,5 @@ class Comments:
         if not self.n:
             return ()
         lines = "1 line begins" if self.n == 1 else f"{self.n:,} lines begin"
-        return (f"{self.first}: {lines} with a comment mark and a blank (`# `, `% `) and "
-                f"{'is' if self.n == 1 else 'are'} left out as {'a comment' if self.n == 1 else 'comments'}",)
+        return (f"{self.first}: {lines} with a comment mark and a space (`# `, `% `) and "
+                f"{'is' if self.n == 1 else 'are'} skipped as {'a comment' if self.n == 1 else 'comments'}",)

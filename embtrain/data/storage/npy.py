@@ -26,17 +26,17 @@ def load(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
     with open(path, "rb") as file:
         head = file.read(len(_MAGIC) + 6 + LONGEST)
     if not head.startswith(_MAGIC) or len(head) < len(_MAGIC) + 6:
-        raise ValueError("has no header of an .npy file")
+        raise ValueError("has no .npy header")
     width = 2 if head[6] == 1 else 4
     begin = 8 + width
     size = int.from_bytes(head[8:begin], "little")
     if size > LONGEST or begin + size > len(head):
-        raise ValueError(f"its header has {size:,} bytes; at most {LONGEST:,} are read, and all must be there")
+        raise ValueError(f"its header has {size:,} bytes; it should be complete and have at most {LONGEST:,}")
     header = head[begin:begin + size]
     if _HEADER.fullmatch(header) is None:
         raise ValueError("its header does not describe an array of numbers")
     shape = next(found["shape"] for found in _ONE.finditer(header) if found["shape"] is not None)
     lengths = [int(number) for number in re.findall(rb"\d{1,19}", shape)]
     if len(lengths) > 32 or math.prod(lengths) > path.stat().st_size - begin - size:
-        raise ValueError("its header claims more numbers than the file has bytes")
+        raise ValueError("its header declares more numbers than the file has bytes")
     return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)

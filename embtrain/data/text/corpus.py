@@ -57,7 +57,7 @@ class ReadingConfig(PartsConfig):
         if self.token_min > self.token_max:
             raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
         if self.format != "jsonl" and self.field != "text":
-            raise ValueError(f"field {self.field!r} is of format jsonl, and format is {self.format}")
+            raise ValueError(f"field {self.field!r} requires format: jsonl, but format is {self.format}")
         return self
 
 
@@ -136,10 +136,10 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
     for identity.json. Raises as `load`.
     """
     if not where:
-        raise UsageError(f"corpus {name}: no file or folder is named")
+        raise UsageError(f"corpus {name}: is empty; give a file or folder")
     if config.format != "auto" and reader not in ("auto", config.format):
-        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} says that its files are read as "
-                         f"{reader}; leave it at auto")
+        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} sets the reader {reader}; leave "
+                         "it at auto")
     kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
     tally = Tally()
     rules = rules or readers.file_rules(kind, config.section, parts_by_name)
@@ -159,9 +159,9 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
                                          (config.token_min, config.token_max))
         if out.n == 0:
             n, prefix = encoded.facts["documents"], f"{where[0]}: "
-            problem = f"holds no words ({n:,} documents were read)" if n else f"holds no {TEXT}"
+            problem = f"contains no words ({n:,} documents were read)" if n else f"contains no {TEXT}"
             if reasons := [left_out] if left_out else findings:
-                problem = f"holds no words: {reasons[0].removeprefix(prefix)}"
+                problem = f"contains no words: {reasons[0].removeprefix(prefix)}"
             raise DataError(prefix + problem)
         return replace(encoded, warnings=(*encoded.warnings, *findings, *([left_out] if left_out else [])))
 

@@ -53,7 +53,7 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
         units = holdout_units(read.sequence, read.document, config)
         return HeldOut(units, draw_parts(len(units) - 1, config), missing_split_reason(len(units) - 1, config))
     if not (part_by_file == 0).any():
-        raise DataError("text: every file is held out by its name; name a training file (files.train)")
+        raise DataError("text: every file is held out by its name; set a training file (files.train)")
     shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
                                        if (part_by_file == part).any()})
     units = holdout_units(read.sequence, read.document, shares)
@@ -92,8 +92,8 @@ def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
     sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
     if sum(sizes) >= n:
-        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none to "
-                        "train on; lower them")
+        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none for "
+                        "training; lower them")
     for number, size in enumerate(sizes, 1):
         part[order[taken:taken + size]] = number
         taken += size
@@ -104,7 +104,7 @@ def missing_split_reason(n: int, config: PartsConfig) -> str | None:
     """Return why nothing of n units is held out although a share is set; None if something is."""
     if n > sum(share > 0 for share in (config.valid, config.test)):
         return None
-    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE_TOKENS:,} tokens that ends where a line does: "
+    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE_TOKENS:,} tokens that ends at a line end; "
             "nothing is held out")
 
 

@@ -205,7 +205,7 @@ def _refuse_wide(source: Source) -> None:
 
 def _refuse_binary(source: Source, first: str) -> None:
     if len(first) >= 1000 and len(CONTROL.findall(first)) > MAX_BINARY_SHARE * len(first):
-        raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
+        raise DataError(f"{source.name}: is probably not UTF-8 text; convert it, or remove it")
 
 
 def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[TextDocument]:
@@ -230,17 +230,18 @@ def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:
             if line.rstrip() == "</doc>":
                 return
             if _DOC.match(line):
-                raise DataError(f"{source.name}:{number}: a <doc> before the </doc> of the last; is the file whole?")
+                raise DataError(f"{source.name}:{number}: a <doc> before the </doc> of the previous one; check that "
+                                "the file is complete")
             tally.add(source.name, line.count("\ufffd"), line.count("\0"))
             yield html.unescape(line).replace("\0", " ")
-        raise DataError(f"{source.name}:{number}: ends before </doc>; is the file whole?")
+        raise DataError(f"{source.name}:{number}: ends before </doc>; check that the file is complete")
 
     for number, line in lines:
         if _DOC.match(line):
             title = _TITLE.search(line)
             yield TextDocument(f"{source.name}#{title[1] if title else number}", "wikiextractor", article())
         elif line.strip():
-            raise DataError(f"{source.name}:{number}: text outside of <doc ...> and </doc>; expected the output of "
+            raise DataError(f"{source.name}:{number}: text outside <doc ...> and </doc>; give the output of "
                             "WikiExtractor")
 
 

@@ -30,24 +30,24 @@ def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tup
                            ("long", f"{{:,}} letters of words longer than token_max={longest}"),
                            ("short", f"{{:,}} letters of words shorter than token_min={bounds[0]}"),
                            ("lost", f"{{:,}} letters in runs longer than token_max={longest} of a script without "
-                                    "blanks between words")):
+                                    "spaces between words")):
         if matters(kind) and not (wiki and kind in ("digits", "short")):
             kinds.append(template.format(facts[kind]))
             n_left_out += facts[kind]
     parts = list[str]()
     if kinds:
-        parts.append(f"leaves out {_percent(n_left_out, letters)} of the letters and digits ({', '.join(kinds)})")
+        parts.append(f"omits {_percent(n_left_out, letters)} of the letters and digits ({', '.join(kinds)})")
     if matters("joints") and not wiki:
         parts.append(f"splits words at _ ({facts['joints']:,} times)")
     if matters("unsplit"):
-        parts.append(f"reads runs without blanks as words ({facts['unsplit']:,} letters)")
+        parts.append(f"reads runs without spaces as words ({facts['unsplit']:,} letters)")
     if not parts:
         return None
     if matters("lost") or matters("unsplit"):
-        remedies.append(f"segment the text first (with jieba, MeCab, PyThaiNLP or the like) and set "
+        remedies.append("segment the text first (e.g. with jieba, MeCab or PyThaiNLP) and set "
                         f"{section}.tokenizer=whitespace")
     elif not wiki and (matters("digits") or matters("joints")):
-        remedies.append(f"set {section}.tokenizer=whitespace to keep numbers and ids as they are")
+        remedies.append(f"set {section}.tokenizer=whitespace to keep numbers and ids unchanged")
     if matters("long"):
         remedies.append(f"set {section}.tokenizer=words and raise {section}.token_max" if wiki
                         else f"raise {section}.token_max")
@@ -59,21 +59,21 @@ def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tup
 def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
     """Yield lines about the findings of the readers, the most important first."""
     if tally.replaced or tally.nul:
-        broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
-        blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
-        hint = f"; if all of it is in another encoding, {encoding_hint(b'')}" if tally.replaced else ""
+        broken = f"{tally.replaced:,} characters are not UTF-8 and are read as U+FFFD" if tally.replaced else ""
+        blank = f"{tally.nul:,} are NUL and are read as spaces" if tally.nul else ""
+        hint = f"; if all of the text is in another encoding, {encoding_hint(b'')}" if tally.replaced else ""
         yield f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
     if tally.missing:
-        yield (f"{tally.where}: {tally.missing:,} objects without the field {field!r} are left out; set "
-               f"{section}.field to another, or leave them out of the file")
+        yield (f"{tally.where}: {tally.missing:,} objects without the field {field!r} are skipped; set {section}.field "
+               "to another, or remove them from the file")
     if tally.joined and is_auto:
         yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
-               f"{section}.tokenizer=whitespace to keep the pieces")
+               f"{section}.tokenizer=whitespace to keep the subwords")
     if tally.tokenised and is_auto:
-        yield (f"{tally.tokenised[0]}: marks such as {tally.tokenised[1]} show tokenised text, split at blanks alone; "
-               f"set {section}.tokenizer=words to split it as prose")
+        yield (f"{tally.tokenised[0]}: marks such as {tally.tokenised[1]} indicate tokenized text, which is split only "
+               f"at spaces; set {section}.tokenizer=words to split it like prose")
     if tally.tagged:
-        yield (f"{tally.tagged[0]}: holds tags such as {tally.tagged[1][:40]}, and their names are read as words; "
+        yield (f"{tally.tagged[0]}: contains tags such as {tally.tagged[1][:40]}, whose names are read as words; "
                "remove them from the text")
 
 

@@ -41,17 +41,17 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
         return None
     try:
         if (size := path.stat().st_size) > 2 * MAX_BYTES:
-            raise DataError(f"{path}: {size:,} bytes are too many; put back the file that training wrote")
+            raise DataError(f"{path}: {size:,} bytes are too many; restore the file that training wrote")
         with safetensors.safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  safe_open is not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; put back the file that training wrote") from error
+        raise DataError(f"{path}: cannot be read: {error}; restore the file that training wrote") from error
     if not metadata or checksummed.CHECKSUM_KEY not in metadata:
-        raise DataError(f"{path}: has no sha256; put back the file that training wrote")
+        raise DataError(f"{path}: has no sha256; restore the file that training wrote")
     checksummed.check(path, metadata, arrays)
     if arrays.get(KNOWN, np.zeros(0)).shape != (1,) or arrays.get("sizes", np.zeros(0)).shape != (3,):
-        raise DataError(f"{path}: lacks the arrays known or sizes; put back the file that training wrote")
+        raise DataError(f"{path}: contains no arrays known or sizes; restore the file that training wrote")
     return arrays
 
 

@@ -81,7 +81,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     sequence, document = corpus.gather(ids_with_ends, sequence, units, part, renumber, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
     if n_dropped := len(ids_with_ends) - len(ids):
-        _log.warning("%s: %s words that are held out were never seen in training and leave the text: there is no %s",
+        _log.warning("%s: %s held-out words do not occur in training and are removed, because there is no %s",
                      name, f"{n_dropped:,}", UNKNOWN)
     shares = ["min_count", "max_size"]
     if not {1, 2} <= set(encoded.part.tolist()):

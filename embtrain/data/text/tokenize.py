@@ -148,7 +148,7 @@ def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[st
 def check_n_types(n: int) -> None:
     """Raise ResourceError for more than MAX_TYPES distinct words."""
     if n > MAX_TYPES:
-        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
+        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; choose another tokenizer")
 
 
 def grow_counts(counts: np.ndarray, n: int) -> np.ndarray:

@@ -55,7 +55,7 @@ class Vocabulary:
             words.append(word)
             counts.append(int(count))
         if len(set(words)) != len(words):
-            raise DataError(f"{path}: a word stands there twice")
+            raise DataError(f"{path}: contains a word twice")
         return cls(words, np.array(counts, dtype=np.int64), sum(counts))
 
 

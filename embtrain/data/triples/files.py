@@ -29,9 +29,9 @@ from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.data.triples import ntriples
 
-EXPECTED_FILES = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
+EXPECTED_FILES = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of these"
 _TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
-_NOT_TRIPLES = "this is no file of triples"
+_NOT_TRIPLES = "this is not a file of triples"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _log = logging.getLogger("embtrain")
@@ -97,8 +97,8 @@ def read(where: list[Path], files: Inventory, format: Format, layout: TripleLayo
              else _read_names(files, layout))
     if not raw.parts.get("train"):
         more = "".join(f"; {line}" for line in raw.warnings)
-        raise DataError(f"{where[0]}: holds no triples to train on: there is no {EXPECTED_FILES}"
-                        if "train" not in raw.parts else f"{where[0]}: the training part holds no triples{more}")
+        raise DataError(f"{where[0]}: contains no training triples: there is no {EXPECTED_FILES}"
+                        if "train" not in raw.parts else f"{where[0]}: the training split contains no triples{more}")
     return raw
 
 
@@ -120,8 +120,8 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
             if row == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
-                raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names with "
-                                f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _format_hint(line)}")
+                raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names separated "
+                                f"by {layout.delimiter}s, found {line[:80]!r}{'' if rows else _format_hint(line)}")
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
@@ -130,7 +130,8 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
     _warn_of_headers(raw, first)
     raw.entities, raw.relations = list(entities), list(relations)
     raw.warnings = passed.warnings() + tuple(
-        f"{name}: is not read: files of names need no table of ids; if the triples are ids, set triples.format=openke"
+        f"{name}: is skipped, because files of names need no table of ids; if the triples are ids, set "
+        "triples.format=openke"
         for name in tables
     )
     return raw
@@ -155,8 +156,9 @@ def _read_ntriples(files: Inventory, layout: TripleLayout) -> RawTriples:
             rows.append(entities.setdefault(statement.object, len(entities)))
     raw.entities, raw.relations = list(entities), list(relations)
     if literals:
-        kept = "kept, each literal as an entity" if layout.literals == "keep" else "left out"
-        raw.warnings = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
+        kept = "kept, each literal as an entity" if layout.literals == "keep" else "removed"
+        raw.warnings = (f"{first}: {literals:,} triples have a literal as their object and are {kept} "
+                        "(triples.literals)",)
     return raw
 
 
@@ -169,16 +171,15 @@ def _warn_of_headers(raw: RawTriples, first_rows: dict[str, tuple[int, int, int]
         is_unique = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
         first_rows = {where: ids for where, ids in first_rows.items() if is_unique[np.array(ids)[columns]].all()}
     for where in first_rows if len(rows) > len(begins) else ():
-        _log.warning("%s: its names stand nowhere else; if they are the names of the columns, set "
-                     "triples.header=true", where)
+        _log.warning("%s: its names occur nowhere else; if they are column names, set triples.header=true", where)
 
 
 def _format_hint(line: str) -> str:
     """Return a hint if the line has another delimiter or is an OpenKE line."""
     if _is_id(line.strip()):
-        return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
+        return "; if these are OpenKE's files, give the folder that also contains entity2id and relation2id"
     found = [name for name in SEPARATORS if len(split_fields(line, name)) == len(COLUMNS)]
-    return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
+    return "".join(f"; triples.delimiter={name} would split it into three" for name in found)
 
 
 def _read_openke(where: list[Path], files: Inventory) -> RawTriples:
@@ -203,10 +204,10 @@ def _read_openke(where: list[Path], files: Inventory) -> RawTriples:
         raw.parts.setdefault(part, array("q")).extend(rows)
     for kind, file in (("entities", "entity2id"), ("relations", "relation2id")):
         if kind not in tables:
-            raise DataError(f"{where[0]}: there is no file {file}, which names the {kind}")
+            raise DataError(f"{where[0]}: there is no file {file}, which lists the {kind}")
         id, place = largest[kind]
         if id >= len(tables[kind]):
-            raise DataError(f"{place}: id {id} is none of the {len(tables[kind]):,} {kind} that {file} names")
+            raise DataError(f"{place}: id {id} is not one of the {len(tables[kind]):,} {kind} in {file}")
     raw.entities, raw.relations = tables["entities"], tables["relations"]
     return raw
 
@@ -218,14 +219,13 @@ def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
         name, _, id = line.replace("\t", " ").strip().rpartition(" ")
         name = name.strip()
         if not name or not _is_id(id) or _CONTROL.search(name) or int(id) in names:
-            raise DataError(f"{source.name}:{number}: expected a name and an id that no other has, found "
-                            f"{line[:80]!r}")
+            raise DataError(f"{source.name}:{number}: expected a name and a unique id, found {line[:80]!r}")
         names[int(id)] = name
     if names and max(names) != len(names) - 1:
-        raise DataError(f"{source.name}: the ids of {len(names):,} names should be 0 to {len(names) - 1:,}, and there "
-                        f"is {max(names):,}")
+        raise DataError(f"{source.name}: the ids of {len(names):,} names should be 0 to {len(names) - 1:,}, but "
+                        f"include {max(names):,}")
     if len(set(names.values())) != len(names):
-        raise DataError(f"{source.name}: a name stands there twice")
+        raise DataError(f"{source.name}: contains a name twice")
     return [names[id] for id in range(len(names))]
 
 
@@ -244,7 +244,7 @@ def _lines_after_count(source: Source) -> Iterator[tuple[int, str]]:
         n += 1
         yield line
     if n != int(head):
-        raise DataError(f"{source.name}:{number}: says that {int(head):,} lines follow, and there are {n:,}")
+        raise DataError(f"{source.name}:{number}: declares {int(head):,} lines, but {n:,} follow")
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:

@@ -52,7 +52,8 @@ class TriplesConfig(Section):
     @model_validator(mode="after")
     def _each_column_once(self) -> Self:
         if sorted(self.columns) != sorted(COLUMNS):
-            raise ValueError(f"columns: should name head, relation and tail once each, got {', '.join(self.columns)}")
+            raise ValueError("columns: should contain head, relation and tail once each, got "
+                             f"{', '.join(self.columns)}")
         return self
 
 
@@ -83,7 +84,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     recipe's reader gives no triples."""
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
-                         "tail); another model learns from it")
+                         "tail); choose another model")
     files = inventory.build_inventory(where, triple_files.FILE_RULES, config.files)
     files.require_training(where)
     content = files.content(where)
@@ -111,16 +112,17 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     facts, e = encoded.facts, encoded.facts["entities"]
     for line in encoded.warnings:
         _log.warning("%s", line)
-    avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
-    for fact, words in (("repeated", "triples stand twice in their part and count once"),
-                        ("seen", "held-out triples are training triples as well"),
-                        ("unseen", "held-out triples have an entity or a relation that training never sees: "
-                                   f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen){avoided}")):
+    avoided = "; triples.split: transductive avoids them" if split_off and config.split == "random" else ""
+    for fact, words in (("repeated", "triples occur twice in their split and are used once"),
+                        ("seen", "held-out triples are also training triples"),
+                        ("unseen", "held-out triples have an entity or a relation that does not occur in training and "
+                                   f"are {'kept' if config.unseen == 'keep' else 'removed'} "
+                                   f"(triples.unseen){avoided}")):
         if facts[fact]:
             _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
     for part in PARTS[1:]:
         if not facts[part] and files.has(part):
-            _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
+            _log.warning("%s: the %s split contains no triples, so it is not evaluated", name, part)
     identity = {"name": name, "sha256": content, "settings": settings, "files": files.tree(), "counts": facts}
     bounds = (int(encoded.sequence[1]) // 3, int(encoded.sequence[2]) // 3)
     return Graph(encoded.ids.reshape(-1, 3), bounds, Vocabulary(encoded.words[:e], encoded.counts[:e], 2 * bounds[0]),
@@ -146,7 +148,8 @@ def _encode(raw: triple_files.RawTriples, config: TriplesConfig, out: Appendable
     entities, number = _assign_ids(raw.entities, of_entity, np.unique(used[:, [0, 2]]))
     relations, relation = _assign_ids(raw.relations, of_relation, np.unique(used[:, 1]))
     if len(entities.words) < 2:
-        raise DataError(f"the triples name {len(entities.words)} entity, which leaves nothing to tell apart")
+        raise DataError(f"the triples name {len(entities.words)} entity, so there are no negatives; give a graph with "
+                        "more")
     out.append(np.stack([number[used[:, 0]], relation[used[:, 1]], number[used[:, 2]]], 1).astype(np.int32).ravel())
     facts = {"entities": len(entities.words), "relations": len(relations.words),
              **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
@@ -170,14 +173,15 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
     for name, share in (("valid", config.valid), ("test", config.test)):
         size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
         if taken + size >= len(train):
-            raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}")
+            raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}; give "
+                            "more, or set it to 0")
         if size and taken + size > spare:
             if taken == spare:
-                raise DataError(f"triples.{name}: no triple can be held out with every entity and relation left in "
+                raise DataError(f"triples.{name}: no triple can be held out while every entity and relation stays in "
                                 f"train; set triples.split: random, or triples.{name}: 0")
             warnings.append(
-                f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
-                "last training triples of an entity or a relation (triples.split: transductive)"
+                f"triples.{name}: {spare - taken:,} triples are held out instead of {size:,}, because the others are "
+                "the last training triples of an entity or a relation (triples.split: transductive)"
             )
             size = spare - taken
         if name in missing:

@@ -67,7 +67,7 @@ def is_ntriples(source: Source) -> bool:
 
 def statements(source: Source) -> Iterator[Statement]:
     """Yield every triple of a stream. DataError names a malformed line."""
-    for number, text in read_lines(source, LONGEST, "is it N-Triples?"):
+    for number, text in read_lines(source, LONGEST, "check that it is N-Triples"):
         for line in text.split("\r"):                       # a lone carriage return also ends a line
             if _NOTHING.fullmatch(line):
                 continue
@@ -86,10 +86,10 @@ def statements(source: Source) -> Iterator[Statement]:
 def _iri(text: str, where: str) -> str:
     name = _unescaped(text, where)
     if _NO_IRI.search(name):
-        raise DataError(f"{where}: <{text}>: an escape gives a character that an IRI cannot hold; write it in percent "
-                        "encoding")
+        raise DataError(f"{where}: <{text}>: an escape stands for a character that an IRI cannot contain; write it in "
+                        "percent encoding")
     if not _ABSOLUTE.match(name):
-        raise DataError(f"{where}: <{text}>: is not an absolute IRI; begin it with a scheme such as http:")
+        raise DataError(f"{where}: <{text}>: is not an absolute IRI; begin it with a scheme, e.g. http:")
     return name
 
 
@@ -109,7 +109,7 @@ def _unescaped(text: str, where: str) -> str:
             return _ECHAR[match[3]]
         code = int(digits, 16)
         if code > 0x10ffff or 0xd800 <= code <= 0xdfff:
-            raise DataError(f"{where}: {match[0]} is not a character; escapes are those of Unicode scalar values")
+            raise DataError(f"{where}: {match[0]} is not a character; escape only Unicode scalar values")
         return chr(code)
     return _ESCAPE.sub(char, text)
 
@@ -118,7 +118,7 @@ def _syntax_error(line: str) -> str:
     """Describe the first malformed term of a line."""
     rest = line.strip(" \t")
     if re.match(r"@prefix|@base|prefix\s|base\s", rest, re.IGNORECASE):
-        return "this is Turtle; convert it, for example by: rapper -i turtle -o ntriples FILE"
+        return "this is Turtle; convert it, e.g. with rapper -i turtle -o ntriples FILE"
     node = rf"{_IRI}|{_BLANK}"
     for expected, pattern in (("an IRI <...> or a blank node _:label as subject", node),
                               ("an IRI <...> as predicate", _IRI),
@@ -127,5 +127,5 @@ def _syntax_error(line: str) -> str:
             return f"expected {expected} at character {len(line) - len(rest) + 1}"
         rest = rest[match.end():].lstrip(" \t")
     if re.match(rf"(?:{node})[ \t]*\.", rest):
-        return "it has four terms: this is N-Quads; take the graph's name out"
+        return "it has four terms: this is N-Quads; remove the graph name"
     return f"expected the end ` .` at character {len(line) - len(rest) + 1}"

@@ -20,7 +20,7 @@ from embtrain.data.triples import ntriples
 from embtrain.data.triples.files import COLUMNS
 from embtrain.data.triples.graph import Graph, TriplesConfig
 
-_WHAT = "is it a file of triples?"
+_WHAT = "check that it is a file of triples"
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class OwnTriples:
 
     def note(self) -> str:
         """Return the number of triples used and of those dropped, as text."""
-        passed = [f"{n:,} {reason}" for n, reason in ((self.entity, "with an entity that the run lacks"),
-                                                  (self.relation, "with a relation that the run lacks"),
+        passed = [f"{n:,} {reason}" for n, reason in ((self.entity, "with an entity unknown to the run"),
+                                                  (self.relation, "with a relation unknown to the run"),
                                                   (self.repeated, "repeated")) if n]
-        return f"{len(self.triples):,} of {self.lines:,} triples" + (f"; passed over: {', '.join(passed)}" if passed
+        return f"{len(self.triples):,} of {self.lines:,} triples" + (f"; skipped: {', '.join(passed)}" if passed
                                                                      else "")
 
 
@@ -59,8 +59,8 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
     triples = np.array(list(dict.fromkeys(rows)), np.int64).reshape(-1, 3)
     own = OwnTriples(triples, lines, entity, relation, len(rows) - len(triples))
     if not len(triples):
-        raise DataError(f"{path}: no triple has names of the run ({own.note()}); give a file with the names of the "
-                        "training file")
+        raise DataError(f"{path}: no triple contains only names of the run ({own.note()}); give a file with the names "
+                        "used in training")
     return own
 
 
@@ -79,7 +79,7 @@ def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, 
         if row == 0 and config.header:
             continue
         if len(fields) != 3 or not all(fields):
-            raise DataError(f"{source.name}:{number}: {line[:80]!r}: should be {', '.join(config.columns)} with "
-                            f"{delimiter}s between")
+            raise DataError(f"{source.name}:{number}: {line[:80]!r}: should be {', '.join(config.columns)} separated "
+                            f"by {delimiter}s")
         head, name, tail = (fields[i] for i in order)
         yield head, name, tail

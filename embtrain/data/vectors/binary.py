@@ -49,20 +49,20 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             after = end + 1 + 4 * D
             if end < 0 or len(buffer) < after:
                 raise DataError(
-                    f"{where}: the file ends inside it: cut off, or line 1 declares too much{limit_hint(i)}"
+                    f"{where}: the file ends inside it: it is truncated, or line 1 declares too much{limit_hint(i)}"
                 )
             newline = buffer[after:after + 1] == b"\n" if i == 0 else newline
             _refuse_blank(buffer, begin, end, D, newline if i else None, i + 1 == V, reading.codec, where)
             word, row = decode_word(buffer[begin:end], where, reading.codec), np.frombuffer(buffer, "<f4", D, end + 1)
             if not np.isfinite(row).all():
-                raise DataError(f"{where}: {word[:40]!r}: holds NaN or infinity")
+                raise DataError(f"{where}: {word[:40]!r}: contains NaN or infinity")
             rows.add(word)[:] = row
             begin = after + (newline and buffer[after:after + 1] == b"\n")
         if not rows.is_complete:
             n = len(rows.words)
             raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n)}")
         if reading.limit is None and buffer[begin:].strip(b"\n"):
-            raise DataError(f"{path}: goes on after the {V:,} rows that line 1 declares{limit_hint(V)}")
+            raise DataError(f"{path}: continues after the {V:,} rows that line 1 declares{limit_hint(V)}")
     return rows.result()
 
 
@@ -90,12 +90,12 @@ def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | N
             continue
         if not fits or _is_usual(buffer, later + 1, D) > _is_usual(buffer, end + 1, D):
             word = decode_word(buffer[begin:later], where, codec)
-            raise DataError(f"{where}: {word[:40]!r}: a blank inside the word, which this format has no way to hold; "
-                            "write the file again with _ in its place, or as text")
+            raise DataError(f"{where}: {word[:40]!r}: a space inside the word, which this format cannot represent; "
+                            "write the file again with _ instead, or as text")
     if newline and not fits and buffer[end + 1 + 4 * D:end + 2 + 4 * D] not in (b"\n", b""):
         raise DataError(
-            f"{where}: {buffer[begin:end][:40]!r}: no newline follows it as it follows row 1: damaged, or a "
-            "blank inside the word, which this format has no way to hold; fetch it again"
+            f"{where}: {buffer[begin:end][:40]!r}: no newline follows it, unlike row 1: damaged, or a space inside the "
+            "word, which this format cannot represent; fetch it again"
         )
 
 

@@ -89,10 +89,10 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             return "safetensors"
         refuse_other_formats(path, head)
         if not head.strip():
-            raise DataError(f"{path}: is no file of vectors: it is empty; fetch it again")
+            raise DataError(f"{path}: is not a vector file: it is empty; fetch it again")
         first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
         if not rest and b"\r" in first.rstrip(b"\r"):
-            raise DataError(f"{path}: its lines end in CR alone; convert them: tr '\\r' '\\n' < FILE")
+            raise DataError(f"{path}: its lines end in CR only; convert them: tr '\\r' '\\n' < FILE")
         if sizes := _sizes(first):
             while b"\n" not in rest and len(rest) < MAX_LINE and (more := file.read(_CHUNK)):
                 rest += more
@@ -104,7 +104,7 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
         if _possible_dims(first):
             return "glove"
-    raise DataError(f"{path}: is no file of vectors: should be word2vec text or binary, GloVe or safetensors")
+    raise DataError(f"{path}: is not a vector file; give word2vec text or binary, GloVe or safetensors")
 
 
 def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
@@ -142,7 +142,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
             if reading.limit == V:
                 break
     if V == 0:
-        raise DataError(f"{path}: holds no vectors")
+        raise DataError(f"{path}: contains no vectors")
     rows = VectorRows(path, V, D, max_bytes, PLAIN)
     with open_unpacked(path, reading) as file:
         for line in _lines(path, file, 1):
@@ -150,7 +150,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
                 break
             _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
     if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
-        raise DataError(f"{path}: its lines hold numbers alone; each should begin with its word")
+        raise DataError(f"{path}: its lines contain only numbers; begin each with its word")
     return rows.result()
 
 
@@ -158,8 +158,8 @@ def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
     """Raise ResourceError if V vectors of D numbers and their words need more than `max_bytes`."""
     need = V * (4 * D + _WORD_COST)
     if need > max_bytes:
-        raise ResourceError(f"{path}: {V:,} vectors of {D:,} numbers take {need:,} bytes of memory, "
-                            f"more than the {max_bytes:,} that may be taken")
+        raise ResourceError(f"{path}: {V:,} vectors of {D:,} numbers take {need:,} bytes of memory, more than the "
+                            f"{max_bytes:,} available")
 
 
 def limit_hint(n: int) -> str:
@@ -186,7 +186,7 @@ def parse_header(
     # One letter, a blank, the values; the last newline may be missing.
     if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
-                        "bytes can hold; fetch it again, or read the first N rows with --limit N")
+                        "bytes can contain; fetch it again, or read the first N rows with --limit N")
     check_memory(path, n, D, max_bytes)
     return V, D
 
@@ -196,14 +196,14 @@ def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
     try:
         text = word.decode(codec)
     except UnicodeDecodeError as error:
-        expected, name = ("UTF-8", "latin-1, say") if codec == "utf-8" else (codec, "another one")
-        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; name the encoding it has: --encoding "
+        expected, name = ("UTF-8", "e.g. latin-1") if codec == "utf-8" else (codec, "another one")
+        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; give its encoding: --encoding "
                         f"({name})") from error
     if not text or len(word) > MAX_WORD:
         raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
     if _CONTROL.search(text.encode("utf-8", "surrogatepass")):
-        raise DataError(f"{where}: its word holds a control character: {text[:40]!r}; the file is damaged, or is read "
-                        "at the wrong place")
+        raise DataError(f"{where}: its word contains a control character: {text[:40]!r}; the file is damaged: fetch it "
+                        "again")
     return text
 
 
@@ -240,8 +240,8 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str
     except DataError as error:
         raise DataError(f"{error}{cut}") from error
     if line.ends_bare:
-        _log.warning("%s: the file ends without a line end, so its last number, %s, may be cut short; fetch it again, "
-                     "or add a line end if it is whole", where, values[-1].decode("ascii", "replace"))
+        _log.warning("%s: the file ends without a line end, so its last number, %s, may be truncated; fetch it again, "
+                     "or add a line end if it is complete", where, values[-1].decode("ascii", "replace"))
 
 
 def _possible_dims(line: bytes) -> list[int]:
@@ -289,4 +289,4 @@ def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():
-        raise DataError(f"{where}: holds NaN or infinity, or a number too large for float32")
+        raise DataError(f"{where}: contains NaN or infinity, or a number too large for float32")

@@ -65,13 +65,13 @@ def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vect
     reading: maximal rows, and the encoding of the words of a file. DataError or ResourceError if they cannot be read.
     """
     path = Path(path)
-    check_exists(path, "the folder of a run or a file of vectors")
+    check_exists(path, "a run folder or a vector file")
     if not path.is_dir():
         return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):
         return read_huggingface(path).first(reading.limit)
     if not (path / RUN_FILE).exists():
-        raise DataError(f"{path}: holds no vectors: neither {RUN_FILE}, as a run's folder does, nor {MODEL} beside "
+        raise DataError(f"{path}: contains no vectors: neither {RUN_FILE}, as a run folder does, nor {MODEL} with "
                         f"{VOCABULARY}")
     return files_of_vectors.read(path / RUN_FILE).first(reading.limit)
 
@@ -82,7 +82,7 @@ def read_huggingface(folder: Path) -> Vectors:
     try:
         with open_unpacked(path), safetensors.safe_open(path, framework="numpy") as file:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
-                raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
+                raise DataError(f"{path}: contains no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
             is_sealed = checksummed.CHECKSUM_KEY in (file.metadata() or {})
             if len(shape) != 2 or kind not in (FLOATS[:1] if is_sealed else FLOATS):
@@ -97,7 +97,7 @@ def read_huggingface(folder: Path) -> Vectors:
             )
             checksummed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is no whole safetensors file: {error}") from error
+        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
     try:
         words = _names(folder / VOCABULARY, shape[0])
     except (OSError, ValueError) as error:
@@ -105,7 +105,7 @@ def read_huggingface(folder: Path) -> Vectors:
     table = arrays[TABLE]
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
-                        f"all different, and every number be finite; it has {len(words):,} lines")
+                        f"all different, and all numbers should be finite; it has {len(words):,} lines")
     if not is_sealed:
         words = [decode_word(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
@@ -146,7 +146,7 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
     for word in (*entities.words, *relations.words):
         if word.startswith('"'):             # pandas, which PyKEEN uses, would start a quoted field
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
-                            "the beginning of a quoted field; this layout has no way to write it")
+                            "the beginning of a quoted field; this layout cannot represent it")
     for name, vectors in (("entity", entities), ("relation", relations)):
         _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
         _write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
@@ -169,5 +169,5 @@ def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
     for name in names:
         if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):
-            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or holds what ends a field or a line; this "
-                            "layout has no way to write it")
+            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or contains a field or line separator; this "
+                            "layout cannot represent it")

@@ -32,25 +32,25 @@ _IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
 MAX_RATIOS = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # maximal unpacked bytes per packed byte
 _CONTROL = {*range(9), *range(14, 32), 127}                                   # characters that do not occur in text
 
-_PICKLE = ("looks like a pickle, as gensim's save writes, and a pickle may run anything; in gensim: "
+_PICKLE = ("is probably a pickle, as written by gensim's save, and a pickle can run any code; convert it in gensim: "
            "keyed_vectors.save_word2vec_format(...)")
-_TORCH = ("looks like a pickle, as torch.save writes, and a pickle may run anything; write the table and its words "
-          "with embtrain.data.vectors.vectors.write")
-_NUMPY = ("is an array of NumPy, which holds no words; in Python: embtrain.data.vectors.vectors.write(PATH, "
+_TORCH = ("is probably a pickle, as written by torch.save, and a pickle can run any code; write the table and its "
+          "words with embtrain.data.vectors.vectors.write")
+_NUMPY = ("is a NumPy array, which contains no words; convert it in Python: embtrain.data.vectors.vectors.write(PATH, "
           "Vectors(words, np.load(FILE)), 'safetensors')")
 _OTHERS = (
-    (b"\xba\x16O/", "is a model of fastText (.bin); name the .vec file that fastText wrote next to it, or in gensim: "
-                    "models.fasttext.load_facebook_vectors(FILE).save_word2vec_format(...)"),
+    (b"\xba\x16O/", "is a fastText model (.bin); give the .vec file that fastText wrote next to it, or convert it in "
+                    "gensim: models.fasttext.load_facebook_vectors(FILE).save_word2vec_format(...)"),
     (b"\x93NUMPY", _NUMPY),
-    (b"\x28\xb5\x2f\xfd", "is packed by zstd; unpack it first: zstd -d FILE"),
-    (b"7z\xbc\xaf\x27\x1c", "is packed by 7z; unpack it first: 7z x FILE"),
-    (b"Rar!\x1a", "is packed by rar; unpack it first: unrar x FILE"),
-    (b"\x04\x22\x4d\x18", "is packed by lz4; unpack it first: lz4 -d FILE"),
-    (b"\x1f\x9d", "is packed by compress; unpack it first: gunzip FILE"),
-    (b"\x89HDF", "is an HDF5 file; write the table and its words as text, a word and its numbers a line"),
-    (b"PAR1\x15", "is a Parquet file; write the table and its words as text, a word and its numbers a line"),
-    (b"SQLite format 3", "is a database of SQLite; write its table as text, a word and its numbers a line"),
-    (b"version http", "is a pointer of Git LFS, not the file; fetch the file itself: git lfs pull"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd; unpack it first: zstd -d FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "is compressed with 7z; unpack it first: 7z x FILE"),
+    (b"Rar!\x1a", "is compressed with rar; unpack it first: unrar x FILE"),
+    (b"\x04\x22\x4d\x18", "is compressed with lz4; unpack it first: lz4 -d FILE"),
+    (b"\x1f\x9d", "is compressed with compress; unpack it first: gunzip FILE"),
+    (b"\x89HDF", "is an HDF5 file; write the table and its words as text, one word and its numbers a line"),
+    (b"PAR1\x15", "is a Parquet file; write the table and its words as text, one word and its numbers a line"),
+    (b"SQLite format 3", "is an SQLite database; write its table as text, one word and its numbers a line"),
+    (b"version http", "is a Git LFS pointer, not the file; fetch the file: git lfs pull"),
 )
 
 
@@ -67,8 +67,8 @@ class ReadOptions:
         try:
             "".encode(self.encoding), b"".decode(self.encoding)
         except (LookupError, UnicodeError, ValueError) as error:
-            raise UsageError(f"--encoding: {self.encoding[:40]!r}: is not an encoding of text; name one that Python "
-                             "has, such as latin-1, cp1252, koi8-r or gb18030") from error
+            raise UsageError(f"--encoding: {self.encoding[:40]!r}: is not a text encoding; give one that Python "
+                             "supports, e.g. latin-1, cp1252, koi8-r or gb18030") from error
 
     @property
     def codec(self) -> str:
@@ -96,7 +96,7 @@ def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes
     kind = ""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block forever
-            raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
+            raise DataError(f"{path}: is a folder, a pipe or a device; give a file")
         with contextlib.ExitStack() as stack:
             plain = stack.enter_context(open(path, "rb"))
             kind = detect_packing(plain)
@@ -127,24 +127,24 @@ def max_unpacked_bytes(path: Path) -> int:
 
 def refuse_other_formats(path: Path, head: bytes) -> None:
     """Raise DataError with a remedy if the first bytes of a file are those of another file type."""
-    no = f"{path}: is no file of vectors, but"
+    no = f"{path}: is not a vector file, but"
     for magic, reason in _OTHERS:
         if head.startswith(magic):
             raise DataError(f"{no} {reason}")
     if _IS_PICKLE.match(head):
         raise DataError(f"{no} {_PICKLE}")
     if head[257:262] == b"ustar":
-        raise DataError(f"{no} is a tar archive; unpack it and name one of its files: tar -xf FILE")
+        raise DataError(f"{no} is a tar archive; unpack it and give one of its files: tar -xf FILE")
     if detect_packing(io.BytesIO(head)):
-        raise DataError(f"{path}: is packed twice; unpack it once")
+        raise DataError(f"{path}: is compressed twice; unpack it once")
     if wide := _wide(head):
-        raise DataError(f"{path}: is written in {wide}; name it with --encoding {wide.lower()}, or convert the file: "
-                        f"iconv -f {wide} -t UTF-8 FILE")
+        raise DataError(f"{path}: is encoded in {wide}; set --encoding {wide.lower()}, or convert the file: iconv -f "
+                        f"{wide} -t UTF-8 FILE")
     start = head.removeprefix(codecs.BOM_UTF8).lstrip()[:15].lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise DataError(f"{no} a page of HTML or XML; perhaps the download failed: fetch it again")
     if start.startswith((b'{"', b"{\n", b"[{", b"[[")):
-        raise DataError(f"{no} looks like JSON; write it as text, a word and its numbers a line")
+        raise DataError(f"{no} is probably JSON; write it as text, one word and its numbers a line")
 
 
 def _wide(head: bytes) -> str:
@@ -175,19 +175,19 @@ def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
                  not member.filename.startswith("__MACOSX/") and not member.filename.rpartition("/")[2].startswith(".")]
         names = [member.filename for member in files]
         if any(name.endswith("data.pkl") for name in names):
-            raise DataError(f"{path}: is no file of vectors, but {_TORCH}")
+            raise DataError(f"{path}: is not a vector file, but {_TORCH}")
         if names and all(name.endswith(".npy") for name in names):
-            raise DataError(f"{path}: is no file of vectors, but {_NUMPY}")
+            raise DataError(f"{path}: is not a vector file, but {_NUMPY}")
         if len(files) != 1:
             listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
             raise DataError(
-                f"{path}: a zip archive of {len(files):,} files{listed and f': {listed[:300]}'}; one is read: "
-                "unpack the one that is meant: unzip FILE MEMBER"
+                f"{path}: a zip archive of {len(files):,} files{listed and f': {listed[:300]}'}; only one can be read: "
+                "unpack it: unzip FILE MEMBER"
             )
         try:
             member = archive.open(files[0])
         except (RuntimeError, NotImplementedError) as error:  # password-protected, or an unknown compression
-            raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it by hand") from error
+            raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it manually") from error
         with member:
             yield _bounded(path, member)
 
@@ -211,7 +211,7 @@ class _Bounded(io.RawIOBase):
         self._taken += len(data)
         if self._taken > self._limit:
             raise DataError(f"{self._path}: unpacks to more than {self._limit:,} bytes, over {MAX_RATIO} times its "
-                            "size: a decompression bomb is not read")
+                            "size; it may be a decompression bomb")
         buffer[:len(data)] = data
         return len(data)
 
@@ -236,7 +236,7 @@ class _Recoded(io.RawIOBase):
             try:
                 self._held = self._decoder.decode(data, final=not data).encode("utf-8")
             except UnicodeError as error:
-                raise DataError(f"{self._path}: is not written in {self._encoding}: {error}") from error
+                raise DataError(f"{self._path}: is not encoded in {self._encoding}: {error}") from error
             if not data:
                 break
         data_out, self._held = self._held[:len(buffer)], self._held[len(buffer):]

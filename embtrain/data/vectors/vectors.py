@@ -133,19 +133,19 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     format = detect_format(path, reading) if format is None else format
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
-        raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
+        raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
     """Write a file atomically. DataError if the format cannot represent a word or a number."""
     if format not in FORMATS:
-        raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
+        raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     path = Path(path)
     words = _check_words(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
-                        "for the file's own: this format has no way to write it")
+                        "for the file's own; this format cannot represent it")
     V, D = vectors.table.shape
     with write_atomically(path) as file:
         if format == "safetensors":
@@ -167,7 +167,7 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
     """Return the words as bytes. DataError if a reader would not read a word back, or if a vector is not finite."""
     V, D = vectors.table.shape
     if V == 0 or not 1 <= D <= MAX_DIM:
-        raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; 1 or more of 1 to {MAX_DIM:,} can")
+        raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; give 1 or more of 1 to {MAX_DIM:,}")
     words = []
     for i, word in enumerate(vectors.words):
         try:
@@ -175,8 +175,8 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         except UnicodeEncodeError as error:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8") from error
         if not breaks.isdisjoint(word) or not word:
-            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or holds a blank or a control "
-                            "character: this format has no way to write it")
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or contains a space or a control "
+                            "character; this format cannot represent it")
         if len(code) > MAX_WORD:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes")
         words.append(code)
@@ -184,8 +184,8 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         twice = next(word for i, word in enumerate(vectors.words) if vectors.index[word] != i)
         raise DataError(f"{path}: the word {twice[:40]!r} occurs twice")
     if len(bad := np.flatnonzero(~np.isfinite(vectors.table).all(1))):
-        raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: "
-                        "its vector holds NaN or infinity")
+        raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: its vector contains NaN or "
+                        "infinity")
     return words
 
 
@@ -207,12 +207,13 @@ def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes
 
 def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tuple[list[str], np.ndarray]:
     expected = (
-        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
-        "writes them"
+        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as written by `embtrain "
+        "export`"
     )
     with open_unpacked(path), open(path, "rb") as raw_file:
         if kind := detect_packing(raw_file):
-            raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
+            raise DataError(f"{path}: a safetensors file must not be compressed, but this one is with {kind}; unpack "
+                            "it")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             if set(file.keys()) != {"vectors", "words"}:
@@ -230,16 +231,16 @@ def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tupl
             if not is_sealed:                                     # no hash verifies these words
                 words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is no whole safetensors file: {error}") from error
+        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not {reading.codec.upper()}; name their encoding: --encoding NAME"
+        raise DataError(f"{path}: its words are not {reading.codec.upper()}; give their encoding: --encoding NAME"
                         ) from error
     if len(words) != shape[0] or "" in words or table.shape[1] == 0:
         raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
                         "or an empty word")
     words, table = words[:n], table[:n]
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
-        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: holds NaN or infinity")
+        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity")
     return words, table
 
 

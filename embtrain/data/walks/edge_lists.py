@@ -74,7 +74,7 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
             except ValueError:
                 weight = -1.0
             if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
-                raise DataError(f"{source.name}:{number}: expected two nodes and perhaps a weight above 0, found "
+                raise DataError(f"{source.name}:{number}: expected two nodes and optionally a weight above 0, found "
                                 f"{' '.join(fields)[:80]!r}; {_remedy(fields)}")
             leading = leading and fields[0].startswith(MARKS)
             if leading:
@@ -82,12 +82,12 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
             ends += [index.setdefault(fields[0], len(index)), index.setdefault(fields[1], len(index))]
             weights.append(weight)
     if not weights:
-        raise DataError(f"{where[0]}: holds no edges{'; all of its lines are comments' if comments.n else ''}")
+        raise DataError(f"{where[0]}: contains no edges{'; all of its lines are comments' if comments.n else ''}")
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
     times = np.bincount(pairs.ravel(), minlength=len(index))
     suspects = [place for line, place in marked.items() if (times[pairs[line]] == 1).all()]
-    warnings = comments.warnings() + tuple(f"{place}: is read as an edge, and no other line names its nodes; if it is "
-                                           "a comment, begin it with `#` and a blank" for place in suspects)
+    warnings = comments.warnings() + tuple(f"{place}: is read as an edge, but its nodes occur in no other line; if it "
+                                           "is a comment, begin it with `#` and a space" for place in suspects)
     return edges_from_pairs(list(index), pairs, np.array(weights), directed, str(where[0]), warnings)
 
 
@@ -95,7 +95,7 @@ def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[s
     """Yield (number, fields) of each line that is not a comment. DataError for a Matrix Market file."""
     for number, line in read_nonblank_lines(source):
         if line.startswith(MATRIX_MARKET):
-            raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size and not an "
+            raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size, not an "
                             "edge; read it with scipy.io.mmread and write lines `a b` or `a b weight`")
         if is_comment(line):
             comments.add(source, number)
@@ -113,8 +113,8 @@ def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, di
     weight = weights[first]
     if len(bad := np.flatnonzero(weight[edge_of_pair] != weights)):
         a, b = (names[i] for i in ends[bad[0]])
-        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[edge_of_pair[bad[0]]]:g} "
-                        f"and {weights[bad[0]]:g}; where each way has its own, walks.directed: true")
+        raise DataError(f"{where}: the edge {a} {b} has two weights, {weight[edge_of_pair[bad[0]]]:g} and "
+                        f"{weights[bad[0]]:g}; if each direction has its own, set walks.directed: true")
     start = np.searchsorted(keys, np.arange(n + 1) * n)
     share = None if (weight == weight[0]).all() else _shares(weight, start)
     return Edges(names, start, keys % n, keys, share, warnings)
@@ -136,7 +136,7 @@ def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 def _remedy(fields: list[str]) -> str:
     if fields[0].startswith(MARKS):
-        return "if it is a comment, begin it with `#` and a blank"
+        return "if it is a comment, begin it with `#` and a space"
     if len(fields) == 1 and fields[0].count(",") in (1, 2):
-        return "write blanks or tabs in place of commas"
-    return "networkx: write_edgelist(graph, path, data=False). Is it walks? walks.format: walks"
+        return "replace commas by spaces or tabs"
+    return "networkx: write_edgelist(graph, path, data=False). If it contains walks, set walks.format: walks"

@@ -47,8 +47,8 @@ MAX_TRIES = 100_000      # proposals for one step of a batch of walks; a usual s
 GRAPH = 2                # incremented if graphs are read or walked differently: cached walks are then drawn again
 PARTS = 1000             # units of consecutive walks, some of which are held out
 SAMPLE_BYTES = 1 << 16   # bytes searched for a walk of more than three nodes
-DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
-               "itself, unpacked")
+DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; compressed or not); give an .npy of walks by "
+               "its own path, uncompressed")
 FILE_RULES = FileRules("walks", DESCRIPTION, verdict, alone=True)
 _WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
 _NPY = b"\x93NUMPY"
@@ -85,7 +85,7 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
         def build(out: AppendableArray) -> Encoded:
             return encode_array(where[0], config.max_sequence, out)
     else:
-        files = files.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
+        files = files.without("valid", "test", reason="held-out edges; walks are drawn from the training edges")
         settings |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
         def build(out: AppendableArray) -> Encoded:
             return encode_drawn(read_graph(where, files, config.directed), config, out)
@@ -127,8 +127,8 @@ def _detect_kind(where: list[Path], files: Inventory) -> Kind:
     for source, _ in files.sources():
         begin = source.stream.read(SAMPLE_BYTES)
         if begin.startswith(_NPY):
-            raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
-                            "and name the file itself")
+            raise DataError(f"{source.name}: is an .npy, which cannot be read compressed or from a folder; unpack it, "
+                            "and give its path")
         head = begin.decode("utf-8-sig", "replace").split("\n")
         lines = [(number, fields) for number, line in enumerate(head[:-1] or head, 1)
                  if (fields := line.split()) and not is_comment(line)]
@@ -136,8 +136,8 @@ def _detect_kind(where: list[Path], files: Inventory) -> Kind:
         if not longer or head[0].startswith(MATRIX_MARKET) or any(f[2].startswith("{") for _, f in longer):
             return "graph"                                   # its reader rejects other files
         if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
-            _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
-                         "edges; walks.format: graph or walks says which it is", source.name, longer[0][0],
+            _log.warning("%s:%d: contains %d nodes, so this is read as walks, although %d of the first %d lines could "
+                         "be edges; set walks.format: graph or walks", source.name, longer[0][0],
                          len(longer[0][1]), short, len(lines))
         return "walks"
     return "graph"
@@ -148,7 +148,7 @@ def _warn_of_comments(files: Inventory) -> None:
     for source, _ in files.sources():
         head = source.stream.read(SAMPLE_BYTES).decode("utf-8-sig", "replace").split("\n")
         if numbers := [number for number, line in enumerate(head, 1) if is_comment(line)]:
-            _log.warning("%s:%d: %s with a comment mark and a blank, but a file of walks has no comments: words are "
+            _log.warning("%s:%d: %s with a comment mark and a space, but a file of walks has no comments: words are "
                          "read as nodes; delete comment lines", source.name, numbers[0],
                          "1 line begins" if len(numbers) == 1 else f"{len(numbers):,} lines begin")
 
@@ -160,7 +160,7 @@ def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded
     try:
         table = npy.load(path, "r")
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: is no whole .npy file of numbers: {error}") from error
+        raise DataError(f"{path}: is not a complete .npy file of numbers: {error}") from error
     if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:
         raise DataError(f"{path}: should be integers of two axes, walks and nodes, got {table.dtype} {table.shape}")
     rows = max(1, (1 << 22) // table.shape[1])
@@ -173,11 +173,11 @@ def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded
         ended = np.logical_or.accumulate(piece < 0, axis=1)
         wrong = (piece < -1) | (ended & (piece != -1))
         if len(bad := np.flatnonzero(wrong.any(axis=1))):
-            raise DataError(f"{path}: row {number * rows + bad[0]:,}: a node should be 0 or more, and -1 stand behind "
-                            "the last node of a walk alone")
+            raise DataError(f"{path}: row {number * rows + bad[0]:,}: nodes should be 0 or more, and -1 only after the "
+                            "last node of a walk")
         names = np.union1d(names, piece[piece >= 0])
     if not len(names):
-        raise DataError(f"{path}: holds no nodes")
+        raise DataError(f"{path}: contains no nodes")
     return _encoded((np.where(piece >= 0, np.searchsorted(names, piece), -1) for piece in pieces()),
                     [str(name) for name in names.tolist()], max_sequence, out)
 
@@ -252,5 +252,5 @@ def _next_nodes(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: Walks
         accepted[undecided] = u[undecided] < np.where(near, 1.0, far)
         open_rows = open_rows[~accepted]
         x[open_rows] = graph.propose(v[open_rows], random)
-    raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} make a step that is never taken; bring them "
-                     "nearer to 1")
+    raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} give a step of probability 0; set them nearer "
+                     "to 1")

@@ -126,5 +126,5 @@ class ComparisonResults:
         """ValueError, with the key, if the tree does not have this schema."""
         cells = mapping(tree).get("cells")
         if isinstance(cells, list) and len(cells) > MAX_CELLS:
-            raise ValueError(f"cells: {len(cells):,} are too many; at most {MAX_CELLS:,} are shown")
+            raise ValueError(f"cells: {len(cells):,} are too many; give at most {MAX_CELLS:,}")
         return decode(cls, tree)

@@ -69,12 +69,12 @@ def read(path: str | Path, format: GoldFormat, graded: bool) -> Gold:
     for number, fields, _ in lines(path, format):
         pos = POS.get("" if p is None else fields[p])
         if not fields[a] or not fields[b] or pos is None:
-            raise DataError(f"{path}:{number}: should hold two words" + ("" if p is None else " and N, V, A or R") +
+            raise DataError(f"{path}:{number}: should contain two words" + ("" if p is None else " and N, V, A or R") +
                             f", got {', '.join(map(repr, fields))[:80]}")
         gold, key = _gold(fields[c], graded, f"{path}:{number}"), (fields[a], fields[b], pos)
         golds[key], n = max(gold, golds.get(key, gold)), n + 1
     if not golds:
-        raise DataError(f"{path}: holds no pairs")
+        raise DataError(f"{path}: contains no pairs")
     return Gold(list(golds), np.array(list(golds.values())), n)
 
 
@@ -104,8 +104,8 @@ def scores(
     scores were computed, for the note.
     """
     known, n = directed.known, len(gold.pairs)
-    note = f"{int(known.sum()):,} of {n:,} pairs found" + ("" if known.all() else ", others left out")
-    note += "" if gold.lines == n else f"; {gold.lines - n:,} lines repeat one"
+    note = f"{int(known.sum()):,} of {n:,} pairs found" + ("" if known.all() else ", others skipped")
+    note += "" if gold.lines == n else f"; {gold.lines - n:,} duplicate lines"
     note += f"; {description}"
     forward, backward, label = directed.forward[known], directed.backward[known], gold.label[known]
     if metric == "spearman":
@@ -120,7 +120,7 @@ def scores(
     rows.append(_ap(benchmark, forward, label == 1, note, config))
     has_direction = label != 0
     agreement = (np.sign(forward - backward) * label)[has_direction]
-    return [*rows, _mean(benchmark, "direction", (agreement + 1) / 2, "pairs that hold one way round", config)]
+    return [*rows, _mean(benchmark, "direction", (agreement + 1) / 2, "pairs that hold in one direction", config)]
 
 
 def correct(gold: Gold, directed: DirectedScores) -> tuple[Floats, float | None]:

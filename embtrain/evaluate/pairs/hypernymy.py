@@ -109,7 +109,7 @@ def _scores(
     # (n,) each
     tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
     f1_low, f1_high = _f1_interval(tp, fp, config)
-    pairs_note = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
+    pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
     note_suffix = f"; {note}" if note else ""
     ap, ap_low, ap_high = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,

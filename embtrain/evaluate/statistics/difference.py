@@ -23,7 +23,7 @@ from scipy import optimize, special, stats
 
 A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
-TOO_FEW_ITEMS = "too few items, or all alike"
+TOO_FEW_ITEMS = "too few items, or all equal"
 TOO_FEW_SEEDS = "two seeds are too few to separate"
 MIN_SEEDS = 3  # with fewer, no verdict separates two strategies
 POWER = 0.8

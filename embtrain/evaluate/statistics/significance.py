@@ -90,7 +90,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     paired = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
     paired = paired[:, np.isfinite(paired).all(0)]
     d, n = snap_rounding(paired[0] - paired[1], paired), paired.shape[1]
-    note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired: the others are missing or not finite in one"
+    note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired; the others are missing or not finite in one"
     mean, sd, low, high, _ = t_interval(d, level)
     p = None
     if mean is not None and sd is not None:
@@ -98,7 +98,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
             p = float(2 * stats.t.sf(abs(mean) * math.sqrt(n) / sd, n - 1))
         else:
             p = 1.0 if mean == 0 else 2.0 ** (1 - n)
-            note = "; ".join(filter(None, [note, "the same difference at every seed: sign test, no interval"]))
+            note = "; ".join(filter(None, [note, "the same difference for every seed: sign test, no interval"]))
     effect = None if mean is None or sd is None else hedges_g(mean, sd, n)
     undecided = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
                            "seeds", sd, level, higher_better, note)
@@ -274,7 +274,7 @@ def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, na
     """The Difference of a bootstrap over n items and its p."""
     sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
     effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
-    note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used: the others are missing or not finite in one"
+    note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used; the others are missing or not finite in one"
     undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
                            TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note)
     return with_verdict(undecided, None, 1)

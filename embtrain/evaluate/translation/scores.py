@@ -152,7 +152,7 @@ def vector_scores(
     intervals = mean_intervals(
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
     )
-    note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, the right words before"
+    note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, given the preceding reference words"
     scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values), note)
               for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),

@@ -59,7 +59,7 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
             raise DataError(f"{path}:{number}: a word is empty")
         questions.append(Question(section if section_column is None else fields[section_column], a, b, c, d))
     if not questions:
-        raise DataError(f"{path}: holds no questions")
+        raise DataError(f"{path}: contains no questions")
     return questions
 
 
@@ -135,7 +135,7 @@ def _accuracy(
 ) -> Score:
     n, k = int(counted.sum()), int(hit[counted].sum())
     missing_note = (
-        "" if in_vocabulary.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
+        "" if in_vocabulary.all() else ", others dropped" if config.oov == "drop" else ", others count as wrong"
     )
     note = f"{int(in_vocabulary.sum())} of {len(questions)} questions found{missing_note}"
     if n == 0:

@@ -50,11 +50,11 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a file. DataError beyond MAX_CHARACTERS."""
     for source in sources([path], lambda name: True):
         read = 0
-        for number, text in read_lines(source, MAX_LINE, "this is no gold file"):
+        for number, text in read_lines(source, MAX_LINE, "this is not a gold file"):
             read += len(text)
             if read > MAX_CHARACTERS:
-                raise DataError(f"{source.name}:{number}: is no gold file: more than {MAX_CHARACTERS:,} "
-                                "characters in all")
+                raise DataError(f"{source.name}:{number}: is not a gold file: more than {MAX_CHARACTERS:,} characters "
+                                "in total")
             yield number, text
 
 
@@ -69,7 +69,7 @@ def _split(text: str, delimiter: str, where: str) -> list[str]:
         return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
                                                            skipinitialspace=True))]
     except csv.Error as error:
-        raise DataError(f"{where}: is no line of {delimiter}-separated values: {error}") from error
+        raise DataError(f"{where}: is not a line of {delimiter}-separated values: {error}") from error
 
 
 def _short(text: str) -> str:

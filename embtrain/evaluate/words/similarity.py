@@ -45,7 +45,7 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
         try:
             gold = float(fields[c])
         except ValueError as error:
-            hint = "; is it a header? then the recipe needs `header: true`" if not pairs and not format.header else ""
+            hint = "; if it is a header, set `header: true` in the recipe" if not pairs and not format.header else ""
             raise DataError(f"{path}:{number}: score should be a number, got {fields[c][:40]!r}{hint}") from error
         if not math.isfinite(gold):
             raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}")
@@ -53,7 +53,7 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
             raise DataError(f"{path}:{number}: a word is empty")
         pairs.append(RatedPair(fields[a], fields[b], gold))
     if not pairs:
-        raise DataError(f"{path}: holds no pairs")
+        raise DataError(f"{path}: contains no pairs")
     return pairs
 
 
@@ -97,7 +97,7 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
     value = float(spearman(x, y, np.ones((1, len(x))))[0])
     if not math.isfinite(value):
-        return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
+        return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all equal")
     low, high = NO_INTERVAL
     if config.resamples and len(x) >= MIN_ITEMS:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]

@@ -98,7 +98,7 @@ def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
     if part.geometry and not part.geometry & geometries(model):
         return "needs another geometry of the scores"
     if part.needs_frozen_table and not hasattr(model.Config(), "output_table"):
-        return "needs a table of targets that is given: model.output_table.frozen"
+        return "needs a frozen table of targets: model.output_table.frozen"
     return ""
 
 

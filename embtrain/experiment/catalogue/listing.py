@@ -48,9 +48,9 @@ def format_text(components: Mapping[str, Any]) -> str:
         lines += _entry(entry["name"], f"{entry['source']} + {entry['loss']}: {entry['about']}")
     for kind, title in TITLES.items():
         lines += [title, *(line for entry in components[kind] for line in _entry(entry["name"], entry["about"]))]
-    lines += ["sources × losses, as they are unless set otherwise; . fits, a number is refused:",
+    lines += ["sources × losses with default settings; . is supported, a number refers to the reason below:",
               *_grid(components["refused"]["losses"], _names(components["sources"]), _names(components["losses"])), "",
-              "sources and losses × models; who is not here fits all of them:",
+              "sources and losses × models; those not listed support all models:",
               *_grid(components["refused"]["models"], list(components["refused"]["models"]),
                      _names(components["models"]))]
     for kind, title in NAMED.items():

@@ -21,14 +21,14 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     """Return the reasons why these cells cannot be compared."""
     labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
-    errors = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
+    errors = [f"strategies: two cells would have the name {name}; give each strategy, loss and seed once"
               for name, n in Counter(cell.name for cell in cells).items() if n > 1]
     if errors:
         return errors[:1]
     if len(labels) < 2:
-        errors.append(f"--negatives: {first.label} alone: there is nothing to compare it with")
+        errors.append(f"--negatives: {first.label} is the only strategy; add another")
     if grid.baseline not in labels:
-        errors.append(f"{grid.flag_of('baseline')}: {grid.baseline!r} is none of {', '.join(labels)}")
+        errors.append(f"{grid.flag_of('baseline')}: {grid.baseline!r} is not one of {', '.join(labels)}")
     task = tasks.find(first.settings)
     metric, benchmarks = grid.metric or task.metric, task.benchmarks(first.settings)
     errors += tuning.search_errors(grid, metric, task, first.settings)
@@ -36,7 +36,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     if benchmark in ("valid", "test") and (reason := task.missing_split_reason(first.settings, benchmark)):
         errors.append(f"{flag}: {reason}, or name another metric")
     elif not results.is_score(metric):
-        errors.append(f"{flag}: is no score: neither higher nor lower is better; name another")
+        errors.append(f"{flag}: is not a score, because neither higher nor lower is better; choose another")
     elif benchmark not in ("valid", "test", *benchmarks):
         errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.benchmarks: "
                       f"{', '.join(benchmarks)}")
@@ -58,9 +58,8 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
                                                                                        differing_key)
                                                             for cell_of_pair in (cell, reference))):
                     continue
-                errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: these would "
-                              "not be pairs; "
-                              f"--set {differing_key}=... gives all cells one value")
+                errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: so the runs "
+                              f"cannot be paired; give all cells one value with --set {differing_key}=...")
     return list(dict.fromkeys(errors))
 
 
@@ -90,5 +89,5 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
         saved, requested = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
                             for x in (run_settings.from_run(cell.folder), cell.settings))
         for key, old, new in outcome.differing_keys(saved, requested, ""):
-            raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, and {new!r} is asked for now; "
-                             "give the comparison another --out, or take that folder away")
+            raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
+                             "comparison another --out, or remove that folder")

@@ -57,7 +57,7 @@ class Comparison:
         try:
             return read_json(path, MAX_RESULTS_BYTES)
         except (OSError, ValueError) as error:
-            raise DataError(f"{path}: holds no results: {error}") from error
+            raise DataError(f"{path}: contains no results: {error}") from error
 
     @cached_property
     def record(self) -> ComparisonResults:
@@ -127,7 +127,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
 def check_folder(folder: Path) -> None:
     """Raise UsageError or ResourceError, before anything is written, if no comparison can be in the folder."""
     if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} holds a run; choose another folder")
+        raise UsageError(f"--out: {folder} contains a run; choose another folder")
     check_output_folder(folder)
 
 
@@ -150,7 +150,7 @@ def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume: str) -
 
 def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> None:
     outcome.require_metric(metric, cell, grid.flag_of("metric"),
-                           f"What is trained stays; to go on with one of them: {resume} --metric ...")
+                           f"Finished runs are kept; to continue with one of them: {resume} --metric ...")
 
 
 def _blocks_per_run(cells: Sequence[Cell]) -> int:
@@ -190,7 +190,7 @@ def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
 def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """Fill in the grid's defaults and build its cells."""
     if not grid.strategies and not grid.runs:
-        raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
+        raise UsageError("--negatives: is missing; give strategies, e.g. sgns,nce,ace (`embtrain list` lists them)")
     for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
         scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     tuned_sets = tuning.best_sets(folder, grid)
@@ -199,8 +199,8 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     first, task = cells[0].settings, tasks.find(cells[0].settings)
     if other_cell := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
         place = grid.flag_names(other_cell.label, dict(grid.kinds())[other_cell.label]).get("--model", "--model")
-        raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other_cell.model} does not: there is "
-                         "nothing that both could be judged on")
+        raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other_cell.model} does not, so they "
+                         "have no metric in common; compare models of one kind")
     grid = grid.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
                                    "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
     limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
@@ -222,8 +222,8 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
     if "benchmarks" in task.Evaluate.model_fields:
         return [f"evaluate.benchmarks=[{', '.join(grid.benchmarks)}]"]
     if grid.benchmarks:
-        raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, and no benchmark is "
-                         "for that; leave it out")
+        raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, which has no benchmarks; "
+                         "remove it")
     return []
 
 

@@ -25,8 +25,8 @@ def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
                                  str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
-    return error(f"{folder}: {len(codes)} of {len(results.cells)} cells failed, and the comparison is of the others; "
-                 f"{first.cell}: {first.error}; to run what failed again: {resume_command}")
+    return error(f"{folder}: {len(codes)} of {len(results.cells)} cells failed, and the comparison contains only the "
+                 f"others; {first.cell}: {first.error}; to run them again: {resume_command}")
 
 
 def _code(path: Path) -> int | None:

@@ -30,7 +30,7 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
              if value is not None]
     if len(folders) == 1 and not (folders[0] / "comparison.yaml").is_file():
         if flags:
-            raise UsageError(f"{flags[0]}: is for several runs; {folders[0]} is one")
+            raise UsageError(f"{flags[0]}: applies to several runs, but {folders[0]} is one; remove it")
         return report.write(folders[0])
     if len(folders) == 1 and not flags:
         return compare.rejudge(folders[0]).folder / "report.html"
@@ -45,7 +45,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     grid = read_grid({"metric": metric})
     settings_by_run = _runs(folders)
     if (folder / "config.yaml").exists() or (folder / "cells").exists():
-        raise UsageError(f"--out: {folder} holds a run or a comparison already; choose another folder")
+        raise UsageError(f"--out: {folder} already contains a run or a comparison; choose another folder")
     labels = _labels(settings_by_run)
     kinds = list(dict.fromkeys(labels.values()))
     first = next(iter(settings_by_run.values()))
@@ -62,14 +62,14 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
                                 f"there and {a!r} "
                                 "here")
     if len(kinds) < 2:
-        raise UsageError(f"{', '.join(map(str, folders))}: all are {kinds[0]}: there is nothing to compare it with")
+        raise UsageError(f"{', '.join(map(str, folders))}: all are {kinds[0]}; add a run of another strategy")
     if baseline is not None and baseline not in kinds:
-        raise UsageError(f"--baseline: {baseline!r} is none of {', '.join(kinds)}")
+        raise UsageError(f"--baseline: {baseline!r} is not one of {', '.join(kinds)}")
     run_by_label_and_seed: dict[tuple[str, int], Path] = {}
     for run, settings in settings_by_run.items():
         if (first_run := run_by_label_and_seed.setdefault((labels[run], settings.train.seed), run)) != run:
-            raise DataError(f"{first_run} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one "
-                            "out")
+            raise DataError(f"{first_run} and {run}: are both {labels[run]} with seed {settings.train.seed}; remove "
+                            "one")
     plan = {**grid.model_dump(mode="json"),
             "strategies": list(dict.fromkeys(x.strategy for x in settings_by_run.values())),
             "models": list(dict.fromkeys(x.model.name for x in settings_by_run.values())), "corpus": first.corpus,
@@ -80,7 +80,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
                                      x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]
     if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for left in outcomes
                                       for row in left.scores):
-        outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Name one of them")
+        outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Choose one of them")
     results.write(folder, plan, outcomes)
     page.write(folder)
     return Comparison(folder)
@@ -94,10 +94,10 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
         for run in cell_folders if (folder / "comparison.yaml").is_file() else [folder]:
             settings = run_settings.from_run(run)
             if not (run / "scores.json").is_file():
-                raise DataError(f"{run}: is not finished: it holds no scores.json; {resume_command(run)}")
+                raise DataError(f"{run}: is not finished: it has no scores.json; {resume_command(run)}")
             settings_by_run[run.resolve()] = settings
     if not settings_by_run:
-        raise DataError(f"{', '.join(map(str, folders))}: no cell there is finished")
+        raise DataError(f"{', '.join(map(str, folders))}: no cell is finished; resume the comparison")
     return settings_by_run
 
 

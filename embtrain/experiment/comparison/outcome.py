@@ -87,7 +87,8 @@ def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> No
     names = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
     if cell.error is None and metric not in [*names, CPU]:
         scores = [name for name in names if not name.startswith("training/")]
-        raise UsageError(f"{flag}: {metric}: {cell.name} has no such score; there are: {', '.join(scores)}. {remedy}")
+        raise UsageError(f"{flag}: {metric}: {cell.name} does not have this score; there are: {', '.join(scores)}. "
+                         f"{remedy}")
 
 
 def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path,
@@ -102,7 +103,7 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
                 tree = read_json(failure)
                 reason, starved = str(tree["error"]), tree.get("code") == ResourceError.code
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{failure}: does not say what failed: {error}") from error
+                raise DataError(f"{failure}: contains no error: {error}") from error
         return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved)
     record = run_record.read(folder)
     reached: dict[str, float] = {}

@@ -69,19 +69,19 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
         error_class = ResourceError if outcomes[0].starved else DataError
         raise error_class(f"{folder}: no cell has scores; {outcomes[0].name}: {outcomes[0].error}")
     if (n := sum(len(outcome.scores) for outcome in finished)) > MAX_SCORES:
-        raise DataError(f"{folder}: {n:,} scores in {len(finished):,} cells; at most {MAX_SCORES:,} are compared: name "
+        raise DataError(f"{folder}: {n:,} scores in {len(finished):,} cells; at most {MAX_SCORES:,} are compared; give "
                         "fewer runs")
     if len({outcome.corpus for outcome in finished}) > 1:
         other_outcome = next(outcome for outcome in finished if outcome.corpus != finished[0].corpus)
-        raise DataError(f"{other_outcome.folder}: was trained on another text than {finished[0].folder}: identity.json "
-                        "names another sha256")
+        raise DataError(f"{other_outcome.folder}: was trained on another corpus than {finished[0].folder}: the sha256 "
+                        "in identity.json differs; compare runs on one corpus")
     labels = list(dict.fromkeys(outcome.label for outcome in outcomes))
     metrics = list(dict.fromkeys(key for outcome in finished for key in outcome.values()))
     primary, baseline = plan["metric"], plan["baseline"]
     if primary not in metrics:
         raise DataError(f"{folder}: no cell has the metric {primary!r}; there are: {', '.join(metrics)}")
     if not is_score(primary):
-        raise UsageError(f"--metric: {primary}: is no score: neither higher nor lower is better; there are: "
+        raise UsageError(f"--metric: {primary}: is not a score, because neither higher nor lower is better; there are: "
                          + ", ".join(metric for metric in metrics if is_score(metric)))
     values = {metric: {label: {outcome.seed: outcome.values().get(metric) for outcome in finished
                                if outcome.label == label} for label in labels}
@@ -160,8 +160,8 @@ def item_differences(finished: Sequence[CellOutcome], labels: Sequence[str], bas
         a, b = (_mean_items([items[label_of_pair, seed] for seed in seeds]) for label_of_pair in (label, baseline))
         for name in a.keys() & b.keys():
             if len(a[name]) != len(b[name]):
-                raise DataError(f"{label} and {baseline} have {len(a[name])} and {len(b[name])} items of {name}: "
-                                "they were judged on other text or other benchmarks")
+                raise DataError(f"{label} and {baseline} have {len(a[name])} and {len(b[name])} items of {name}: they "
+                                "were evaluated on different data; evaluate both on the same")
         for benchmark in dict.fromkeys(name.partition("/")[0] for name in a if name in b):
             if benchmark == "valid":
                 continue
@@ -213,8 +213,8 @@ def at_equal_epochs(finished: Sequence[CellOutcome]) -> EqualEpochs:
     return EqualEpochs(
         epochs=round(max_position, 4) if has_whole_epoch else None, steps=least.get("step"),
         examples=least.get("examples"), rows=_read_at(finished, lambda point: position(point) <= max_position),
-        note="the runs of a seed see the same positives, in the same order where their blocks are alike: "
-        "equal epochs are equal positives")
+        note="runs with the same seed process the same positives, in the same order if their block sizes are equal: "
+        "equal epochs mean equal positives")
 
 
 def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: dict[str, Any]) -> EqualCpu:
@@ -228,8 +228,8 @@ def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: d
     rows = _read_at(finished, lambda point: point.cpu_seconds <= budget)
     return EqualCpu(
         budget=budget, rows=rows,
-        note="the last evaluation that was reached by then, null where there was none; the learning "
-        "rate of each run was laid for all its epochs, so one that is read early had not come down yet",
+        note="the last evaluation until then, null if there was none; the learning rate schedule of each run covers "
+        "all its epochs, so at an early evaluation it had not decayed yet",
         differences=_cost_differences(rows, labels, plan))
 
 

@@ -57,12 +57,12 @@ def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) 
     for i, item in enumerate(parsed):
         section, _, name = item.key.partition(".")
         if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
-            raise UsageError(f"--search {item.key}: is no key that strategies may differ in; those of "
-                             f"{', '.join(SECTIONS)} are, and train.{', train.'.join(TRAIN)}")
+            raise UsageError(f"--search {item.key}: strategies must not differ in this key; search those of "
+                             f"{', '.join(SECTIONS)} or train.{', train.'.join(TRAIN)}")
         if item.key in [other.key for other in parsed[:i]]:
-            raise UsageError(f"--search {item.key}: is there twice")
+            raise UsageError(f"--search {item.key}: occurs twice; remove one")
         if any(text.partition("=")[0].strip() == item.key for text in sets):
-            raise UsageError(f"--search {item.key}: --set gives it a value; leave one of the two out")
+            raise UsageError(f"--search {item.key}: --set gives it a value; remove one of the two")
     return parsed
 
 
@@ -108,5 +108,5 @@ def _convert(parsed: Range, text: str, settings: Settings) -> Range:
     if float in types:
         return replace(parsed, low=float(parsed.low), high=float(parsed.high))
     if int in types and not (float(parsed.low).is_integer() and float(parsed.high).is_integer()):
-        raise UsageError(f"--search {text}: {parsed.key} takes whole numbers; give it two")
+        raise UsageError(f"--search {text}: {parsed.key} takes whole numbers; give two whole numbers")
     return replace(parsed, low=int(parsed.low), high=int(parsed.high)) if int in types else parsed

@@ -47,14 +47,14 @@ def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
 def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
     """Return the reasons why a grid's search is impossible; empty if it is possible or not requested."""
     if bool(grid.search) != (grid.trials is not None):
-        return ["--search and --trials go together: which keys, and how many trials of each strategy"]
+        return ["--search and --trials must be set together; give the keys, and the number of trials for each strategy"]
     if not grid.search:
         return []
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
     parse_ranges(grid.search, [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)], settings)
     if reason := task.missing_split_reason(settings, "valid"):
-        return [f"--search: trials are judged by {objective(metric, task)[0]}, and {reason}"]
+        return [f"--search: trials are scored by {objective(metric, task)[0]}, and {reason}"]
     return []
 
 
@@ -85,7 +85,7 @@ def read(folder: Path) -> dict[str, Any]:
                 trial["settings"].items(), trial["value"]
         return tree
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: is not what a search wrote: {error}") from error
+        raise DataError(f"{path}: was not written by a search: {error}") from error
 
 
 def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
@@ -95,9 +95,8 @@ def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     """
     tree = read(folder) if grid.search else {}
     if tree and tree["search"] != grid.search:
-        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and "
-                         f"{'; '.join(grid.search)} "
-                         "is asked for now; give the comparison another --out")
+        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, but "
+                         f"{'; '.join(grid.search)} is requested now; give the comparison another --out")
     return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
@@ -168,13 +167,13 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     metric, higher = objective(str(grid.metric), task)
     tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
     if tree["metric"] != metric:
-        raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were judged by "
-                         f"{tree['metric']}, and {metric} is asked for now; give the comparison another --out")
+        raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were scored by "
+                         f"{tree['metric']}, but {metric} is requested now; give the comparison another --out")
     trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.quiet:
-        terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}")
-        terminal.note(f"search: the first {RANDOM_TRIALS} are drawn at random, alike for all")
+        terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, scored by {metric}")
+        terminal.note(f"search: the first {RANDOM_TRIALS} are random, the same for all strategies")
     for i in range(trials):
         suggestions = {label: study.ask(_distributions(search_ranges)) for label, study in studies.items()}
         new: dict[str, Cell] = {}
@@ -183,9 +182,9 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
             if len(earlier) <= i:
                 new[label] = cell(label, i, as_sets(trial.params))
             elif earlier[i]["settings"] != trial.params:
-                raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} was given "
-                                 f"{earlier[i]['settings']}, and {trial.params} would be now, as by another version "
-                                 "of optuna; give the comparison another --out")
+                raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} used {earlier[i]['settings']}, but would "
+                                 f"use {trial.params} now, perhaps because of another version of optuna; give the "
+                                 "comparison another --out")
         if new:
             if not progress.quiet:
                 terminal.note(f"search: trial {i + 1} of {trials}")
@@ -209,7 +208,7 @@ def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, h
     if last["value"] is not None:
         first = best_trial(trials, higher, label)
         best_text = f"trial {trials.index(first) + 1} has {number(first['value'])}"
-        outcome_text = f"{metric} {number(last['value'])}; {'the best until now' if first is last else best_text}"
+        outcome_text = f"{metric} {number(last['value'])}; {'the best so far' if first is last else best_text}"
     terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {outcome_text}")
 
 
@@ -224,9 +223,9 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
     except DataError as error:
         return {"value": None, "cpu_seconds": None, "error": str(error)}
     if trial_outcome.starved:
-        raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; a trial that the machine cannot "
-                            "end says nothing of its settings, so the search waits: give it more room, or narrower "
-                            "ranges in another --out")
+        raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; this trial does not rate "
+                            "its settings, because the machine could not finish it, so the search stops; free "
+                            "resources and repeat the command, or give narrower ranges with another --out")
     value = trial_outcome.values().get(metric)
     return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,
             "error": trial_outcome.error or (f"has no {metric}" if value is None else None)}

@@ -50,7 +50,7 @@ def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> st
 def _over(differences_on_metric: Sequence[Difference]) -> str:
     seeds = {d.n for d in differences_on_metric}
     if len(seeds) != 1:
-        return "over the seeds that both have"
+        return "over the seeds common to both"
     return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}"
 
 
@@ -58,7 +58,7 @@ def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Dif
     cost = {label: sum(seconds) / len(seconds) for label in labels
             if (seconds := [x for x in cpu.get(label, {}).values() if x is not None])}
     if not cost.get(baseline):
-        return "What it costs is not known: the runs of the baseline left no CPU seconds."
+        return "The cost is unknown, because the runs of the baseline recorded no CPU seconds."
     others = [f"one of {label} {_times(cost[label] / cost[baseline])}" for label in cost if label != baseline]
     text = f"A run of {baseline} takes {cost[baseline]:.3g} CPU seconds" + (f", {_list(others)}" if others else "")
     if cheap:
@@ -82,16 +82,16 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed:
             parts.append(f"whether {d.a} and {baseline} differ: {d.mean:+.3g} at each of the {d.n} seeds")
             continue
         need = f"more than {MAX_NEEDED['seeds']}" if d.needed is None else f"{d.needed}"
-        parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (to separate the "
-                     f"{d.mean:+.3g} that was seen takes {need} seeds; there are {d.n})")
+        parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (separating the observed "
+                     f"{d.mean:+.3g} takes {need} seeds; there are {d.n})")
     untested = [d.a for d in differences_on_metric if d.p is None]
     if untested:
-        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {MIN_SEEDS} seeds or "
-                     "more at which both have a value")
+        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {MIN_SEEDS} or more seeds "
+                     "with values of both")
     if failed:
-        parts.append(f"what {_list(failed)} would have scored, for {_verb(failed, 'it', 'they')} failed")
-    tail = "how this turns out on other data, which seeds cannot say"
-    return f"It cannot be told {'; '.join([*parts, tail])}."
+        parts.append(f"what {_list(failed)} would have scored, because {_verb(failed, 'it', 'they')} failed")
+    tail = "how this generalizes to other data, which seeds cannot show"
+    return f"Unknown: {'; '.join([*parts, tail])}."
 
 
 def _list(names: Sequence[str]) -> str:

@@ -65,13 +65,13 @@ class Cell:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
     """Lock the folder of a comparison and yield the lock that its cells inherit. UsageError if it is locked."""
-    with lock_folder(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
+    with lock_folder(folder, f"--out: {folder}: another comparison is running there; wait until it ends, or stop it"):
         cells_lock = open_folder(folder / "cells")
         try:
             is_noted = False
             while not try_lock(cells_lock):
                 if not is_noted and not progress.quiet:
-                    terminal.note(f"{folder}: waiting for cells of a comparison that is gone")
+                    terminal.note(f"{folder}: waiting for cells of a comparison that was killed")
                 is_noted = True
                 time.sleep(_POLL)
             yield cells_lock
@@ -130,10 +130,10 @@ def spent(cells: Sequence[Cell]) -> float:
 
 def _leave_out(waiting: deque[Cell], budget: float) -> None:
     """Record for each cell that it was not started, and why."""
-    terminal.note(f"{budget:,.0f} CPU seconds are spent: {len(waiting)} runs are left out; ask again with more to run "
-                  "them")
+    terminal.note(f"{budget:,.0f} CPU seconds are used up: {len(waiting)} runs are skipped; repeat the command with a "
+                  "larger limit to run them")
     for cell in waiting:
-        error = f"not begun: the {budget:,.0f} CPU seconds of the whole were spent"
+        error = f"not started: the {budget:,.0f} CPU seconds for all runs were used up"
         write_json(cell.failure, {"cell": cell.name, "error": error, "code": None})
     waiting.clear()
 
@@ -248,7 +248,7 @@ class _ProgressPrinter:
         seconds_left, shares = self._time_left(running)
         done = sum(cell.is_finished() for cell in self.cells)
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        working = f"; at work: {', '.join(shares)}" if shares else ""
+        working = f"; running: {', '.join(shares)}" if shares else ""
         time_left = f"; about {duration(seconds_left)} left" if seconds_left else ""
         terminal.note(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}")
 
@@ -272,5 +272,5 @@ class _ProgressPrinter:
                                                limit in cell.downstream_limits.items())
             if cell in running:
                 share = max(step / self.blocks, 0 if budget is None else cpu / budget)
-                shares.append(f"{cell.name} ({'is judged' if share >= 1 else f'{share:.0%}'})")
+                shares.append(f"{cell.name} ({'is evaluated' if share >= 1 else f'{share:.0%}'})")
         return (seconds_left / min(self.parallel, len(self.cells)) if all_rates else None), shares

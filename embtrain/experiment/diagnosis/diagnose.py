@@ -38,8 +38,8 @@ from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.state import checkpoint
 
 _log = logging.getLogger("embtrain")
-NOTES = {"none": "states no probabilities, so its columns are not corrected",
-         "estimated": "measured with columns as frequent as the data's right answers, corrected by the q that it "
+NOTES = {"none": "states no probabilities, so its negatives are not corrected",
+         "estimated": "measured with negatives as frequent as the positives in the data, corrected by the q that it "
                       "estimates"}
 
 
@@ -58,11 +58,11 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     view = ReadOnly(parts.model)
     table = hubness.hubness(view.table(), parts.world.counts, parts.world.words)
     if strategies and view.geometry not in inner_product.GEOMETRIES:
-        raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are no inner products, and the "
-                         "gradient of inner products is what is measured")
+        raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are not inner products, but the "
+                         "diagnosis measures the gradient of inner products; diagnose another model")
     if strategies and not parts.loss.monotone:
-        raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
-                         "scores, not of their sizes")
+        raise UsageError(f"{folder}: it was trained with loss.absolute, but draws are compared with the softmax of "
+                         "scores, not of their absolute values; diagnose another run")
     lines, growth, part, n = [], list[Size](), "", 0
     if strategies:
         query, timing_query, part = heldout_queries(parts, max_queries)
@@ -149,8 +149,8 @@ def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
         parts.source.load_state_dict(state["source"])
         return {key: int(state["position"][key]) for key in ("epoch", "step")}
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint is of another model or source than config.yaml names; give the "
-                        "run's own config.yaml back") from error
+        raise DataError(f"{folder}: its checkpoint belongs to another model or source than config.yaml describes; "
+                        "restore the run's own config.yaml") from error
 
 
 def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, str]:
@@ -168,7 +168,7 @@ def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, 
             return query.rows(rows), query.rows(between if len(between) else rows), part
     task = parts.task
     raise DataError(
-        f"the run holds no questions out: {task.missing_split_reason(task.settings, 'test') or 'they are none'}"
+        f"the run has no held-out queries: {task.missing_split_reason(task.settings, 'test') or 'there are none'}"
     )
 
 
@@ -180,18 +180,18 @@ def source_of(name: str, parts: Components, settings: Settings, view: ModelView,
     """
     is_own = name == settings.strategy
     if is_own and not fresh:
-        source, note = parts.source, "has learnt with this model" if parts.source.learns else ""
+        source, note = parts.source, "was trained with this model" if parts.source.learns else ""
     else:
         source_config = settings.negatives if is_own else _widest(run_settings.resolve(name).negatives, sizes)
         try:
             source = negatives.find(source_config.source)(source_config, parts.world)
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
-        note = "learns while it trains, and is new here" if source.learns else ""
+        note = "learns during training, but is untrained here" if source.learns else ""
     if source.exhaustive:
-        note = "scores every candidate, and that is its time"
+        note = "scores every candidate; the time includes that"
     if not source.components:
-        raise UsageError(f"--negatives: {name} draws nothing that could be measured")
+        raise UsageError(f"--negatives: {name} draws nothing to measure; remove it")
     if source.geometry and view.geometry not in source.geometry:
         raise UsageError(f"--negatives: {name} needs scores that are one of {', '.join(sorted(source.geometry))}, and "
                          f"this run's model scores by {view.geometry}")

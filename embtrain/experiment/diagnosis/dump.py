@@ -72,7 +72,7 @@ def _lines(strategy: str, parts: Components, settings: Settings, query: Query, v
 
 def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:
     columns = drawn.vectors if ids is None else ids
-    assert columns is not None, "a source that draws nothing was refused"
+    assert columns is not None, "a source that draws nothing was rejected"
     with torch.no_grad():
         return view.score(query, columns)                                            # (n, K)
 

@@ -45,8 +45,8 @@ def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, v
         source.draw(timing_query, m, view)
     if source.density == "estimated":
         if not world.counts.sum() > 0:
-            raise UsageError(f"negatives.source: {source.name} estimates how often each answer is right, and this "
-                             "run's training has counted none")
+            raise UsageError(f"negatives.source: {source.name} estimates the frequency of positives, but training has "
+                             "counted none; remove it")
         random = torch.Generator().manual_seed(world.seed)
         batch_query = timing_query.rows(torch.randint(len(timing_query), (batch,), generator=random))
         for _ in range(N_BATCHES):

@@ -42,7 +42,7 @@ def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
     if path.is_file():
         return BenchmarkChoice(own_benchmarks.recipe_from_table(path), path)
     if path.is_dir():
-        raise UsageError(f"--on: {name}: is a folder; name a file in it")
+        raise UsageError(f"--on: {name}: is a folder; give a file in it")
     try:
         return BenchmarkChoice(load_recipe("evals", name), None)
     except UsageError as error:

@@ -67,7 +67,7 @@ def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), lim
     if not on and not isinstance(run.settings.evaluate, WordsConfig):
         return rescore(run.folder, sets)
     if not only_translators and (choices.tables or choices.translators):
-        _refuse_sets(sets, run.folder)
+        _refuse_sets(sets)
     rows: list[Score] = []
     if choices.tables or choices.translators:
         vectors = run.word_vectors.first(limit)
@@ -92,7 +92,7 @@ def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (
     choices = _choose(on or config.benchmarks, by_task=False)
     if not (on and choices.only_translators):
         _check_evaluation_keys(sets, ("evaluate.",))
-        _refuse_sets(sets, path)
+        _refuse_sets(sets)
     vectors = folders.read_any(path, reading)
     return _score_tables(vectors, choices.tables, config) + [
         row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]
@@ -118,13 +118,13 @@ def _choose(names: Sequence[str], by_task: bool) -> _Choices:
 
 def _check_evaluation_keys(sets: Sequence[str], prefixes: tuple[str, ...]) -> None:
     if wrong := [text for text in sets if not text.startswith(prefixes)]:
-        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
+        raise UsageError(f"--set {wrong[0]}: an existing run is only evaluated; override only evaluate.* keys")
 
 
-def _refuse_sets(sets: Sequence[str], what: Path) -> None:
+def _refuse_sets(sets: Sequence[str]) -> None:
     if sets:
-        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
-                         f"translator; {what} is judged by others")
+        raise UsageError(f"--set {sets[0]}: applies to runs evaluated by their own task, or to benchmarks that train a "
+                         "translator; remove it")
 
 
 def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: WordsConfig,
@@ -143,7 +143,7 @@ def neighbours(
     """
     table = _open(what, reading)
     if len(table.words) < 2:
-        raise DataError(f"{what}: holds the vector of one word, and nothing that could be near it")
+        raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
     nearest = {word: near(table, word, 1, count) for word in words}
     if not any(nearest.values()):
         raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
@@ -180,8 +180,8 @@ def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN) -> 
     elif format in vector_files.FORMATS:
         vector_files.write(out, _open(what, reading), format)
     else:
-        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(vector_files.FORMATS)}; "
-                         f"of a run {', '.join(run_export.FOLDERS)} too")
+        raise UsageError(f"--format: {format!r}: a vector file can be exported to {', '.join(vector_files.FORMATS)}, a "
+                         f"run also to {', '.join(run_export.FOLDERS)}")
 
 
 def _is_run(what: Path) -> bool:

@@ -39,13 +39,13 @@ FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VO
 def export(run: Run, format: str, out: Path) -> None:
     """Write a run's vectors to a file or folder. UsageError if the format is unknown or not available for this run."""
     if format not in FORMATS:
-        raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
+        raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     if format not in FOLDERS:
         vectors.write(check_output_file(out), run.word_vectors, cast(vectors.Format, format))
         return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
-        raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
-                         "or holds an earlier export of this format")
+        raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
+                         "contains an earlier export in this format")
     check_output_folder(out)
     if format == "huggingface":
         folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
@@ -83,11 +83,11 @@ def _counts(run: Run) -> Mapping[str, int] | None:
 
 def _pykeen(run: Run, out: Path) -> None:
     if tasks.find(run.settings) is not TriplesTask:
-        raise UsageError(f"--format: pykeen: is for models of triples with a vector for each relation, and "
-                         f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
+        raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
+                         f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")
     if (relations := _relations(run)) is None:
-        raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
-                        f"vector for each relation; else {resume_command(run.folder)} writes it again")
+        raise DataError(f"{run.folder}: relations.safetensors: is missing: {run.settings.model.name} may have no "
+                        f"vector for each relation; otherwise write it again: {resume_command(run.folder)}")
     task = cast(TriplesTask, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
@@ -131,7 +131,7 @@ def _card(run: Run) -> str:
         "```python", "from pathlib import Path", "", "from safetensors.numpy import load_file", "",
         'table = load_file("model.safetensors")["embedding.weight"]',
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
-        "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
+        "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` accept this folder.", "",
         "## Settings", "", md.block(dump(_public_settings(run)).rstrip(), "yaml"), ""])
 
 

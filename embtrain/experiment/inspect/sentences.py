@@ -24,14 +24,14 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     side or part does not exist; the corpus raises the same errors as in a run.
     """
     if wrong := [text for text in sets or [] if not text.strip().startswith("translation.")]:
-        raise UsageError(f"--set {wrong[0]}: is no key of translation, and only those change sentences")
+        raise UsageError(f"--set {wrong[0]}: is not a key of translation; set only those")
     for key, value, choices in (("side", side, SIDES), ("part", part, PARTS)):
         if value not in choices:
-            raise UsageError(f"--{key}: {value!r} is none of {', '.join(choices)}")
+            raise UsageError(f"--{key}: {value!r} is not one of {', '.join(choices)}")
     settings = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
     text = TranslationTask.read(settings).text
     if len(text.part(part)) == 0:
-        raise UsageError(f"--part: {part}: {settings.corpus} holds out no such sentences; set translation.{part} "
+        raise UsageError(f"--part: {part}: {settings.corpus} has no such held-out sentences; set translation.{part} "
                          "above 0")
     side_text, end_token = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
     return (" ".join(side_text.words(i) + end_token) for i in text.part(part))

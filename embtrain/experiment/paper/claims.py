@@ -56,7 +56,7 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellO
         protocol=[ProtocolDifference(row.what, row.theirs, row.ours) for row in paper.protocol], axis=axis,
         corpus=paper.corpus, budget=paper.cpu_seconds, spent=sum(outcome.cpu_seconds or 0.0 for outcome in outcomes),
         command=command(paper, plan),
-        notes=[f"{name} is left out: it is not on this machine; embtrain data fetch {name}"
+        notes=[f"{name} is skipped: it is not on this machine; fetch it: embtrain data fetch {name}"
                for name in missing_benchmarks])
 
 
@@ -115,27 +115,26 @@ def combine_verdicts(verdicts: Sequence[ClaimVerdict]) -> ClaimVerdict:
 def _verdict_words(verdict: str, checks: Sequence[CheckResult]) -> str:
     if verdict != NOT_SEPARABLE:
         return verdict
-    return f"cannot be judged ({'not measured' if any(not check.n for check in checks) else 'not separable'})"
+    return f"is undecided ({'not measured' if any(not check.n for check in checks) else 'not separable'})"
 
 
 def _check_text(check: Check, mean: MeanInterval, above: float | None, below: float | None, verdict: str) -> str:
     subtrahend = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
-        return f"{measure(check.metric)} of {check.run}{subtrahend}: nothing to judge it by, not measured."
+        return f"{measure(check.metric)} of {check.run}{subtrahend}: not measured."
     widths = [high - low for low, high in ((mean.low, mean.high), (above, below)) if low is not None is not high]
 
     def format_digits(x: float, sign: str = "+") -> str:
         """Three digits, or as many as two digits of the narrowest interval take."""
         digits = [2 + math.ceil(math.log10(abs(x) / width)) for width in widths if width > 0 and x]
         return f"{x:{sign}.{max([3, *digits])}g}"
-    facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
+    facts = "one seed, no interval" if mean.n == 1 else f"the same for {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
         f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds"
     bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below))
                                 if x is not None])
-    return (f"{measure(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim asks "
-            f"for {bounds_text}: "
-            f"{verdict}.")
+    return (f"{measure(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim "
+            f"requires {bounds_text}: {verdict}.")
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Valu
     reported = partial(ReportedNumber, row.what, row.value, row.where, row.protocol, row.source)
     if row.reading == "least":
         least = min_sufficient_x(paper, values)
-        return reported(least, None, None, 0, "" if least is not None else "no run was shown to be not worse")
+        return reported(least, None, None, 0, "" if least is not None else "no run was shown not to be worse")
     assert row.metric is not None and row.run is not None
     values_by_run = values.get(row.metric, {})
     run_values = values_by_run.get(row.run, {})

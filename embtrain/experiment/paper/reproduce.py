@@ -51,7 +51,7 @@ def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: P
     if saved.is_file():
         base, file = read_yaml(saved), folder / PAPER
         if base.tree.get("paper") != name or not file.is_file():
-            raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
+            raise UsageError(f"--out: {folder} contains another comparison than {name}; choose another folder")
         base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # it may have had a typo
     else:
         file = papers.path(name)
@@ -74,7 +74,7 @@ def _without_missing_benchmarks(paper: Paper) -> Paper:
         except ResourceError as error:
             missing.add(name)
             if not progress.quiet:
-                terminal.note(f"{name} is left out: {error}")
+                terminal.note(f"{name} is skipped: {error}")
     return paper.without_benchmarks(missing)
 
 

@@ -52,8 +52,8 @@ class Check(Section):
     def _keys_of_the_rule(self) -> Check:
         for key in ("against", "margin", "value", "within"):
             if (getattr(self, key) is None) == (key in NEEDS[self.rule]):
-                wrong = "is missing" if key in NEEDS[self.rule] else "is not for it"
-                raise ValueError(f"rule {self.rule} takes {', '.join(NEEDS[self.rule])} beside run and metric; "
+                wrong = "is missing" if key in NEEDS[self.rule] else "is not allowed"
+                raise ValueError(f"rule {self.rule} takes {', '.join(NEEDS[self.rule])} in addition to run and metric; "
                                  f"{key} {wrong}")
         return self
 
@@ -78,8 +78,8 @@ class Expected(Section):
         needs = {"least": (), "gain": ("run", "metric", "against")}.get(self.reading, ("run", "metric"))
         for key in ("run", "metric", "against"):
             if (getattr(self, key) is None) == (key in needs):
-                raise ValueError(f"reading {self.reading} takes {', '.join(needs) or 'no run and no metric'}; "
-                                 f"{key} {'is missing' if key in needs else 'is not for it'}")
+                raise ValueError(f"reading {self.reading} takes {', '.join(needs) or 'no run and no metric'}; {key} "
+                                 f"{'is missing' if key in needs else 'is not allowed'}")
         return self
 
 
@@ -160,7 +160,7 @@ def require_metrics(file: Path, cell: CellOutcome, benchmarks: Container[str], r
         is_target = part == "training" and " to " in name      # a target that a run may miss
         if cell.label in runs and not is_target and (part in HELD_OUT or part in benchmarks):
             outcome.require_metric(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
-                                   f"What is trained stays; to go on once it is corrected there: {resume_command}")
+                                   f"Finished runs are kept; correct the file, then continue: {resume_command}")
 
 
 def _metrics(paper: Paper) -> Iterator[tuple[KeyPath, str, list[str]]]:
@@ -192,10 +192,10 @@ def _dangling_names(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
         run_names += [((*prefix, "run"), row.run), ((*prefix, "against"), row.against)]
     for keys, run in run_names:
         if run is not None and run not in paper.runs:
-            yield keys, f"{run!r} is none of the runs: {runs}"
+            yield keys, f"{run!r} is not one of the runs: {runs}"
     for keys, metric, _ in _metrics(paper):
         if metric.partition("/")[0] not in known:
-            yield keys, f"{metric!r} is of none of {', '.join(known)}"
+            yield keys, f"{metric!r} belongs to none of {', '.join(known)}"
     for i, name in enumerate(paper.benchmarks):
         try:
             load_recipe("evals", name)
@@ -203,9 +203,9 @@ def _dangling_names(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
             yield ("benchmarks", i), str(error)
     for i, name in enumerate(paper.during_training):
         if name not in paper.benchmarks:
-            yield ("during_training", i), f"{name!r} is none of the benchmarks: {', '.join(paper.benchmarks)}"
+            yield ("during_training", i), f"{name!r} is not one of the benchmarks: {', '.join(paper.benchmarks)}"
     if paper.axis is not None and all(run.x is None for run in paper.runs.values()):
         yield ("axis",), "no run has an x"
     for i, number in enumerate(paper.expected):
         if number.reading == "least" and (paper.axis is None or all(c.rule != "not_worse" for c in paper.checks)):
-            yield ("expected", i, "reading"), "least takes an axis, and a check by the rule not_worse"
+            yield ("expected", i, "reading"), "least requires an axis and a check with rule: not_worse"

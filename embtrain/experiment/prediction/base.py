@@ -31,7 +31,7 @@ class UnknownName(Exception):
     """A query contains a name that the model does not have."""
 
     def __init__(self, kind: str, name: str, known: Collection[str]):
-        super().__init__(f"no {kind} is called {name!r}")
+        super().__init__(f"there is no {kind} {name!r}")
         self.kind, self.name, self.known = kind, name, known
 
 
@@ -85,8 +85,8 @@ class Predictor:
     def __init__(self, components: Components, top: int, hide_known: bool):
         if hide_known and not self.can_hide_known:
             raise UsageError(
-                f"--hide-known: model.name: {components.task.settings.model.name} keeps no known positives; "
-                "leave the option out, or use it with graphs and hierarchies"
+                f"--hide-known: model.name: {components.task.settings.model.name} stores no known positives; remove "
+                "the option, or use it with graphs and hierarchies"
             )
         self.components, self.top, self.hide_known = components, top, hide_known
         self.names = components.task.candidate_names()

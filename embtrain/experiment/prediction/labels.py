@@ -60,7 +60,7 @@ class LabelPredictor(Predictor):
             index = chunk.features.index[chunk.features.start[i]:chunk.features.start[i + 1]]
             unseen = int(chunk.unknown_features[i] + (self.task.seen[index] == 0).sum())
             total = int(chunk.unknown_features[i]) + len(np.unique(index))
-            note = f"{unseen} of {total} features are in no training document" if unseen else ""
+            note = f"{unseen} of {total} features occur in no training document" if unseen else ""
             predictions.append(
                 Prediction(
                     name,

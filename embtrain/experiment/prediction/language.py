@@ -34,7 +34,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
     """Predictor of next words."""
 
     name = "language"
-    query_form = "the words of a context (in a file one context a line)"
+    query_form = "the words of a context (in a file: one context a line)"
 
     @cached_property
     def tokens(self) -> Splitter:
@@ -44,8 +44,8 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
             return make_splitter(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
                              settings["token_min"], settings["token_max"])
         except (KeyError, TypeError) as error:
-            raise DataError(f"identity.json of the run does not say how text is split into words ({error}); put back "
-                            "what training wrote") from error
+            raise DataError(f"identity.json of the run does not contain how text is split into words ({error}); "
+                            "restore the file that training wrote") from error
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
         words = words[:-1] if words and words[-1] == OPEN else words

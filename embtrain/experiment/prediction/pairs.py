@@ -44,7 +44,7 @@ class PairPredictor(LinePredictor[PairQuery]):
     """Predictor of hypernyms, hyponyms and pairs."""
 
     name = "pairs"
-    query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file with TABs between)"
+    query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file: separated by TABs)"
     can_hide_known = True
 
     def __init__(self, components: Components, top: int, hide_known: bool):
@@ -73,14 +73,14 @@ class PairPredictor(LinePredictor[PairQuery]):
 
     def parse(self, fields: Sequence[str]) -> PairQuery:
         if len(fields) != 2 or not all(fields):
-            raise MalformedQuery(f"{len(fields)} names where a pair has 2")
+            raise MalformedQuery(f"{len(fields)} names, but a pair has 2")
         if list(fields).count(OPEN) > 1:
-            raise MalformedQuery("one part can be open, and both are")
+            raise MalformedQuery("only one of the two may be _")
         ids = [[] if name == OPEN else self._ids(name) for name in fields]
         for name, meanings in zip(fields, ids, strict=True):
             if OPEN in fields and len(meanings) > 1:
                 listed = [self.names[i] for i in meanings[:MAX_NAMED]]
-                raise MalformedQuery(f"{name!r} means {len(meanings)} concepts; name one: {', '.join(listed)}")
+                raise MalformedQuery(f"{name!r} means {len(meanings)} concepts; choose one: {', '.join(listed)}")
         return PairQuery(*ids)
 
     def _ids(self, name: str) -> list[int]:

@@ -47,7 +47,7 @@ class Predictions:
             self.unseen += prediction.unseen
             yield prediction
         if self.n == 0:
-            raise DataError(f"{self.file}: holds no query")
+            raise DataError(f"{self.file}: contains no query")
 
     def check(self) -> None:
         """Raise DataError if no query of a file has an answer."""
@@ -63,11 +63,12 @@ class Predictions:
         training. Empty if there are none, and for queries in words."""
         if self.file is None:
             return ""
-        passed = [f"{n:,} with a name that no {kind} of the run has" for kind, n in self.missing.items() if n]
-        total = f"{self.missing.total():,} of {self.n:,} queries were passed over"
+        passed = [f"{n:,} with a name of no {kind} in the run" for kind, n in self.missing.items() if n]
+        total = f"{self.missing.total():,} of {self.n:,} queries were skipped"
         notes = [f"{total}: {', '.join(passed)}"] if passed else []
         if self.unseen:
-            notes.append(f"{self.unseen:,} of {self.n:,} queries have names, words or features of no training example")
+            notes.append(f"{self.unseen:,} of {self.n:,} queries contain names, words or features of no training "
+                         "example")
         return "; ".join(notes)
 
     def counts(self) -> dict[str, Any]:
@@ -88,14 +89,14 @@ def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: 
              ) -> Predictions:
     """Return predictions for a command line: the words of a query, or a file of queries, or `-` for standard input."""
     if not words:
-        raise UsageError("predict: needs a query, the path of a file of queries, or - for standard input")
+        raise UsageError("predict: query: is missing; give a query, a file of queries, or - for standard input")
     if len(words) == 1 and is_query_file(words[0]):
         return Predictions(folder, file=words[0], top=top, hide_known=hide_known, sets=sets)
     try:
         return Predictions(folder, [words], top=top, hide_known=hide_known, sets=sets)
     except UsageError as error:
         if len(words) == 1 and ("/" in words[0] or Path(words[0]).suffix) and ":" not in words[0]:
-            raise UsageError(f"{error}; there is no file {words[0]!r} either") from error
+            raise UsageError(f"{error}; nor is there a file {words[0]!r}") from error
         raise
 
 
@@ -108,7 +109,7 @@ def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: 
     required parts of it. UsageError for a malformed query, DataError for a damaged file.
     """
     if (file is None) == (not queries):
-        raise UsageError("predict: needs either queries or file=")
+        raise UsageError("predict: give either queries or file=")
     sets = [] if corpus is None else [f"corpus={corpus}"]
     if file is not None:
         return list(Predictions(folder, (), str(file), top, hide_known, sets))
@@ -132,7 +133,7 @@ def _open_queries(path: str) -> Iterator[Source]:
     """Return the streams of a file, packed or not, or the single stream of a pipe or standard input."""
     if path == STDIN:
         if sys.stdin is None:
-            raise UsageError("predict: standard input is closed; name a file of queries")
+            raise UsageError("predict: standard input is closed; give a file of queries")
         return iter([Source("standard input", cast("BufferedReader[Any]", sys.stdin.buffer), 0)])
     return sources([Path(path)], lambda name: True) if Path(path).is_file() else _open_pipe(path)
 

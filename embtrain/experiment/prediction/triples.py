@@ -46,7 +46,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
     """Predictor of entities, relations and ranks of triples."""
 
     name = "triples"
-    query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file with TABs between)"
+    query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file: separated by TABs)"
     can_hide_known = True
 
     def __init__(self, components: Components, top: int, hide_known: bool):
@@ -72,9 +72,9 @@ class TriplePredictor(LinePredictor[TripleQuery]):
 
     def parse(self, fields: Sequence[str]) -> TripleQuery:
         if len(fields) != 3 or not all(fields):
-            raise MalformedQuery(f"{len([name for name in fields if name])} names where a triple has 3")
+            raise MalformedQuery(f"{len([name for name in fields if name])} names, but a triple has 3")
         if list(fields).count(OPEN) > 1:
-            raise MalformedQuery("one part can be open, and more are")
+            raise MalformedQuery("only one of the three may be _")
         graph = self.task.graph
         kinds = (("entity", graph.entities), ("relation", graph.relations), ("entity", graph.entities))
         ids = []

@@ -27,7 +27,7 @@ class WordPredictor(LinePredictor[WordQuery]):
     """Predictor of context words."""
 
     name = "windows"
-    query_form = "words of the training text (in a file one a line)"
+    query_form = "words of the training text (in a file: one a line)"
     kind = "word"
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
@@ -42,7 +42,7 @@ class WordPredictor(LinePredictor[WordQuery]):
             return WordQuery(index[word], "")
         folded = word.lower()
         if getattr(config, "lower", False) and folded in index:
-            return WordQuery(index[folded], f"read as {folded!r}, because training folded the text to lower case")
+            return WordQuery(index[folded], f"read as {folded!r}, because training lowercased the text")
         raise UnknownName(self.kind, word, index)
 
     @property
@@ -56,7 +56,7 @@ class WordPredictor(LinePredictor[WordQuery]):
         centre = torch.tensor([query.word for query in queries])
         batch = SkipGramBatch(torch.zeros_like(centre), torch.zeros_like(centre), centre, torch.arange(len(centre)))
         score, z, log_p = self.scores(batch)
-        key = z if self.components.loss.monotone else score
+        key = score if self.components.loss.monotone else z
         return [
             Prediction(
                 self.names[query.word],
@@ -71,5 +71,5 @@ class NodePredictor(WordPredictor):
     """Predictor of nodes near a node on walks."""
 
     name = "walks"
-    query_form = "nodes of the graph (in a file one a line)"
+    query_form = "nodes of the graph (in a file: one a line)"
     kind = "node"

@@ -49,8 +49,8 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.min_batch_size:
-            raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
-                             "there are none; raise it")
+            raise UsageError(f"train.{key}: {rows}: {source.name} uses the other targets in the batch as negatives and "
+                             "needs at least two rows; increase it")
     if reasons := incompatibilities(source, loss, model):
         raise UsageError(*reasons)
     known_positives = None
@@ -71,7 +71,7 @@ def choose_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"train.device: {name!r} is no device; use cpu, cuda or cuda:N") from error
+        raise UsageError(f"train.device: {name!r} is not a device; use cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"train.device: {name!r} is not supported; use cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

@@ -44,8 +44,8 @@ def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
     value, even = _log_p(parts, scores), -math.log(parts.world.n_candidates)
     if value is None or value >= 2 * even - SLACK:
         return ""
-    level = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, instead of near"
-    return (f"the held-out log-likelihood {level} the {even:.4g} of guessing evenly: the training has diverged, and "
+    level = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, but should be near"
+    return (f"the held-out log-likelihood {level} the {even:.4g} of a uniform guess: the training has diverged, and "
             f"its scores mean little; {lower_rate_hint(parts.train)}")
 
 

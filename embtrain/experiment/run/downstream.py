@@ -22,7 +22,7 @@ def translator_settings(recipe: EvalRecipe, file: Path, dim: int, sets: Sequence
     """Settings of the recipe's translator on the vectors of `file` (dimension `dim`), then `sets`."""
     training = recipe.training
     if training is None:
-        raise UsageError(f"evals: {recipe.name}: is no benchmark that trains")
+        raise UsageError(f"evals: {recipe.name}: is not a benchmark that trains")
     return run_settings.resolve(training.strategy, NmtConfig().name, training.corpus, sets=[
         f"model.dim={dim}", "model.output_table.kind=pretrained", f"model.output_table.file={file}",
         "model.output_table.frozen=true",

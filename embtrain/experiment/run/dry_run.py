@@ -44,8 +44,8 @@ class MemoryEstimate(NamedTuple):
 
     def __str__(self) -> str:
         program, training, judging, peak = (f"{n / 2**20:,.0f}" for n in (*self, self.peak))
-        return (f"about {peak} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
-                f"{judging} when it is judged")
+        return (f"about {peak} MiB in addition to {program} MiB of the program: {training} in training, {judging} in "
+                "evaluation")
 
 
 class Plan(NamedTuple):
@@ -61,12 +61,11 @@ class Plan(NamedTuple):
     block_seconds: float
 
     def __str__(self) -> str:
-        return (f"{dump(self.settings)}\n"
-                f"corpus: {self.corpus}\n{self.files and self.files + chr(10)}"
-                f"engine: {self.engine}{''.join(f'; {reason}' for reason in self.slow)}\n"
-                f"memory: {self.memory or 'not known: this system does not say what a process takes'}\n"
-                f"time: about {self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads "
-                f"({self.blocks:,} blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted")
+        return (f"{dump(self.settings)}\ncorpus: {self.corpus}\n{self.files and self.files + chr(10)}engine: "
+                f"{self.engine}{''.join(f'; {reason}' for reason in self.slow)}\nmemory: "
+                f"{self.memory or 'unknown: this system does not report the memory of a process'}\ntime: about "
+                f"{self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads ({self.blocks:,} "
+                f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted")
 
     def tree(self) -> dict[str, Any]:
         return self._asdict() | {"settings": self.settings.model_dump(mode="json"),

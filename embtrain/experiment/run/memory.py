@@ -51,7 +51,7 @@ def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> N
 
 def _require(need: int, subject: str) -> None:
     if need > (available := machine.free()):
-        raise ResourceError(f"{subject} {need / 2**20:,.0f} MiB of memory, and {available / 2**20:,.0f} MiB are free: "
+        raise ResourceError(f"{subject} {need / 2**20:,.0f} MiB of memory, and {available / 2**20:,.0f} MiB are free; "
                             "make it smaller")
 
 

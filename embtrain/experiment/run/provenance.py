@@ -42,8 +42,8 @@ def code_difference(folder: Path) -> str:
         return ""
     if not isinstance(version, str) or not isinstance(code, str) or code == (current := code_sha256()):
         return ""
-    return f"embtrain {printable(version)} with code {printable(code[:12])} began it, and this is embtrain " \
-           f"{embtrain.__version__} with code {current[:12]}"
+    return (f"embtrain {printable(version)} with code {printable(code[:12])} started it, but this is embtrain "
+            f"{embtrain.__version__} with code {current[:12]}")
 
 
 def code_sha256() -> str:

@@ -92,7 +92,7 @@ class Run:
         try:
             return [Score(**row) for row in files.read_json(path)]
         except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"{path}: holds no scores: {error}") from error
+            raise DataError(f"{path}: contains no scores: {error}") from error
 
     def table(self) -> str:
         """Format the leading scores for a terminal, with the path of the report for the others."""
@@ -122,7 +122,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
     if out is not None:
         _check_new(out)
     if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():  # else a recipe name
-        raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
+        raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
     files.check_output_folder(folder)
     check(settings)
     threads = components.use_threads(settings.train.threads)
@@ -139,14 +139,14 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
 def _check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise UsageError(
-            f"--out: {folder} holds a run already; choose another folder, or: {files.resume_command(folder)}"
+            f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}"
         )
     if foreign := next((name for name in FOREIGN_FILES if (folder / name).exists()), None):
-        raise UsageError(f"--out: {folder} holds {foreign}, which is of no run; choose another folder")
+        raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
-    return files.lock_folder(folder, f"{folder}: another process trains there; wait for its end, or stop it")
+    return files.lock_folder(folder, f"{folder}: another process is training there; wait until it ends, or stop it")
 
 
 def check(settings: Settings) -> None:
@@ -184,7 +184,7 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     """
     settings, parts, has_started, _ = _reopen(folder, run_settings.from_run(folder, sets))
     if not has_started:
-        raise DataError(f"{folder}: has trained nothing yet; {files.resume_command(folder)}")
+        raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
     trainer = trainers.build(folder, parts)
     trainers.load_newest(folder, trainer)
     if not sets:
@@ -269,7 +269,7 @@ def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
     if not (subfolder / PARENT_HASH).is_file():
         return None
     if (subfolder / PARENT_HASH).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
-        raise DataError(f"{subfolder}: was trained on other vectors than {folder} has now; take that folder away")
+        raise DataError(f"{subfolder}: was trained on other vectors than {folder} contains now; remove that folder")
     return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
 
 

@@ -99,7 +99,7 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
         if kind not in (None, recipe.kind):
             same_kind = [name_of_kind for name_of_kind in shipped.names("evals")
                          if load_recipe("evals", name_of_kind).kind == kind]
-            raise UsageError(f"{flag}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
+            raise UsageError(f"{flag}: {name} is of kind {recipe.kind}, but this run needs kind {kind}; choose from "
                              f"{', '.join(same_kind)}")
         if recipe.training is not None:
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
@@ -125,7 +125,7 @@ def likelihood(parts: ModelParts, batch: Batch, part: str, config: LikelihoodCon
             items |= {f"{part}/log_p": results.log_p, f"{part}/rank": results.rank, f"{part}/cluster": clusters}
         if config.log_z and learned is not None:
             rows += heldout.mean_scores({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
-                                      "c that the loss has learnt; log Σ e^s, c not taken off")
+                                      "c learned by the loss; log Σ e^s without subtracting c")
     if _are_log_odds(parts):
         bare_scores = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare_scores]
@@ -195,7 +195,7 @@ def read_items(path: Path) -> Items:
             items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: no items of a run: {error}") from error
+        raise DataError(f"{path}: contains no items of a run: {error}") from error
     checksummed.check(path, metadata, items)
     for name, values in items.items():
         if values.ndim != 1 or values.dtype != (np.int64 if name.endswith("/cluster") else np.float64):

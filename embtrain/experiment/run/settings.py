@@ -58,8 +58,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(
-            f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy is for any model: leave it "
-            "out, and give --model"
+            f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy applies to any model; remove "
+            "it, and give --model"
         )
     strategy_name = str(merged[0]["strategy"])
     if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
@@ -78,10 +78,10 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
     """
     check_exists(folder)
     if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
+        raise DataError(f"{folder}: is not a run: it has no config.yaml; start one with embtrain fit --out DIR")
     saved = read_yaml(folder / "config.yaml")
     if not saved.tree:
-        raise DataError(f"{folder / 'config.yaml'}: is empty; give the run's own config.yaml back")
+        raise DataError(f"{folder / 'config.yaml'}: is empty; restore the run's own config.yaml")
     return _build([saved, *(_set_layer(text, flag_names or {}) for text in sets)])
 
 

@@ -28,9 +28,10 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
     try:
         engine = read_json(path).get("engine", "autograd")
     except (OSError, ValueError, AttributeError) as error:
-        raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
+        raise DataError(f"{path}: does not contain the engine: {error}; restore the file that training "
+                        "wrote") from error
     if engine not in ("autograd", "fused"):
-        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
+        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither autograd nor fused")
     return settings.model_copy(update={"train": settings.train.model_copy(update={"engine": engine})})
 
 
@@ -38,6 +39,6 @@ def check_corpus(folder: Path, task: Task) -> None:
     """Raise DataError if the corpus, or the meaning of its ids, differs from the start of the run."""
     if tasks.corpus_hash(folder) != task.identity["sha256"]:
         raise task.corpus_changed(
-            folder, "its content has another sha256 than in identity.json; give the same files back"
+            folder, "its sha256 differs from the one in identity.json; restore the same files"
         )
     task.check_ids(folder)

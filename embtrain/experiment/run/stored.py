@@ -68,7 +68,7 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
         parts.loss.load_state_dict(state["loss"])
         parts.source.load_state_dict(state["source"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; put back the "
+        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; restore the "
                         "run's own config.yaml") from error
     parts.model.eval()
     return parts
@@ -79,8 +79,8 @@ def _from_corpus(folder: Path, settings: Settings) -> Task:
     try:
         task = tasks.read(settings)
     except DataError as error:
-        raise DataError(f"{folder}: its folder does not hold all that predictions need, and its corpus cannot be read "
-                        f"({error}); name the corpus: --set corpus=PATH") from error
+        raise DataError(f"{folder}: its folder lacks data needed for predictions, and its corpus cannot be read "
+                        f"({error}); give the corpus: --set corpus=PATH") from error
     check_corpus(folder, task)
     return task
 
@@ -99,8 +99,8 @@ def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> Prob
     names = task.candidate_names()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
     if counts.shape != (len(names),):
-        raise DataError(f"{folder / stored_corpus.FILE}: has {len(counts):,} counts, and the folder has {len(names):,} "
-                        "candidates; put back the files that training wrote")
+        raise DataError(f"{folder / stored_corpus.FILE}: has {len(counts):,} counts, but the folder has {len(names):,} "
+                        "candidates; restore the files that training wrote")
     n_contexts, n_features = (None if n < 0 else n for n in sizes[:2])
     context = arrays.get("context_sizes")
     world = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,

@@ -36,7 +36,7 @@ def load_newest(folder: Path, trainer: Trainer) -> None:
     except StateMismatch as error:
         if not code_change:
             raise
-        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; go on with that version, "
+        raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; resume with that version, "
                         "or train again with another --out") from error
     if code_change:
         _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)

@@ -36,13 +36,13 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
     """
     settings = run_settings.from_run(folder, sets, flag_names)
     if settings.model.name != Nmt.name:
-        raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; a run of "
-                         "model.name: nmt does")
+        raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; give a run of "
+                         "model.name: nmt")
     TranslationTask.check(settings)
     targets = cast(Any, settings.model).output_table
     if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
         model = settings.model.model_copy(update={
-            "targets": targets.model_copy(update={"kind": "sphere", "file": None})})
+            "output_table": targets.model_copy(update={"kind": "sphere", "file": None})})
         settings = settings.model_copy(update={"model": model})
     components.use_threads(settings.train.threads)
     task = TranslationTask.from_run_folder(settings, folder)
@@ -54,8 +54,8 @@ def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] |
         parts.loss.load_state_dict(state["loss"])
         parts.source.load_state_dict(state["source"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint is of another model than config.yaml names; give the run's own "
-                        "config.yaml back") from error
+        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; restore the "
+                        "run's own config.yaml") from error
     return parts, task
 
 
@@ -92,7 +92,7 @@ def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:
 def translate_file(parts: Components, task: TranslationTask, file: Path, n_lines: int) -> Iterator[str]:
     """Translate a file, which may be compressed. DataError or ResourceError if it cannot be read."""
     if file.is_dir():
-        raise UsageError(f"{file}: is a folder; name a file with a sentence a line")
+        raise UsageError(f"{file}: is a folder; give a file with one sentence a line")
     for source in sources([file], lambda _: True):
         yield from translate_lines(parts, task, bounded_lines(source.stream), n_lines, source.name)
 

@@ -75,9 +75,9 @@ class Task:
         '' if there is only one file or if the corpus is a recipe.
         """
         tree = self.identity.get("files") or {}
-        names = [name for part, files in tree.items() if part != "passed over" for name in files]
+        names = [name for part, files in tree.items() if part != "skipped" for name in files]
         is_own = self.settings.corpus not in shipped.names("corpora")
-        return format_line(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
+        return format_line(tree) if is_own and (len(names) > 1 or "skipped" in tree) else ""
 
     def problem_spec(self, device: str) -> ProblemSpec:
         """Return the properties of the data that sources and losses may use."""
@@ -124,13 +124,12 @@ class Task:
 
     def corpus_changed(self, folder: Path, why: str) -> DataError:
         """Return the error for a run that is resumed with another corpus."""
-        return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained on: "
-                         f"{why}")
+        return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one this run was trained on: {why}")
 
     def ids_changed(self, folder: Path, name: str) -> DataError:
         """Return the error for a corpus of equal content that gives other names."""
-        return DataError(f"{folder / name}: is not what the corpus gives under the settings of config.yaml: one of the "
-                         "two was changed since the run began; give it back")
+        return DataError(f"{folder / name}: differs from what the corpus gives with the settings of config.yaml: one "
+                         "of the two was changed after the run started; restore it")
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that predictions need in addition to the ProblemSpec; training writes them into the run
@@ -162,7 +161,7 @@ class Task:
         folder: receives predictions of single items, if the task writes any. UsageError if the task cannot evaluate a
         file.
         """
-        raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
+        raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be evaluated on a file; give "
                          "benchmarks of evals/")
 
     def evaluation_bytes(self, components: ModelParts) -> int:
@@ -204,14 +203,13 @@ def corpus_hash(folder: Path) -> str:
     try:
         return str(read_json(path)["corpus"]["sha256"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: does not say which corpus the run was trained on, as corpus.sha256; put back what "
-                        "training wrote") from error
+        raise DataError(f"{path}: does not contain corpus.sha256; restore the file that training wrote") from error
 
 
 def require_file(where: Path) -> Path:
     """Return the path of a file to evaluate. UsageError for a folder."""
     if where.is_dir():
-        raise UsageError(f"--on: {where}: is a folder; name a file in it")
+        raise UsageError(f"--on: {where}: is a folder; give a file in it")
     return where
 
 
@@ -226,9 +224,9 @@ def read_identity(folder: Path) -> dict[str, Any]:
     try:
         identity = read_json(path)["corpus"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: has no description of the corpus; put back what training wrote") from error
+        raise DataError(f"{path}: does not describe the corpus; restore the file that training wrote") from error
     if not isinstance(identity, dict):
-        raise DataError(f"{path}: corpus is not a mapping; put back what training wrote")
+        raise DataError(f"{path}: corpus is not a mapping; restore the file that training wrote")
     return identity
 
 
@@ -250,10 +248,10 @@ def find_corpus(settings: Settings) -> CorpusRecipe | Path:
         cwd = Path.cwd()
         return path.relative_to(cwd) if path.is_relative_to(cwd) else path  # the path that errors should show
     if path.is_symlink():
-        raise DataError(f"corpus: {name}: is a link that leads nowhere; name what it should lead to")
+        raise DataError(f"corpus: {name}: is a broken link; give the path of its target")
     folder = path.parent
     # Compare file names only: paths in one folder share most of their characters.
     known = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     known += shipped.names("corpora") if path.name == name else []
     raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "
-                    "embtrain data list names the recipes")
+                    "`embtrain data list` lists the recipes")

@@ -80,7 +80,7 @@ class LabelsTask(Task):
             _log.warning("%s: %s held-out documents have the features of a training document", name, f"{n_repeated:,}")
         for part in ("valid", "test"):
             if not cls.missing_split_reason(settings, part) and len(getattr(task.parts, part)) == 0:
-                _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)
+                _log.warning("%s: the %s split contains no document with a label, so it is not evaluated", name, part)
         return task
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
@@ -97,7 +97,7 @@ class LabelsTask(Task):
         lacking = np.zeros(0)
         counts, n, seen = (arrays.get(name, lacking) for name in ("label_counts", "n_train", "seen"))
         if counts.shape != (len(names),) or n.shape != (1,) or seen.ndim != 1 or len(seen) == 0:
-            raise DataError(f"{folder / stored_corpus.FILE}: does not fit labels.txt; put back the files that training "
+            raise DataError(f"{folder / stored_corpus.FILE}: does not fit labels.txt; restore the files that training "
                             "wrote")
         no_ids = np.zeros(0, np.int32)
         no_features = Csr(np.zeros(1, np.int64), no_ids, np.zeros(0, np.float32))
@@ -151,8 +151,8 @@ class LabelsTask(Task):
         train = label_examples.make_batch(self.documents, self.parts.train)
         if 3 * 8 * len(train) > max_bytes:  # keys, and the memory to sort them
             raise ResourceError(
-                f"the set of {len(train):,} (document, label) pairs takes more than {max_bytes:,} bytes; "
-                "do without it (negatives.filter: target)"
+                f"the set of {len(train):,} (document, label) pairs takes more than {max_bytes:,} bytes; set "
+                "negatives.filter: target"
             )
         return KnownPairs(train.document, train.target, self.documents.n_labels)
 
@@ -165,8 +165,8 @@ class LabelsTask(Task):
     def summary(self) -> str:
         n = len(self.parts.train)
         pairs = n if self.config.reduction == "one" else int(self.counts.sum())
-        return (f"{n:,} training documents of {self.documents.n_features:,} features, "
-                f"{self.documents.n_labels:,} labels, {pairs:,} pairs an epoch")
+        return (f"{n:,} training documents of {self.documents.n_features:,} features, {self.documents.n_labels:,} "
+                f"labels, {pairs:,} pairs per epoch")
 
     def describe(self, folder: Path) -> None:
         Vocabulary(self.documents.label_names(), self.counts.astype(np.int64), int(self.counts.sum())).write(
@@ -205,7 +205,7 @@ class LabelsTask(Task):
         batch = label_examples.make_batch(documents, np.arange(len(own.labels)))
         unseen = document_files.has_unseen_feature(own.features, self.seen) | (own.unknown_features > 0)
         note = own.note()
-        note += f"; {unseen.sum():,} of them with features of no training document" if unseen.any() else ""
+        note += f"; {unseen.sum():,} of them with features that occur in no training document" if unseen.any() else ""
         return [row._replace(note=f"{row.note}; {note}")
                 for row in self._rows(components, batch, where.name, self.evaluate, None)]
 

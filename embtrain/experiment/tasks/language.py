@@ -61,14 +61,14 @@ class LanguageTask(Task):
         streams = cast(LanguageConfig, settings.data).streams
         wrong = [reason for refused, reason in (
             (negatives.filter == "observed",
-             "negatives.filter: observed: what was read is asked about once, so no other answers to it were seen; set "
+             "negatives.filter: observed: each context occurs once, so it has no other observed positives; set "
              "negatives.filter: none or target"),
             (train.chunk is None or train.chunk < streams,
-             f"train.chunk: {train.chunk}: a block holds a stretch of each of the {streams} streams; set it to "
-             f"language.streams times the length of a stretch, such as {35 * streams}"),
+             f"train.chunk: {train.chunk}: a block contains a chunk of each of the {streams} streams; set it to "
+             f"language.streams times the length of a chunk, e.g. {35 * streams}"),
             (train.chunk is not None and train.batch < train.chunk and train.batch % streams != 0,
-             f"train.batch: {train.batch}: an update is a whole block, or as many words of each of the {streams} "
-             f"streams; set train.batch: {train.chunk}")) if refused]
+             f"train.batch: {train.batch}: an update takes a whole block, or the same number of words of each of the "
+             f"{streams} streams; set train.batch: {train.chunk}")) if refused]
         if wrong:
             raise UsageError(*wrong)
 
@@ -100,7 +100,7 @@ class LanguageTask(Task):
     def from_run_folder(cls, settings: Settings, folder: Path) -> LanguageTask:
         none, vocabulary = np.zeros(1, np.int64), Vocabulary.read(folder / "vocabulary.txt")
         if EOS not in vocabulary.index:
-            raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; put back the file that training wrote")
+            raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; restore the file that training wrote")
         return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, read_identity(folder), (0, 0)),
                    has_examples=False)
 
@@ -129,8 +129,8 @@ class LanguageTask(Task):
         return self.corpus.vocabulary.words
 
     def known_positives(self, max_bytes: int) -> KnownPositives:
-        raise UsageError("negatives.filter: observed: a language model has no set of answers; set negatives.filter: "
-                         "none")
+        raise UsageError("negatives.filter: observed: a language model has no set of observed positives; set "
+                         "negatives.filter: none")
 
     def _heldout(self, part: str) -> LanguageBatch:
         text_part = self.valid if part == "valid" else self.test

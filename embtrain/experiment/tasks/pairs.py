@@ -87,8 +87,8 @@ class PairsTask(Task):
         try:
             stored = store.from_arrays(arrays)
         except (KeyError, ValueError, TypeError) as error:
-            raise DataError(f"{folder / stored_corpus.FILE}: does not hold a hierarchy ({error}); put back the file "
-                            "that training wrote") from error
+            raise DataError(f"{folder / stored_corpus.FILE}: contains no hierarchy ({error}); restore the file that "
+                            "training wrote") from error
         task = cls(settings, Hierarchy(stored.concepts, stored.split, identity, stored.words))
         task.check_ids(folder)
         return task
@@ -124,8 +124,8 @@ class PairsTask(Task):
 
     def summary(self) -> str:
         held_out = ", ".join(f"{len(pairs):,} {part}" for part, pairs in self.held.items())
-        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held_out}; "
-                f"{self.rows.n:,} rows an epoch")
+        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} training pairs, {held_out}; "
+                f"{self.rows.n:,} rows per epoch")
 
     def describe(self, folder: Path) -> None:
         write_text(folder / "concepts.txt", "".join(f"{name}\n" for name in self.hierarchy.concepts))
@@ -154,8 +154,8 @@ class PairsTask(Task):
         for part in ("valid", "test"):
             scores, held_out = self.score_held_out(components, part), self.held[part]
             note = (
-                f"{100 * held_out.leak:.1f} % of the pairs stand in train, {100 * held_out.implied:.1f} % "
-                f"follow from it, {100 * held_out.false_negatives:.1f} % of the wrong ones are right"
+                f"{100 * held_out.leak:.1f} % of the pairs occur in train, {100 * held_out.implied:.1f} % follow from "
+                f"it, {100 * held_out.false_negatives:.1f} % of the negatives are false"
             )
             rows += hypernymy.scores(part, scores, valid, self.evaluate, note)
             items |= {f"{part}/correct": hypernymy.correct(scores, valid),
@@ -190,7 +190,7 @@ class PairsTask(Task):
         true_pairs = np.concatenate([split.train, *(held_out.pairs for held_out in self.held.values()), pairs])
         negatives = splits.negatives(pairs, true_pairs, concepts, self.config.split_seed, str(where))
         file_scores = PairScores(scores, score_pairs(components, negatives.reshape(-1, 2)).reshape(negatives.shape[:2]))
-        drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
+        drawn = f"{note}; negatives are drawn so that none follows from train, valid, test or the file"
         return hypernymy.scores(where.name, file_scores, valid, self.evaluate, drawn)
 
     def evaluation_bytes(self, components: ModelParts) -> int:

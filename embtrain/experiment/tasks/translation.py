@@ -71,23 +71,21 @@ class TranslationTask(Task):
         rounded = judged.table == "bfloat16"
         wrong = [reason for refused, reason in (
             (rounded and judged.beam > 1,
-             "evaluate.table: bfloat16: finds the best word, and a beam wants several; set evaluate.beam: 1"),
+             "evaluate.table: bfloat16: finds only the best word, but a beam needs several; set evaluate.beam: 1"),
             (rounded and losses.find(settings.loss.name).estimates_log_odds,
-             f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, and the "
-             "table knows scores alone; set evaluate.table: float32"),
+             f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, but the "
+             "table gives only scores; set evaluate.table: float32"),
             (settings.negatives.filter == "observed",
-             "negatives.filter: observed: what stands before an answer stands there once, so no other answers to it "
-             "were "
-             "seen; set negatives.filter: none or target"),
+             "negatives.filter: observed: each context occurs once, so it has no other observed positives; set "
+             "negatives.filter: none or target"),
             (train.chunk is None,
-             "train.chunk: null: a block is some whole sentences; set it to a number of words, such as 600"),
+             "train.chunk: null: a block consists of complete sentences; set it to a number of words, e.g. 600"),
             (train.chunk is not None and train.batch < train.chunk,
-             f"train.batch: {train.batch}: sentences are not parted, so a block of them is one update; set "
-             f"train.batch: {train.chunk}"),
+             f"train.batch: {train.batch}: sentences are not split, so a block of them is one update; set train.batch: "
+             f"{train.chunk}"),
             (train.chunk is not None and train.chunk <= config.max_length,
              f"train.chunk: {train.chunk}: a sentence of translation.max_length: {config.max_length} words and its "
-             f"end do "
-             "not fit; set a larger block, or a smaller longest")) if refused]
+             "end do not fit; set a larger block, or a smaller translation.max_length")) if refused]
         if wrong:
             raise UsageError(*wrong)
 
@@ -124,12 +122,12 @@ class TranslationTask(Task):
             find_corpus = read_json(path)["corpus"]
             tokenizer, pieces = find_corpus["tokenizer"], find_corpus.get("pieces", ["none", "none"])[0]
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(f"{path}: does not contain how lines are split into words: {error}; put back the file of "
+            raise DataError(f"{path}: does not contain how lines are split into words: {error}; restore the file of "
                             "the run") from error
         if tokenizer not in ("signs", "whitespace"):
             raise DataError(f"{path}: corpus.tokenizer: {str(tokenizer)[:20]!r} is neither signs nor whitespace")
         if pieces not in get_args(Pieces):
-            raise DataError(f"{path}: corpus.pieces: {str(pieces)[:20]!r} is none of {', '.join(get_args(Pieces))}")
+            raise DataError(f"{path}: corpus.pieces: {str(pieces)[:20]!r} is not one of {', '.join(get_args(Pieces))}")
         source, target = (_vocabulary(folder / f"{side}.vocabulary.txt") for side in SIDES)
         return cls(settings, source, target, cast(Tokenizer, tokenizer), pieces)
 
@@ -157,15 +155,15 @@ class TranslationTask(Task):
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
     def known_positives(self, max_bytes: int) -> KnownPositives:
-        raise UsageError("negatives.filter: observed: a translator has no set of answers; set negatives.filter: none")
+        raise UsageError("negatives.filter: observed: a translator stores no positives; set negatives.filter: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
         return make_batch(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
 
     def summary(self) -> str:
         n = {part: len(self.text.part(part)) for part in ("train", "valid", "test")}
-        return (f"{n['train']:,} training pairs, {n['valid']:,} and {n['test']:,} held out, {len(self.source):,} words "
-                f"that are read and {len(self.target):,} that are written")
+        return (f"{n['train']:,} training pairs, {n['valid']:,} and {n['test']:,} held out, {len(self.source):,} "
+                f"source words, {len(self.target):,} target words")
 
     def describe(self, folder: Path) -> None:
         for side in SIDES:
@@ -211,7 +209,7 @@ class TranslationTask(Task):
         own_task.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
                                          self.target)
         if (n := len(own_task.text.part("test"))) > self.evaluate.sentences:
-            _log.warning("%s: the first %s of %s pairs are judged; to judge more, set evaluate.sentences", where,
+            _log.warning("%s: the first %s of %s pairs are evaluated; to evaluate more, set evaluate.sentences", where,
                          f"{self.evaluate.sentences:,}", f"{n:,}")
         bleu, lines = own_task._translations(components, "test", self.evaluate, None)
         if folder is not None:

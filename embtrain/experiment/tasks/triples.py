@@ -78,7 +78,7 @@ class TriplesTask(Task):
             if part.ndim != 2 or part.shape[1] != 3 or part.dtype != np.int32 or (part < 0).any() or \
                     (part >= n_ids).any():
                 raise DataError(f"{folder / stored_corpus.FILE}: its triples do not fit entities.txt and "
-                                "relations.txt; put back the files that training wrote")
+                                "relations.txt; restore the files that training wrote")
         first = len(triples[0]), len(triples[0]) + len(triples[1])
         return cls(settings, Graph(np.concatenate(triples), first, entities, relations, read_identity(folder)))
 
@@ -87,7 +87,7 @@ class TriplesTask(Task):
         config = cast(TriplesConfig, settings.data)
         if getattr(config, part) or graph.has_file(_locate_files(settings)[0], config, part):
             return ""
-        return f"nothing is held out; set triples.{part} above 0, or give a file of that part"
+        return f"nothing is held out; set triples.{part} above 0, or give a file of that split"
 
     @property
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
@@ -115,8 +115,8 @@ class TriplesTask(Task):
         known = self._known(("train",))
         if known.nbytes > max_bytes:
             raise ResourceError(
-                f"the set of training triples takes {known.nbytes:,} bytes, and {max_bytes:,} are allowed; "
-                "do without it (negatives.filter: target)"
+                f"the set of training triples takes {known.nbytes:,} bytes, but {max_bytes:,} are available; set "
+                "negatives.filter: target"
             )
         return known
 
@@ -126,7 +126,7 @@ class TriplesTask(Task):
     def summary(self) -> str:
         counts = self.graph.identity["counts"]
         return (f"{counts['train']:,} training triples, {counts['entities']:,} entities, {counts['relations']:,} "
-                f"relations, {self.triples.examples_per_epoch:,} examples an epoch; {counts['valid']:,} and "
+                f"relations, {self.triples.examples_per_epoch:,} examples per epoch; {counts['valid']:,} and "
                 f"{counts['test']:,} triples held out")
 
     def describe(self, folder: Path) -> None:
@@ -181,7 +181,7 @@ class TriplesTask(Task):
         note = f"{own.note()}; both sides, {len(self.graph.entities):,} entities, filtered by " \
                f"{', '.join(PARTS)} and the file"
         note += f"; {n_seen:,} of them in train" if n_seen else ""
-        note += f"; {untrained.sum():,} of them with a name of no training triple" if untrained.any() else ""
+        note += f"; {untrained.sum():,} of them with a name unknown to training" if untrained.any() else ""
         return self._rows(where.name, ranks, own.triples, note)
 
     def _rows(self, benchmark: str, ranks: Ranks, triples: np.ndarray, note: str) -> list[Score]:
@@ -210,8 +210,8 @@ class TriplesTask(Task):
         inverses = [f"inverse of {name}" for name in names[:self.triples.n_relations - len(names)]]
         if taken := set(names) & set(inverses):
             raise DataError(
-                f"{corpus_name(self.settings)}: a relation is called {min(taken)!r}, which triples.reciprocal "
-                "calls an inverse; rename it"
+                f"{corpus_name(self.settings)}: a relation has the name {min(taken)!r}, which triples.reciprocal gives "
+                "to an inverse; rename it"
             )
         return names + inverses
 
@@ -236,7 +236,7 @@ class TriplesTask(Task):
     def _note(self, part: str, n: int) -> str:
         return (f"{n:,} triples, both sides, {len(self.graph.entities):,} entities, filtered by "
                 f"{', '.join(self._filtered(part)[:-1])} and {self._filtered(part)[-1]}"
-                f"{'; inverse relations have vectors of their own' if self.config.reciprocal else ''}")
+                f"{'; inverse relations have their own vectors' if self.config.reciprocal else ''}")
 
 
 def _locate_files(settings: Settings) -> tuple[list[Path], str]:

@@ -19,7 +19,7 @@ class WalksTask(WindowsTask):
 
     name = "walks"
     section = "walks"
-    recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in files of yours"
+    recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in your own files"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
 
     @classmethod
@@ -31,4 +31,4 @@ class WalksTask(WindowsTask):
 
     def summary(self) -> str:
         return (f"{len(self.train):,} steps of {len(self.train.sequence) - 1:,} training walks, "
-                f"{len(self.corpus.vocabulary):,} nodes, about {self.windows.examples_per_epoch:,.0f} pairs an epoch")
+                f"{len(self.corpus.vocabulary):,} nodes, about {self.windows.examples_per_epoch:,.0f} pairs per epoch")

@@ -47,9 +47,9 @@ class WindowsTask(Task):
         if len(corpus.vocabulary) < 2:
             lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
             if isinstance(self.config, TextConfig) and corpus.identity.get("counts", {}).get("types") == 1:
-                lower = "if its words are ids, set text.tokenizer=whitespace; else "  # min_count is not the reason
+                lower = "if its words are ids, set text.tokenizer=whitespace; otherwise "  # min_count is not the reason
             raise DataError(f"corpus: {settings.corpus}: {len(corpus.vocabulary)} words occur {self.config.min_count} "
-                            f"times or more, which leaves nothing to tell apart; {lower}give more")
+                            f"times or more, so there are no negatives; {lower}give more text")
         self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
         self.windows = windows.SkipGramWindows(self.train, self.config, settings.train.seed)
 
@@ -59,9 +59,8 @@ class WindowsTask(Task):
         scoring.check_names(config.benchmarks)
         scoring.check_names(config.during_training, flag="evaluate.during_training")
         if training := downstream.training_recipes(config.during_training):
-            raise UsageError(f"evaluate.during_training: {training[0].name}: trains a translator, which is done once, "
-                             f"at the "
-                             "end; name it under evaluate.benchmarks")
+            raise UsageError(f"evaluate.during_training: {training[0].name}: trains a translator, which is possible "
+                             "only at the end; set it in evaluate.benchmarks")
 
     @classmethod
     def read(cls, settings: Settings) -> WindowsTask:
@@ -112,7 +111,7 @@ class WindowsTask(Task):
     def problem_spec(self, device: str) -> ProblemSpec:
         v, settings = len(self.corpus.vocabulary), self.settings
         if self.windows.examples_per_epoch < 1:
-            raise DataError(f"corpus: {settings.corpus}: gives no pairs to train on: {self._why_no_pairs()}")
+            raise DataError(f"corpus: {settings.corpus}: gives no training pairs: {self._why_no_pairs()}")
         return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
                      raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
                      seed=settings.train.seed, device=device, words=self.corpus.vocabulary.words)
@@ -121,7 +120,7 @@ class WindowsTask(Task):
         if (np.diff(self.train.sequence) < 2).all():
             by_line = isinstance(self.config, TextConfig) and self.config.sequence == "line"
             return f"no line has two words; {'set text.sequence: document' if by_line else 'give longer ones'}"
-        return f"words so frequent are thinned out; set {self.section}.sample: 0, or give more text"
+        return f"subsampling removed all words; set {self.section}.sample: 0, or give more text"
 
     def candidate_names(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
@@ -134,8 +133,8 @@ class WindowsTask(Task):
         return windows.heldout(text_part, self.config, self.evaluate.heldout_pairs, self.config.split_seed)
 
     def summary(self) -> str:
-        return (f"{len(self.train):,} training tokens, {len(self.corpus.vocabulary):,} words, "
-                f"about {self.windows.examples_per_epoch:,.0f} pairs an epoch")
+        return (f"{len(self.train):,} training tokens, {len(self.corpus.vocabulary):,} words, about "
+                f"{self.windows.examples_per_epoch:,.0f} pairs per epoch")
 
     def describe(self, folder: Path) -> None:
         self.corpus.vocabulary.write(folder / "vocabulary.txt")

@@ -36,19 +36,19 @@ def core() -> ctypes.CDLL | None:
 @cache
 def _load_core(choice: str, requested: str, folder: Path, source: Path) -> ctypes.CDLL | None:
     if choice not in CHOICES:
-        raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is possible; set one of these")
+        raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is supported; set one of these")
     if choice == "off":
         return None
     if requested not in ("", *LEVELS, SANITIZED):
-        raise UsageError(f"EMBTRAIN_CORE_LEVEL={requested}: one of {', '.join((*LEVELS, SANITIZED))} is "
-                         "possible here; set one of these")
+        raise UsageError(f"EMBTRAIN_CORE_LEVEL={requested}: one of {', '.join((*LEVELS, SANITIZED))} is supported; set "
+                         "one of these")
     level = best(folder, source, requested)
     if level is not None:
         return load(core_file(level, folder), source)
     if choice == "require" or requested:
         setting = f"EMBTRAIN_CORE_LEVEL={requested}" if requested else "EMBTRAIN_CORE=require"
         hint = "python build_core.py --sanitize" if requested == SANITIZED else INSTALL_HINT
-        raise ResourceError(f"{setting}: {folder} has no library of this kind that runs on this processor; {hint}")
+        raise ResourceError(f"{setting}: {folder} has no such library for this processor; {hint}")
     return None
 
 
@@ -81,7 +81,7 @@ def load(file: Path, source: Path) -> ctypes.CDLL:
     if read_hash is not None:
         read_hash.restype = ctypes.c_char_p
     if read_hash is None or read_hash().decode() != source_hash(source):
-        raise ResourceError(f"{file} was built from other sources than those in {source}; {REBUILD_HINT}")
+        raise ResourceError(f"{file} was built from other sources than {source}; {REBUILD_HINT}")
     return library
 
 
@@ -99,11 +99,11 @@ def describe() -> str:
     try:
         library = core()
     except (ResourceError, UsageError) as error:
-        return f"refused: {error}"
+        return f"rejected: {error}"
     if library is not None:
         return f"{level()}, {library._name}"
     if os.environ.get("EMBTRAIN_CORE") == "off":
-        return "none: EMBTRAIN_CORE=off; NumPy and torch do the work"
+        return "none: EMBTRAIN_CORE=off; NumPy and torch are used"
     if any(core_file(level, FOLDER).exists() for level in LEVELS):
-        return "none: this processor is older than x86-64-v2; NumPy and torch do the work"
-    return f"none, NumPy and torch do the work; {INSTALL_HINT}"
+        return "none: this processor is older than x86-64-v2; NumPy and torch are used"
+    return f"none, NumPy and torch are used; {INSTALL_HINT}"

@@ -54,7 +54,7 @@ class NmtConfig(ModelConfig):
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
         if self.net == "transformer" and self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
         return self
 
 
@@ -71,7 +71,7 @@ class Nmt(Model):
 
     def __init__(self, config: NmtConfig, world: ProblemSpec):
         super().__init__(config, world)
-        assert world.n_features is not None, "the words of the source are counted there"
+        assert world.n_features is not None, "the source words are counted there"
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         D, E, H, V = config.dim, config.embed, config.hidden, world.n_candidates

@@ -29,7 +29,8 @@ class TripleModel(Model):
     def __init__(self, config: ModelConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.context_sizes is None or len(world.context_sizes) != 2:
-            raise UsageError(f"model.name: {config.name} asks about an entity and a relation; this corpus has none")
+            raise UsageError(f"model.name: {config.name} needs entities and relations, but this corpus has none; "
+                             "choose another model or corpus")
         self.n_relations = world.context_sizes[1] // 2                                    # R
         self.random = torch.Generator().manual_seed(world.seed)
 

@@ -62,4 +62,4 @@ def complex_product(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
 def require_even(name: str, dim: int) -> None:
     """Raise UsageError if `dim` is odd."""
     if dim % 2:
-        raise UsageError(f"model.dim: {dim}: {name} needs an even number, half for real and half for imaginary parts")
+        raise UsageError(f"model.dim: {dim}: {name} must be even, half for real and half for imaginary parts")

@@ -99,14 +99,13 @@ class Ace(NegativeSource):
         v = world.n_candidates
         self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
-            raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; leave it "
-                             f"out, or give "
-                             "fewer")
+            raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; remove it, or "
+                             "set fewer")
         self.learns_per_row = config.share_draws_by in ("block", "batch")
         if config.share_draws_by == "batch" and config.baseline == "self_critical":
-            raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
-                             "under negatives.share_draws_by: batch all do; use share_draws_by: block, or baseline: "
-                             "leave_one_out")
+            raise UsageError("negatives.baseline: self_critical needs one candidate for each row that shares a draw, "
+                             "and under negatives.share_draws_by: batch all rows do; use share_draws_by: block, or "
+                             "baseline: leave_one_out")
         self.iid = config.sampling == "mixture" and config.total_weight in (None, config.k)   # else weights are not 1
         p = check_masses(unigram_masses(world, config.exponent, config.counts))
         p = (p / p.sum()).to(world.device)

@@ -92,8 +92,8 @@ class Kbgan(NegativeSource):
     def __init__(self, config: KbganConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.generator == "complex" and config.hidden % 2:
-            raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
-                             "for imaginary parts")
+            raise UsageError(f"negatives.hidden: {config.hidden}: must be even for complex, half for real and half for "
+                             "imaginary parts")
         self.n_logits = config.candidates
         self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)

@@ -50,10 +50,10 @@ class Hardest(PoolSource):
         super().__init__(config, config.inner, world)
         pool = world.n_candidates if self.inner.exhaustive else self.inner.config.k
         if set(self.inner.components) <= {"synthetic"} or self.inner.learns:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
-                             "use uniform, unigram or log_uniform")
+            raise UsageError(f"negatives.inner.source: {self.inner.name} does not draw a pool to choose from; use "
+                             "uniform, unigram or log_uniform")
         if config.k > pool:
-            raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer"
+            raise UsageError(f"negatives.k: {config.k} negatives cannot be chosen from a pool of {pool}; draw fewer"
                              + (", or raise negatives.inner.k" if not self.inner.exhaustive else ""))
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "

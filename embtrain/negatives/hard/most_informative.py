@@ -48,8 +48,8 @@ class MostInformative(NegativeSource):
         excluded = [i for i, word in enumerate(world.words or ()) if word in config.excluded]
         self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=world.device)
         if config.k > (n := world.n_candidates - len(excluded) - 1):
-            raise UsageError(f"negatives.k: {config.k} candidates other than the target, and there are {max(0, n):,}; "
-                             "lower it")
+            raise UsageError(f"negatives.k: {config.k} candidates other than the target are needed, but there are "
+                             f"{max(0, n):,}; lower it")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         e = view.table()                                                         # (V, D)

@@ -48,12 +48,13 @@ class Synthetic(NegativeSource):
     redraws_each_update: ClassVar[bool] = True
     standard_layout: ClassVar[bool] = False
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "makes its vector of each row's own target"
+    sharing_limit: ClassVar[str] = "computes its vector from the target of each row"
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.k != 1:
-            raise UsageError(f"negatives.k: {config.k}: {self.name} makes one vector for each row; set negatives.k: 1")
+            raise UsageError(f"negatives.k: {config.k}: {self.name} computes one vector for each row; set negatives.k: "
+                             "1")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)

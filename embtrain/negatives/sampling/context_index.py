@@ -82,7 +82,8 @@ def context_sizes_of(world: ProblemSpec, source: str) -> tuple[int, ...]:
     if world.context_sizes is not None:
         return world.context_sizes
     if world.n_contexts is None:
-        raise UsageError(f"negatives.source: {source} conditions on context ids, and this model's contexts have none")
+        raise UsageError(f"negatives.source: {source} conditions on context ids, but this model's contexts have none; "
+                         "choose another source")
     return (world.n_contexts,)
 
 

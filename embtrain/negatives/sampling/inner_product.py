@@ -60,6 +60,6 @@ def require_finite(x: Tensor, name: str) -> Tensor:
     """Return x. Raises UsageError if a number in it is not finite."""
     # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table.
     if not math.isfinite(x.sum(dtype=torch.float64)):
-        raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn by them; "
-                         "lower train.lr, or set train.clip")
+        raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn; lower "
+                         "train.lr, or set train.clip")
     return x

@@ -103,5 +103,5 @@ class CounterRng:
         """Restore what `state` returned. Raises ValueError or TypeError for anything else."""
         seeds, n_drawn = tuple(map(index, state["seeds"])), index(state["given"])
         if len(seeds) not in (0, 2) or not all(0 <= x < 2 ** 64 for x in seeds) or not 0 <= n_drawn < 2 ** 63:
-            raise ValueError(f"numbers of seeds {seeds}, {n_drawn} given")
+            raise ValueError(f"expected the numbers of seeds {seeds}, got {n_drawn}")
         self._seeds, self.n_drawn = seeds, n_drawn

@@ -33,7 +33,7 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, world: Probl
     if not isinstance(name, str):
         raise UsageError(f"negatives.{key}.source: should be the name of a source, got {name!r}")
     if k is not None and "k" in settings and settings["k"] != k:
-        raise UsageError(f"negatives.{key}.k: it draws as many columns as negatives.k says, {k}; leave it out")
+        raise UsageError(f"negatives.{key}.k: it always equals negatives.k, {k}; remove it")
     source_class = base.find(name)
     tree = {"negatives": {key: settings | {"source": name} | ({} if k is None else {"k": k})}}
     try:

@@ -126,7 +126,7 @@ def check_settings(name: str, config: NegativesConfig, exclude_target: bool, wor
     These are exclude_target with share_draws_by: window, and fewer than two candidates.
     """
     if config.share_draws_by == "window" and exclude_target:
-        raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
+        raise UsageError("negatives.exclude_target: the rows of a window have different targets; set "
                          "negatives.share_draws_by: row")
     if world.n_candidates < 2:
-        raise UsageError(f"negatives.source: {name} needs two candidates or more, and there is {world.n_candidates}")
+        raise UsageError(f"negatives.source: {name} needs two or more candidates, but there is {world.n_candidates}")

@@ -110,7 +110,7 @@ class Exp(NegativeSource):
     def _scores(self, unique: Query) -> Tensor:
         """Scores o of every candidate, (Q, V). Raises UsageError before the first view, or if one is not finite."""
         if self.view is None:
-            raise UsageError("negatives.source: exp has not seen the model yet, so it has no probabilities")
+            raise UsageError("negatives.source: exp has not been fitted to the model yet, so it has no probabilities")
         if self.table_copy is None:
             all_ids = torch.arange(self.world.n_candidates, device=unique.target.device).unsqueeze(0)
             o = self.view.score(unique, all_ids)

@@ -57,11 +57,12 @@ class Mixture(NegativeSource):
         self.plain = inner.build_nested(config.plain, "plain", config.k, world)
         for key, source in (("inner", self.inner), ("plain", self.plain)):
             if getattr(source.config, "exclude_target", False):
-                raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
-                                 f"exclude_target: false among the settings of {source.name}")
+                raise UsageError(f"negatives.{key}: a mixture needs q of every candidate including the target; set "
+                                 f"exclude_target: false in the settings of {source.name}")
             if source.density != "exact" or not source.iid or source.config.share_draws_by != "row":
-                raise UsageError(f"negatives.{key}: {source.name} as set does not draw each row's columns "
-                                 "independently from a q that it can state for every candidate, which a mixture needs")
+                raise UsageError(f"negatives.{key}: {source.name} with these settings does not draw the negatives of "
+                                 "each row independently from a q that it states for every candidate; choose another "
+                                 "source")
         if self.plain.learns or self.plain.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
         self.geometry, self.fits_to_queries, self.learns_per_row = (

@@ -47,11 +47,11 @@ class Resampled(PoolSource):
     def __init__(self, config: ResampledConfig, world: ProblemSpec):
         super().__init__(config, config.inner, world)
         if self.inner.density not in ("exact", "conditional") or not self.inner.components:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "
+            raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities for the correction; "
                              "use unigram, log_uniform or uniform")
         if self.inner.learns:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} learns from what all its columns cost, and "
-                             "resampled trains on some; use unigram, log_uniform or uniform")
+            raise UsageError(f"negatives.inner.source: {self.inner.name} learns from the costs of all its negatives, "
+                             "but resampled trains on some of them; use unigram, log_uniform or uniform")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, log_q = self._select_in_chunks(query, k, view)

@@ -25,7 +25,7 @@ MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 def check_masses(masses: Tensor) -> Tensor:
     """Return the weights of a noise distribution, (V,). Raises UsageError if they are not finite or all 0."""
     if not torch.isfinite(masses).all() or not masses.sum() > 0:
-        raise UsageError("negatives.source: the noise distribution has no finite mass")
+        raise UsageError("negatives.source: the noise distribution has no finite mass; change its settings")
     return masses
 
 
@@ -45,7 +45,7 @@ class StaticSource(NegativeSource):
         if not config.replacement:
             self.density, self.iid = "conditional", False
             if config.k > int((q > 0).sum()):
-                raise UsageError(f"negatives.k: {config.k} columns without replacement from "
+                raise UsageError(f"negatives.k: {config.k} negatives cannot be drawn without replacement from "
                                  f"{int((q > 0).sum()):,} candidates; draw fewer, or set negatives.replacement: true")
 
     def masses(self) -> Tensor:

@@ -45,5 +45,6 @@ def unigram_masses(world: ProblemSpec, exponent: float, kind: str) -> Tensor:
     counts = world.counts if kind == "subsampled" or world.raw_counts is None else world.raw_counts
     counts = counts.double().cpu()
     if exponent < 0 and (counts == 0).any():
-        raise UsageError("negatives.exponent: negative powers need every candidate counted at least once")
+        raise UsageError("negatives.exponent: negative exponents require every candidate to occur at least once; set 0 "
+                         "or more")
     return torch.where(counts > 0, counts, 1.0).pow(exponent) * ((counts > 0) | (exponent == 0))

@@ -15,7 +15,7 @@ TITLE = {
     "loss": "Training loss",
     "source/entropy": "Entropy of the generator, nats",
     "source/hinge": "Entropy below its floor, nats",
-    "source/reward": "Reward of adversarial columns",
+    "source/reward": "Reward of adversarial samples",
     "source/advantage": "Advantage: reward less baseline",
     "source/advantage_sd": "Spread (sd) of the advantage",
     "source/false_negatives": "Share of false negatives",
@@ -24,11 +24,11 @@ TITLE = {
     "hardness/rank": "Hardness: mean rank",
     "hardness/cosine": "Hardness: mean cosine to the target",
     "hardness/cosine_sd": "Spread (sd) of the cosine to the target, λ₃",
-    "hardness/lambda4": "Mean cosine to what is wrong with the prediction, λ₄",
+    "hardness/lambda4": "Mean cosine to the error of the prediction, λ₄",
     "hardness/lambda4_sd": "Spread (sd) of λ₄",
-    "hardness/rest": "Mean length of what is neither, ‖y‖",
+    "hardness/rest": "Mean length of the remainder, ‖y‖",
     "source/reversed": "Share of predictions beyond 135°",
-    "forgiven": "Share of columns forgiven",
+    "forgiven": "Share of negatives masked",
     "lr": "Learning rate",
 }
 METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank", "mr": "mean rank",
@@ -38,18 +38,20 @@ METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal 
           "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
           "log_sum_mean": "mean log of the summed e^s",
           "bleu": "BLEU", "bleu_cased": "BLEU, with case", "chrf": "chrF",
-          "similarity_right": "cosine to the nearest, right", "similarity_wrong": "cosine to the nearest, wrong",
-          "similarity_target": "cosine to the right one, missed", "sd": "spread (sd)"}
-MEANING = {"spearman": "rank correlation of similarities with what people said; 1 is best",
-           "log_likelihood": "mean log of the probability that the right answer is given, in nats; 0 is best",
-           "perplexity": "among how many equally likely answers one seems to choose; 1 is best",
-           "mrr": "mean of 1 / rank of the right answer; 1 is best", "mr": "mean rank of the right answer; 1 is best",
-           "amri": "the mean rank beside that of random scores; 1 is best, 0 is chance",
-           "hits@": "share of questions whose right answer is among the first k",
-           "accuracy": "share of answers that are right", "f1": "harmonic mean of precision and recall",
+          "similarity_right": "cosine to the nearest if correct", "similarity_wrong": "cosine to the nearest if wrong",
+          "similarity_target": "cosine to the target if missed", "sd": "spread (sd)"}
+MEANING = {"spearman": "rank correlation of similarities with human ratings; 1 is best",
+           "log_likelihood": "mean log-probability of the target, in nats; 0 is best",
+           "perplexity": "equivalent number of equally likely candidates; 1 is best",
+           "mrr": "mean of 1 / rank of the target; 1 is best", "mr": "mean rank of the target; 1 is best",
+           "amri": "the mean rank relative to random scores; 1 is best, 0 is chance",
+           "hits@": "share of queries with the target among the first k",
+           "accuracy": "share of correct answers", "f1": "harmonic mean of precision and recall",
            "ap": "mean precision over all thresholds; 1 is best",
-           "precision@": "share of the first k answers that are right", "ndcg@": "the same, early places counting more",
-           "psp@": "the same, rare labels counting more", "bleu": "word sequences shared with the reference, 0 to 100",
+           "precision@": "share of correct answers among the first k", "ndcg@": "the same, with more weight on early "
+                                                                                 "ranks",
+           "psp@": "the same, with more weight on rare "
+                   "labels", "bleu": "word sequences shared with the reference, 0 to 100",
            "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that describe the drawn columns

@@ -103,7 +103,7 @@ def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, floa
         return inline(figure, key, about)
 
 
-def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_label: str = "CPU seconds a run",
+def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_label: str = "CPU seconds per run",
          width: float = 310, height: float = 230) -> str:
     """Score against cost: small dots are seeds, large ones means; the front is joined and ringed."""
     with settings():

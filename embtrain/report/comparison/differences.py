@@ -11,18 +11,18 @@ from embtrain.report.format import number
 from embtrain.report.load.comparison import Results
 from embtrain.report.render.document import Block, Folded, Items, ReportTable, TableRow, Words
 
-OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. For Holm, the metric that decides is "
-              "one family and all others are another.")
-OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
-              "says nothing of other seeds. For Holm, each metric is a family.")
-BOTH = "g: Hedges' effect size of the paired differences. What so many would separate is meant with 80 % power."
+OVER_SEEDS = ("Over seeds: differences of pairs with equal seeds, Student's t. For Holm, the primary metric is one "
+              "family and all others are another.")
+OVER_ITEMS = ("Over items, whose values are means over seeds: the variation over other word pairs or other text, not "
+              "over other seeds. For Holm, each metric is a family.")
+BOTH = "g: Hedges' effect size of the paired differences. Smallest separable differences have 80 % power."
 
 
 def blocks(results: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
     seeds = [d for d in results.differences if d.kind == "seeds"]
     if not seeds:
-        out.append(Words("No differences over seeds: that takes a baseline and another strategy.", "missing"))
+        out.append(Words("No differences over seeds: they need a baseline and another strategy.", "missing"))
     decisive = [d for d in seeds if d.metric == results.plan.get("metric")]
     if decisive:
         out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in decisive]))
@@ -62,8 +62,8 @@ def _verdict(d: Difference) -> str:
     text = d.verdict                 # not separable, or the reason it was not tested
     if d.detectable is not None:
         text += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
-        text += f"; the difference seen takes {d.needed:,}" if d.needed is not None \
-            else f"; the difference seen takes more than {MAX_NEEDED[d.kind]:,}"
+        text += f"; the observed difference takes {d.needed:,}" if d.needed is not None \
+            else f"; the observed difference takes more than {MAX_NEEDED[d.kind]:,}"
     return text
 
 

@@ -18,8 +18,8 @@ MAX_FIGURES = 6   # metrics drawn as dots, or against cost
 N_POINTS = 6         # points of a curve in its table
 AXES = (("epoch", "epoch"), ("cpu", "CPU seconds"))
 NOISE, GENERATOR = "loss/noise", "loss/generator"
-CURVE_NOTE = ("Line: mean over seeds; band: from the lowest to the highest seed. A long curve is shown by the means of "
-              "equal parts of it.")
+CURVE_NOTE = ("Line: mean over seeds; band: from the lowest to the highest seed. A long curve is averaged over equal "
+              "parts.")
 
 
 def scores(results: Results) -> list[Block]:
@@ -43,11 +43,11 @@ def curves(results: Results, decimals: Decimals) -> list[Block]:
             continue
         bands = by_axis["epoch"] or by_axis["cpu"]
         note = "" if all(b.joined for b in bands) else \
-            "Seeds that were not evaluated at the same steps or epochs are interpolated where all of them are known."
+            "Seeds evaluated at different steps or epochs are interpolated over their common range."
         legend = [(b.label, b.place) for b in bands]
         out.append(Figure(heading(key), note, drawings, _points(key, by_axis, decimals), legend))
     if len(keys) > MAX_CURVES:
-        out.append(Words(f"{len(keys) - MAX_CURVES} further measures are not drawn.", "note"))
+        out.append(Words(f"{len(keys) - MAX_CURVES} further metrics are not shown.", "note"))
     return [Words(CURVE_NOTE, "drawn"), *out] if out else [Words("No run was evaluated during training.", "missing")]
 
 
@@ -61,17 +61,16 @@ def costs(results: Results, decimals: Decimals) -> list[Block]:
         names = ", ".join(marks[i].label for i in best)
         rows = [[m.label, number(m.cost), decimals.format(metric, m.mean), "yes" if j in best else "no"]
                 for j, m in enumerate(marks)]
-        table = ReportTable([("strategy", ""), ("CPU seconds a run", "number"), (measure(metric), "number"),
+        table = ReportTable([("strategy", ""), ("CPU seconds per run", "number"), (measure(metric), "number"),
                              ("on the front", "")], rows)
         about = f"{measure(metric)} against CPU seconds. " + "; ".join(f"{r[0]}: {r[1]} s, {r[2]}" for r in rows)
         out.append(Figure(heading(metric), f"On the Pareto front: {names}.",
                           [strategies.cost(f"cost{i}", about, marks, best)], table,
                           [(m.label, m.place) for m in marks], small=True))
     if not out:
-        return [Words("The CPU seconds of fewer than two strategies are known.", "missing")]
-    return [Words("What is on the Pareto front is not beaten: no other strategy scores as well for less CPU time. "
-                  "Cells that run side by side share caches and memory, so seconds are those of this machine at that "
-                  "load.", "note"),
+        return [Words("CPU seconds are known for fewer than two strategies.", "missing")]
+    return [Words("For strategies on the Pareto front, no other strategy scores as well for less CPU time. Cells that "
+                  "run in parallel share caches and memory, so seconds depend on this machine and its load.", "note"),
             Words("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *out]
 
 
@@ -97,7 +96,7 @@ def components(results: Results) -> list[Block]:
         out.append(Figure(strategy, f"Last: {last}.", drawings, table, [(b.label, b.place) for b in bands]))
     if not out:
         return [Words("No strategy draws both NCE and adversarial samples.", "missing")]
-    return [Words("The columns' own cost as the model sees it, un-hinged and not corrected for their density: not the "
+    return [Words("The model's cost of the negatives, before the hinge and without the correction for q: not the "
                   "training loss. Higher is harder.", "note"), Words(CURVE_NOTE, "drawn"), *out]
 
 

@@ -49,7 +49,7 @@ def write(folder: Path) -> list[Path]:
 
 def document(results: Results) -> ReportDocument:
     decimals = Decimals(results)
-    sections = [*([ReportSection("search", "Settings that were chosen", _searched(results))] if results.searched
+    sections = [*([ReportSection("search", "Tuned settings", _searched(results))] if results.searched
                   else []),
                 ReportSection("scores", "Scores", [*figures.scores(results), *_summary(results, decimals)]),
                 ReportSection("differences", "Differences to the baseline", differences.blocks(results, decimals)),
@@ -65,9 +65,9 @@ def document(results: Results) -> ReportDocument:
     title = ", ".join(results.strategies) or results.name
     if results.claim is not None:
         title, blocks = results.claim.title, reproduction.blocks(results, results.claim, decimals)
-        sections.insert(0, ReportSection("reproduction", "Theirs and ours", blocks))
+        sections.insert(0, ReportSection("reproduction", "Reported and measured", blocks))
     return ReportDocument(title, _about(results), results.verdict, sections,
-                          "Written by embtrain from this comparison's folder alone.")
+                          "Written by embtrain from the folder of this comparison.")
 
 
 def _about(results: Results) -> str:
@@ -75,7 +75,7 @@ def _about(results: Results) -> str:
     facts = [", ".join(_models(plan)),
              f"on {plan['corpus']}" if plan.get("corpus") else "",
              f"{len(seeds)} seed{'s' * (len(seeds) != 1)}", f"baseline {results.baseline}" if results.baseline else "",
-             f"decided by {measure(str(plan['metric']))}" if plan.get("metric") else "", results.name]
+             f"primary metric {measure(str(plan['metric']))}" if plan.get("metric") else "", results.name]
     return " · ".join(text for text in facts if text)
 
 
@@ -100,14 +100,14 @@ def _summary(results: Results, decimals: Decimals) -> list[Block]:
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"),
             (f"{level(results.differences)} % t interval", "number"), ("seeds", "number")]
     return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
-                  "interval of the mean. Intervals that overlap do not show that two strategies are alike: seeds are "
-                  "paired, and the differences below use that.", "note"),
+                  "interval of the mean. Overlapping intervals do not show that two strategies are equal: seeds are "
+                  "paired, and the differences below use the pairs.", "note"),
             *folded_table(head, results.metrics, rows, figures.drawn_metrics(results))]
 
 
 def _searched(results: Results) -> list[Block]:
-    intro = (f"Chosen for each strategy by {measure(results.searched[0].metric)}, by as many trials for each and "
-             "with a seed of their own; test was not looked at.")
+    intro = (f"Chosen for each strategy by {measure(results.searched[0].metric)}, with the same number of trials for "
+             "each and a separate seed; the test split was not used.")
     rows: list[TableRow] = []
     for choice in results.searched:
         chosen = ", ".join(f"{key} = {value}" for key, value in flatten(choice.settings, 1).items())
@@ -122,10 +122,10 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
     epochs, cpu = results.equal_epochs, results.equal_cpu
     if not epochs.values and not cpu.values:
         return [Words("No run was evaluated during training.", "missing")]
-    limits = [] if epochs.spent is None else [f"{epochs.spent:g} epochs, the most that all runs did"]
-    limits += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, what a run of the cheapest takes"]
-    intro = "Measures during training, means over seeds: the last evaluation"
-    intro += f" within {', and within '.join(limits)}" if limits else " that all runs had"
+    limits = [] if epochs.spent is None else [f"{epochs.spent:g} epochs, the largest number that all runs completed"]
+    limits += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, the cost of the cheapest run"]
+    intro = "Metrics during training, means over seeds: the last evaluation"
+    intro += f" within {', and within '.join(limits)}" if limits else " that all runs reached"
     def rows(metric: str) -> list[TableRow]:
         out: list[TableRow] = [measure(metric)]
         for strategy in results.strategies:
@@ -162,8 +162,8 @@ def _seeds(results: Results, decimals: Decimals) -> list[Block]:
     values = {c.name: {f"{r.benchmark}/{r.metric}": r.value for r in c.scores} for c in finished}
     scored = set[str]().union(*values.values())
     keys = [key for key in keys if key in scored]
-    out: list[Words | ReportTable] = [Words("One row a run; scores.csv has every figure of them, with each run's own "
-                                            "interval over items.", "note")]
+    out: list[Words | ReportTable] = [Words("One row per run; scores.csv contains all values, with the interval of "
+                                            "each run over items.", "note")]
     width = -(-len(keys) // -(-len(keys) // MAX_COLUMNS)) if keys else 1  # tables of equal width
     for start in range(0, max(1, len(keys)), width):
         part = keys[start:start + width]
@@ -184,9 +184,9 @@ def _failed(results: Results) -> list[Block]:
     if not failed:
         return [Words(f"None: all {len(results.cells)} cells finished."), *notes]
     rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
-             c.error or "no error was written; the same command goes on with it"] for c in failed]
-    return [Words(f"{len(failed)} of {len(results.cells)} cells without scores: they are in no table above.", "note"),
-            ReportTable([("cell", ""), ("seed", "number"), ("status", ""), ("what it said", "text")], rows), *notes]
+             c.error or "no error was recorded; repeat the command to resume"] for c in failed]
+    return [Words(f"{len(failed)} of {len(results.cells)} cells have no scores and are not tabled above.", "note"),
+            ReportTable([("cell", ""), ("seed", "number"), ("status", ""), ("error", "text")], rows), *notes]
 
 
 # -- neighbours -------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _neighbours(results: Results) -> list[Block]:
                         for s in results.strategies]
     known = [(strategy, runs[0]) for strategy, runs in runs_by_strategy if runs]
     if not known:
-        return [Words("No run left neighbours.", "missing")]
+        return [Words("No run stored neighbours.", "missing")]
     words = list(dict.fromkeys(w for _, n in known for w in [*n.near, *n.far]))[:MAX_WORDS]
     out: list[Block] = [Words("Nearest words 1–5 and 45–50 by cosine, of each strategy's first seed.", "note")]
     if any(n.far_rank is not None or n.far_pmi is not None for _, n in known):

@@ -15,12 +15,12 @@ def blocks(results: Results, claim: Reproduction, decimals: Decimals) -> list[Bl
     rows = [[n.what, f"{number_of(n.theirs)} ({SOURCES[n.source]})", number_of(n.ours), interval(n), str(n.n or "–"),
              n.where, n.protocol] for n in claim.expected]
     head = [("what", "text"), ("theirs", "text"), ("ours", "number"), ("95 % interval", "number"), ("seeds", "number"),
-            ("where theirs stands", "text"), ("their protocol", "text")]
+            ("source of the reported value", "text"), ("their protocol", "text")]
     spent = "" if claim.spent is None else f" These runs took {claim.spent:,.0f} CPU seconds."
     budget = "" if claim.budget is None else f" The budget on {claim.corpus} is {claim.budget:,.0f}."
-    return [Words(claim.citation), Words("What must be so for the claim to hold; intervals over seeds:"),
+    return [Words(claim.citation), Words("Conditions of the claim; intervals over seeds:"),
             Items([check.text for check in claim.checks]), *([ReportTable(head, rows)] if rows else []),
-            Words("What we do otherwise:"),
+            Words("Differences from the paper:"),
             ReportTable([("what", "text"), ("theirs", "text"), ("ours", "text")],
                         [[row.what, row.theirs, row.ours] for row in claim.protocol]),
             *[Words(f"{note[:1].upper()}{note[1:]}.", "note") for note in claim.notes],
@@ -40,10 +40,10 @@ def lines(claim: Reproduction) -> list[str]:
     out = [claim.title, claim.citation, ""]
     for n in claim.expected:
         ours = f"{number_of(n.ours)} {interval(n) if n.low is not None else ''}".rstrip()
-        out += [f"{n.what}: theirs {number_of(n.theirs)} ({SOURCES[n.source]}; {n.where}), ours {ours}"
+        out += [f"{n.what}: paper {number_of(n.theirs)} ({SOURCES[n.source]}; {n.where}), ours {ours}"
                 + (f" ({n.note})" if n.note else "")]
-    out += ["", *(f"- {check.text}" for check in claim.checks), "", "What we do otherwise:"]
-    out += [f"- {row.what}: theirs {row.theirs}; ours {row.ours}" for row in claim.protocol]
+    out += ["", *(f"- {check.text}" for check in claim.checks), "", "Differences from the paper:"]
+    out += [f"- {row.what}: paper {row.theirs}; ours {row.ours}" for row in claim.protocol]
     return [true_minus(line) for line in [*out, *(f"- {note}" for note in claim.notes)]]
 
 

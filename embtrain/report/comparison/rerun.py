@@ -20,20 +20,20 @@ def blocks(results: Results) -> list[Block]:
         out += [Words("The grid, resolved (comparison.yaml):"),
                 Code(results.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
     else:
-        commands = [[c.name, str(c.run.identity.get("command", "not known"))] for c in results.cells
+        commands = [[c.name, str(c.run.identity.get("command", "unknown"))] for c in results.cells
                     if c.run and c.run.identity]
-        out += [Words("These runs were trained one by one, with these commands:"),
+        out += [Words("These runs were trained separately, with these commands:"),
                 ReportTable([("run", ""), ("command", "text")], commands)] if commands else []
     runs = [c.run for c in results.cells if c.finished and c.run is not None]
     identities = [run.identity for run in runs if run.identity is not None]
     if not identities:
-        return [*out, Words("No run left an identity.json: neither corpus nor code is known.", "missing")]
+        return [*out, Words("No run has an identity.json: corpus and code are unknown.", "missing")]
     facts = [run_record.flatten(identity) for identity in identities]
     shared = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
     differ = sorted({key for run_facts in facts for key in run_facts} - set(shared))
-    intro = f"What all {len(identities)} runs have in common."
+    intro = f"Shared by all {len(identities)} runs."
     if differ:
-        intro += f" They differ in {', '.join(differ)}; each run's identity.json has its own."
+        intro += f" They differ in {', '.join(differ)}; see the identity.json of each run."
     out += [Words(intro),
             ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in shared.items()])]
     return out + _configurations(results)
@@ -52,7 +52,7 @@ def _configurations(results: Results) -> list[Block]:
     for name in dict.fromkeys(strategy for strategy, _ in configs):
         tree = by_strategy[name]
         rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])
-    return [Words("Where the strategies' configurations differ:"),
+    return [Words("Differences between the configurations of the strategies:"),
             ReportTable([("strategy", ""), ("keys", "text")], rows)]
 
 

@@ -24,7 +24,7 @@ def folded_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: 
 
 def _count(metrics: Sequence[str]) -> str:
     named = f": {', '.join(map(measure, metrics))}" if len(metrics) <= MAX_NAMED else ""
-    return f"{len(metrics)} further measure{'s' * (len(metrics) != 1)}{named}"
+    return f"{len(metrics)} further metric{'s' * (len(metrics) != 1)}{named}"
 
 
 def level(differences: Sequence[Difference]) -> str:

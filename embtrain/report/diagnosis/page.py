@@ -30,26 +30,26 @@ from embtrain.report.render.document import (
 )
 
 NEAR = (("KL", "kl"), ("TV", "tv"), ("ESS", "ess"), ("negative masses", "negative"))
-GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a question", "ms"))
+GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a query", "ms"))
 BOUNDS = (("least", "lower"), ("greatest where g ≥ 0", "upper"))
 THEOREMS = (("Σ p²/q̄", "chi"), ("gap", "gap"), ("Σ p |1−p_t−p/q̄|", "away"), ("ratio, least", "low"),
             ("ratio, greatest", "high"), ("factor left out", "factor"))
 DEFINITIONS = (
-    "p is the softmax of the scores without the right answer, q̄ the source's distribution without it. Closeness: means "
-    "over the questions; theorems: medians.",
-    "KL: Σ p log p/q̄ in nats. TV: ½ Σ |p − q̄|. ESS: 1 / Σ p²/q̄, the share of the draws that are worth something.",
-    "bias: ‖E ∇' − ∇‖ of sampled softmax in parts of ‖∇‖, what chance adds taken off; chance: what so many draws would "
-    "show where there is no bias; rmse: √E‖∇' − ∇‖², in the same parts. Root mean squares over the questions.",
-    "Theorem 1 of Rawat et al. 2019 bounds the bias by its three quantities, here divided by powers of Z; of a source "
-    "that may draw the right answer, which counts nothing then, they are of q, not of q̄, with p/q of it 0. Theorem 2: "
-    "e^o / (q̄ Z) over what it nears as random Fourier features grow in number, 1 if it is reached; for unit vectors "
-    "alone. The factor is what the paper's print leaves out.",
-    "Theorem 1's bounds: between which a coordinate of the bias lies, up to o(1/m), in units of the gradient; medians. "
-    "The upper one holds for coordinates of a g ≥ 0 alone (g: the right side's sum of p c), and is told for those.",
-    "Fewer candidates: the model's own vectors, n of them; the targets of all questions, and others drawn once.",
-    "negative masses: the share of the tree's lowest nodes that random features make negative or, where they cannot, "
-    "less than their floor; those are drawn by it. ms a question: the time of a draw of m columns for all questions, "
-    "by their number; where every candidate is taken, of all scores.",
+    "p is the softmax of the scores without the target, q̄ the source's distribution without it. Closeness: means over "
+    "the queries; theorems: medians.",
+    "KL: Σ p log p/q̄ in nats. TV: ½ Σ |p − q̄|. ESS: 1 / Σ p²/q̄, the effective share of the draws.",
+    "bias: ‖E ∇' − ∇‖ of sampled softmax relative to ‖∇‖, with the chance level subtracted; chance: the value without "
+    "bias for the same number of draws; rmse: √E‖∇' − ∇‖², relative as well. Root mean squares over the queries.",
+    "Theorem 1 of Rawat et al. 2019 bounds the bias by its three quantities, here divided by powers of Z; for a source "
+    "that may draw the target, which then counts as 0, they use q instead of q̄, with p/q = 0 for the target. Theorem "
+    "2: e^o / (q̄ Z) over its limit as the number of random Fourier features grows, 1 if it is reached; only for unit "
+    "vectors. The factor is missing in the printed paper.",
+    "Theorem 1's bounds on a coordinate of the bias, up to o(1/m), in units of the gradient; medians. The upper one "
+    "holds only for coordinates with g ≥ 0 (g: the right side's sum of p c), and is given for those.",
+    "Fewer candidates: the model's own vectors, n of them; the targets of all queries, and others drawn once.",
+    "negative masses: the share of the tree's lowest nodes with a mass that is negative or below the floor because of "
+    "random features; these are drawn with their floor. ms a query: the time to draw m negatives for all queries, "
+    "divided by their number; for a source that takes every candidate, the time of all scores.",
 )
 
 
@@ -129,12 +129,12 @@ def as_json(diagnosis: Diagnosis) -> str:
 
 
 def _hubs_section(table: Hubness) -> ReportSection:
-    hubs = ReportTable([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
+    hubs = ReportTable([("nearest to the mean candidate", ""), ("times", "number"), ("cosine", "number")],
                        [[hub.name, f"{hub.count:,.0f}", format_value(hub.cosine)] for hub in table.hubs])
-    bands = ReportTable([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
+    bands = ReportTable([("targets", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
                         [[band.name, f"{band.rows:,}", format_value(band.crowding)] for band in table.bands])
-    words = f"Two of its {table.rows:,} rows have a cosine of {format_value(table.mean_cosine)} in the mean."
-    return ReportSection("table", "How the table lies", [Words(words), hubs, bands])
+    words = f"Two of its {table.rows:,} rows have a cosine of {format_value(table.mean_cosine)} on average."
+    return ReportSection("table", "Geometry of the table", [Words(words), hubs, bands])
 
 
 def document(diagnosis: Diagnosis) -> ReportDocument:
@@ -152,14 +152,15 @@ def document(diagnosis: Diagnosis) -> ReportDocument:
                      ReportSection("closeness", "Closeness to the softmax", [_plain(diagnosis, NEAR)]),
                      *_growth_section(diagnosis),
                      ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
-                     ReportSection("meant", "What is meant", [Items([*DEFINITIONS, *notes])])]
-    counts = [f"{diagnosis.questions:,} questions of {diagnosis.part}",
+                     ReportSection("meant", "Definitions", [Items([*DEFINITIONS, *notes])])]
+    counts = [f"{diagnosis.questions:,} queries of {diagnosis.part}",
               f"{diagnosis.draws:,} draws each"] if diagnosis.lines else []
     about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
                         f"{diagnosis.threads} thread{'s' * (diagnosis.threads != 1)}", diagnosis.run])
-    title = "Sources of negatives against the softmax" if diagnosis.lines else "The table of what is asked for"
+    title = "Negative samplers compared with the softmax" if diagnosis.lines else "The output table"
     return ReportDocument(title, about, _verdict(diagnosis), sections,
-                    "Written by embtrain from this run's vectors and held-out text. Times are those of this machine.")
+                    "Written by embtrain from the vectors and held-out data of this run. Times were measured on this "
+                    "machine.")
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
@@ -172,11 +173,11 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
         unbiased = [line for line in lines if (line.bias or 0.0) <= (line.floor or 0.0)]
         if len(unbiased) > 1:
             names, least = ", ".join(line.strategy for line in unbiased), min(unbiased, key=lambda x: x.ms)
-            text = (f"At m = {m:,} no bias beyond chance is seen with {names}; of these {least.strategy} is the "
-                    f"cheapest, {format_value(least.ms)} ms a question")
+            text = (f"At m = {m:,} no bias above chance is observed with {names}; of these {least.strategy} is the "
+                    f"cheapest, {format_value(least.ms)} ms a query")
         else:
             text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {format_value(best.bias)} of its "
-                    f"length, at {format_value(best.ms)} ms a question")
+                    f"length, at {format_value(best.ms)} ms a query")
         if cheapest not in (best, *unbiased):
             text += (f"; {cheapest.strategy} is the cheapest of those whose bias is known, "
                      f"{format_value(cheapest.bias)} at "
@@ -194,16 +195,16 @@ def _figures(diagnosis: Diagnosis) -> list[Block]:
         if not marks:
             continue
         best = pareto_front([(mark.cost, mark.mean) for mark in marks], False)
-        about = f"bias of the gradient against milliseconds a question at m = {m:,}. " + "; ".join(
+        about = f"bias of the gradient against milliseconds a query at m = {m:,}. " + "; ".join(
             f"{mark.label}: {format_value(mark.cost)} ms, {format_value(mark.mean)}" for mark in marks)
         names = ", ".join(marks[j].label for j in best)
         out.append(Figure(f"Bias against milliseconds, m = {m:,}", f"On the Pareto front: {names}.",
-                          [panels.cost(f"bias{i}", about, marks, best, "milliseconds a question")], None,
+                          [panels.cost(f"bias{i}", about, marks, best, "milliseconds a query")], None,
                           [(mark.label, mark.place) for mark in marks], small=True))
     if not out:
-        return [Words("None of these sources states by what its columns are corrected.", "missing")]
-    return [Words("Bias in parts of the gradient's length; ringed: no other source is both nearer and cheaper.",
-                  "drawn"), *out, Words("The numbers are those of the next table.", "note")]
+        return [Words("None of these sources states probabilities for the correction.", "missing")]
+    return [Words("Bias relative to the gradient's length; ringed: no other source is both closer and cheaper.",
+                  "drawn"), *out, Words("The next table contains the numbers.", "note")]
 
 
 def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
@@ -212,7 +213,7 @@ def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
     if len(counts) < 2:
         return []
     figures: list[Block] = []
-    for title, key in (("Bias", "bias"), ("Milliseconds a question", "ms")):
+    for title, key in (("Bias", "bias"), ("Milliseconds a query", "ms")):
         bands = []
         for place, name in enumerate(diagnosis.strategies):
             values = [(size.n, value) for size in diagnosis.growth
@@ -231,8 +232,8 @@ def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
     rows: list[TableRow] = [[size.strategy, f"{size.n:,}", format_value(size.bias), format_value(size.floor),
                              format_value(size.ms)]
                             for size in diagnosis.growth]
-    head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a question"))]
-    words = Words(f"At m = {diagnosis.growth[0].m:,}; a source that has learnt stands before all candidates alone.",
+    head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a query"))]
+    words = Words(f"At m = {diagnosis.growth[0].m:,}; a trained source appears only with all candidates.",
                   "note")
     return [ReportSection("growth", "With fewer candidates", [*figures, ReportTable(head, rows), words])]
 

@@ -9,7 +9,7 @@ from embtrain.common.terminal import plain
 from embtrain.evaluate.words.hubness import Hubness
 from embtrain.report.diagnosis.page import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, format_value, lines_of
 
-SHORT = {"ms a question": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
+SHORT = {"ms a query": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
          "ratio, greatest": "greatest", "factor left out": "factor", "greatest where g ≥ 0": "most, g ≥ 0"}
 SIZES = 4   # largest numbers of candidates that are shown
 
@@ -50,7 +50,7 @@ def _table_lines(table: Hubness) -> list[str]:
     def line(text: str, value: float) -> str:
         return f"{text:<60}{format_value(value):>9}"
     out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
-           "  nearest to the mean answer (times)"]
+           "  nearest to the mean candidate (times)"]
     out += [line(f"    {textwrap.shorten(plain(hub.name), 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
             for hub in table.hubs]
     out.append("  mean cosine to the nearest other row")

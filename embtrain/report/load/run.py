@@ -107,7 +107,7 @@ def read(folder: Path) -> RunRecord:
     """Read a run folder. DataError if it is not one, or if a file is damaged."""
     check_exists(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
+        raise DataError(f"{folder}: no such folder; give a run folder, e.g. runs/...")
     paths = {name: folder / name if (folder / name).exists() else None for name in FILES}
     if not any(paths.values()):
         raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
@@ -122,7 +122,7 @@ def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
         if not path.is_file():
             raise DataError(f"{path}: not a plain file")
         if (size := path.stat().st_size) > max_bytes:
-            raise DataError(f"{path}: {size:,} bytes, more than the {max_bytes:,} that a run writes")
+            raise DataError(f"{path}: {size:,} bytes, more than the {max_bytes:,} allowed")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
@@ -138,12 +138,12 @@ def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
     except UsageError as error:
         raise DataError("; ".join(error.args)) from error
     if not tree:
-        raise DataError(f"{path}: is empty; give the run's own config.yaml back")
+        raise DataError(f"{path}: is empty; restore the run's own config.yaml")
     return tree, read_text(path)
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def read_json(path: Path | None, check: Callable[[Any], T], max_bytes: int = MAX_FILE_BYTES) -> T | None:
@@ -166,7 +166,7 @@ def _first_line(error: Exception) -> str:
 
 def _scores(value: Any) -> list[Score]:
     if not isinstance(value, list):
-        raise ValueError(f"a list of rows is expected, not {type_words(value)}")
+        raise ValueError(f"expected a list of rows, not {type_words(value)}")
     return [decode(Score, row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
@@ -179,12 +179,12 @@ def _neighbours(value: Any) -> NeighbourLists:
 def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]]:
     words = value.get(key, {})
     if not isinstance(words, dict):
-        raise ValueError(f"{key}: a mapping of words is expected")
+        raise ValueError(f"{key}: expected a mapping of words")
     out: dict[str, list[tuple[str, float]]] = {}
     for word, neighbours in words.items():
         pairs: list[Any] = neighbours if isinstance(neighbours, list) else [None]
         if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs):
-            raise ValueError(f"{key}: {word[:60]!r}: a list of [word, cosine] is expected")
+            raise ValueError(f"{key}: {word[:60]!r}: expected a list of [word, cosine]")
         where = f"{key}: {word[:60]!r}: cosine"
         out[word] = [(p[0], c) for p in pairs if (c := finite_or_none(p[1], where)) is not None]
     return out

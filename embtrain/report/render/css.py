@@ -62,20 +62,20 @@ font:.82rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mo
 pre.wrap{{white-space:pre-wrap;overflow-wrap:anywhere}}
 .verdict p{{margin:.4rem 0}}
 .verdict p:first-child{{margin-top:0}}
-ul.said{{margin:.6rem 0 1rem;padding-left:1.1rem;max-width:46rem}}
-ul.said li{{display:list-item;margin:.3rem 0}}
+ul.notes{{margin:.6rem 0 1rem;padding-left:1.1rem;max-width:46rem}}
+ul.notes li{{display:list-item;margin:.3rem 0}}
 ul.legend{{list-style:none;margin:.2rem 0 .6rem;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;
 font-size:.875rem}}
 ul.legend li{{display:flex;align-items:center;gap:.45rem;min-width:0;justify-content:flex-start}}
 ul.legend bdi{{overflow-wrap:anywhere}}
 svg.swatch{{width:2.1rem;flex:none;display:block}}
 tr.part th span{{position:sticky;left:0}}
-.beside{{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.6rem,1fr));gap:1rem 1.3rem;margin:.3rem 0 1.6rem;
-border-top:1px solid var(--rule);padding-top:.5rem}}
-.beside h4{{font-size:.875rem;font-weight:600;margin:0 0 .2rem;overflow-wrap:anywhere}}
-.beside div>span{{color:var(--faint);font-size:.8rem}}
-.beside div{{break-inside:avoid;min-width:0}}
-.beside ol+span{{display:block;margin-top:.4rem}}
+.strategies{{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.6rem,1fr));gap:1rem 1.3rem;
+margin:.3rem 0 1.6rem;border-top:1px solid var(--rule);padding-top:.5rem}}
+.strategies h4{{font-size:.875rem;font-weight:600;margin:0 0 .2rem;overflow-wrap:anywhere}}
+.strategies div>span{{color:var(--faint);font-size:.8rem}}
+.strategies div{{break-inside:avoid;min-width:0}}
+.strategies ol+span{{display:block;margin-top:.4rem}}
 .scroll+.scroll,.many+.note,.scroll+.note,.scroll+p{{margin-top:1.2rem}}
 .scroll+h3{{margin-top:1.8rem}}
 thead th{{vertical-align:bottom}}
@@ -89,7 +89,7 @@ h2{{margin-top:2.4rem}}
 table{{font-size:.8rem}}
 th,td{{padding-right:.6rem}}
 .panels{{grid-template-columns:minmax(0,1fr)}}
-.beside{{grid-template-columns:repeat(2,minmax(0,1fr))}}
+.strategies{{grid-template-columns:repeat(2,minmax(0,1fr))}}
 td.text{{min-width:12rem}}
 tbody th{{white-space:normal;overflow-wrap:anywhere;min-width:4.6rem;max-width:6rem}}
 }}

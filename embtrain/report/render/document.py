@@ -103,4 +103,4 @@ class ReportDocument:
 
 def missing_file(file: str, what: str) -> Words:
     """The paragraph in place of content whose file a run folder lacks."""
-    return Words(f"{what}: this run's folder holds no {file}.", "missing")
+    return Words(f"{what}: the run folder has no {file}.", "missing")

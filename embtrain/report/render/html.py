@@ -55,7 +55,7 @@ def _block(block: Block) -> str:
         kind = f' class="{"note" if block.kind == "drawn" else block.kind}"' if block.kind else ""
         return f"<p{kind}>{text(block.text)}</p>"
     if isinstance(block, Items):
-        return f'<ul class="said">{"".join(f"<li>{text(true_minus(t))}</li>" for t in block.texts)}</ul>'
+        return f'<ul class="notes">{"".join(f"<li>{text(true_minus(t))}</li>" for t in block.texts)}</ul>'
     if isinstance(block, ReportTable):
         return _table(block)
     if isinstance(block, Figure):
@@ -109,7 +109,7 @@ def _nearest(block: Nearest) -> str:
         return f'<div class="word"><h3><bdi>{text(block.word)}</bdi></h3><div class="pair">{lists}</div></div>'
     columns = "".join(f"<div><h4>{text(name)}</h4><span>1–5</span>{_list(near)}<span>45–50</span>{_list(far)}</div>"
                       for name, near, far in block.columns)
-    return f'<h3><bdi>{text(block.word)}</bdi></h3><div class="beside">{columns}</div>'
+    return f'<h3><bdi>{text(block.word)}</bdi></h3><div class="strategies">{columns}</div>'
 
 
 def _list(neighbours: list[tuple[str, float]]) -> str:

@@ -25,10 +25,10 @@ def curves(metrics: MetricCurves | None) -> list[Block]:
     if groups.loss:
         out.append(_figure_by_step_and_cpu("loss", groups.loss, "Mean over the examples of a logged block"))
     for i, group in enumerate(groups.heldout):
-        out.append(_figure_by_step_and_cpu(f"heldout{i}", group, "On what was not trained on"))
+        out.append(_figure_by_step_and_cpu(f"heldout{i}", group, "On held-out data"))
     if groups.components:
-        caption = ("The columns' own cost as the model sees it, un-hinged and not corrected for their density: "
-                   "not the training loss. Higher is harder")
+        caption = ("The model's cost of the negatives, before the hinge and without the correction for q: not the "
+                   "training loss. Higher is harder")
         labels = [label for label, _ in groups.components.curves]
         titled = CurveGroup(groups.components.key, f"Loss on {' against '.join(labels)}", groups.components.curves)
         out.append(_figure_by_step_and_cpu("components", titled, caption))
@@ -41,9 +41,9 @@ def curves(metrics: MetricCurves | None) -> list[Block]:
 
 def source(metrics: MetricCurves | None) -> list[Block]:
     if metrics is None:
-        return [missing_file("metrics.jsonl", "Nothing of the source")]
+        return [missing_file("metrics.jsonl", "No sampler metrics")]
     return _small_figures("source", grouped(metrics.curves).source) or \
-        [Words("The source logged nothing: it does not learn.", "missing")]
+        [Words("The source logged nothing, because it does not learn.", "missing")]
 
 
 def _figure_by_step_and_cpu(key: str, group: CurveGroup, caption: str) -> Block:
@@ -69,7 +69,7 @@ def _small_figures(key: str, groups: list[CurveGroup]) -> list[Block]:
             svg = charts.lines(f"{key}{i}", f"{group.title} against step. {_ends(group)}", drawn, "step", 310, 190)
             out.append(Figure(group.title, _ends(group), [svg], _points(group), small=True))
     n_left = len(groups) - MAX_FIGURES
-    return [*out, Words(f"{n_left} further measures are not drawn.", "note")] if n_left > 0 else out
+    return [*out, Words(f"{n_left} further metrics are not shown.", "note")] if n_left > 0 else out
 
 
 def _points(group: CurveGroup) -> ReportTable:

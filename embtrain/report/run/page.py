@@ -43,7 +43,7 @@ def document(run: RunRecord) -> ReportDocument:
     heading = " · ".join([t for t in (named(run, "model"), strategy(run)) if t]) or run.name
     sections = [ReportSection("scores", "Scores", score_section.blocks(run)),
                 ReportSection("curves", "Curves", curve_sections.curves(run.metrics)),
-                ReportSection("source", "The source of negatives", curve_sections.source(run.metrics)),
+                ReportSection("source", "Negative sampler", curve_sections.source(run.metrics)),
                 *([ReportSection("neighbours", "Neighbours", _neighbours(run.neighbours))] if run.expects_neighbours
                   else []),
                 ReportSection("configuration", "Configuration", _configuration(run)),
@@ -52,7 +52,7 @@ def document(run: RunRecord) -> ReportDocument:
     # scores that the run itself doubts
     warnings = [row.note for row in run.scores or [] if (row.benchmark, row.metric) == ("training", "warning")]
     return ReportDocument(heading, run.name, [verdict(run)], sections,
-                          "Written by embtrain from the files of this run's folder alone.", warnings)
+                          "Written by embtrain from the files of this run folder.", warnings)
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------
@@ -65,12 +65,12 @@ def _neighbours(neighbours: NeighbourLists | None) -> list[Block]:
     if neighbours.far_rank is not None:
         means.append(f"mean frequency rank {number(neighbours.far_rank)}")
     if neighbours.far_pmi is not None:
-        means.append(f"mean PMI with the word asked for {minus(number(neighbours.far_pmi))}")
+        means.append(f"mean PMI with the query word {minus(number(neighbours.far_pmi))}")
     out: list[Block] = [Words(f"Neighbours 45–50 over all words: {', '.join(means)}.")] if means else []
     if not words:
-        return [*out, Words("No word was asked for, or none is in the vocabulary.", "missing")]
+        return [*out, Words("No query word was set, or none is in the vocabulary.", "missing")]
     cards = [Nearest(word, [("", neighbours.near.get(word, []), neighbours.far.get(word, []))]) for word in words]
-    return [*out, Words("By cosine, which stands beside each.", "note"), *cards]
+    return [*out, Words("By cosine, shown next to each word.", "note"), *cards]
 
 
 # -- reproduction ---------------------------------------------------------------------------------------------
@@ -78,23 +78,23 @@ def _neighbours(neighbours: NeighbourLists | None) -> list[Block]:
 def _configuration(run: RunRecord) -> list[Block]:
     if run.config_text is None:
         return [missing_file("config.yaml", "No configuration")]
-    return [Words("Every key of this run, resolved."), Code(run.config_text.expandtabs(2).rstrip("\n"))]
+    return [Words("All keys of this run, resolved."), Code(run.config_text.expandtabs(2).rstrip("\n"))]
 
 
 def _identity(run: RunRecord) -> list[Block]:
     if run.identity is None:
-        return [missing_file("identity.json", "Neither corpus nor code is known")]
+        return [missing_file("identity.json", "Corpus and code are unknown")]
     facts = flatten({key: value for key, value in run.identity.items() if key != "argv"}, DEPTH)
     return [ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in facts.items()])]
 
 
 def _rerun(run: RunRecord) -> list[Block]:
     if run.identity is None:
-        return [missing_file("identity.json", "The command is not known")]
+        return [missing_file("identity.json", "The command is unknown")]
     argv = run.identity.get("argv")
     if not isinstance(argv, list) or not argv or not all(isinstance(a, str) for a in argv):
-        return [Words("The command is not known: identity.json has no argv.", "missing")]
-    note = "On the same machine, with one thread and the corpus and code named above, it gives the same numbers."
+        return [Words("The command is unknown: identity.json has no argv.", "missing")]
+    note = "On the same machine, with one thread and the corpus and code above, it gives the same numbers."
     return [Code(_command(argv), wrap=True), Words(note, "note")]
 
 

@@ -60,7 +60,7 @@ def _meanings(scores: list[Score]) -> list[Block]:
     meanings = {f"{metric(re.sub('@.*', '', row.metric))}{'@k' * ('@' in row.metric)}": meaning(row.metric)
                 for row in scores if meaning(row.metric)}
     table = ReportTable([("measure", ""), ("meaning", "text")], [[name, what] for name, what in meanings.items()])
-    return [Folded("What the measures mean", [table])] if meanings else []
+    return [Folded("Definition of the metrics", [table])] if meanings else []
 
 
 def _by_metric(scores: list[Score]) -> list[tuple[str, list[Score]]]:

@@ -48,7 +48,7 @@ def verdict(run: RunRecord) -> str:
 
 def _length(run: RunRecord) -> str:
     if run.metrics is None:
-        return "how long is not known, for metrics.jsonl is missing"
+        return "the duration is unknown, because metrics.jsonl is missing"
     reached, epochs = run.metrics.reached, get(run.config, "train", "epochs")
     if not reached:
         return "no step was logged"
@@ -67,7 +67,7 @@ def _epochs(done: float, planned: int) -> str:
 
 def _main_scores(scores: list[Score] | None) -> str:
     if not scores:
-        return "It was not judged: scores.json is " + ("missing." if scores is None else "empty.")
+        return "It was not evaluated: scores.json is " + ("missing." if scores is None else "empty.")
     sentences = [f"{r.benchmark} {metric(r.metric)} {minus(number(r.value))}"
                  + (f" {minus(interval(r))}" if interval(r) else "") for r in _main(scores)]
     return "; ".join(sentences) + "." if sentences else "No score has a value."

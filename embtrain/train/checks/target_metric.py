@@ -20,4 +20,4 @@ def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
             if math.isnan(limit):
                 break
             return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
-    raise UsageError(f"train.track_until: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")
+    raise UsageError(f"train.track_until: {text!r} is not a comparison; write e.g. 'valid/log_likelihood>-7'")

@@ -33,7 +33,7 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
                   train: TrainConfig, compiled: bool) -> list[str]:
     """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can."""
     if not isinstance(model, MODELS):  # then no other key can help
-        return [f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"]
+        return [f"model.name: {model.name}: the kernels support only {', '.join(m().name for m in MODELS)}"]
     losses = LOSSES if isinstance(model, SkipGramConfig) else TRIPLE_LOSSES
     checks = [
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
@@ -41,28 +41,29 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
         (isinstance(model, SkipGramConfig) and model.output_table.frozen,
          "model.output_table.frozen: the kernels train both tables"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
-         "model.penalty: the kernels have no regulariser; 0 turns it off"),
+         "model.penalty: the kernels have no regularizer; 0 turns it off"),
         (source.exhaustive or not source.components,
-         f"negatives.source: {negatives.source}: the kernels take a few drawn columns, not all and not none"),
+         f"negatives.source: {negatives.source}: the kernels need a few drawn negatives, not all and not none"),
         ("synthetic" in source.components,
-         f"negatives.source: {negatives.source}: its columns are vectors, and the kernels take ids"),
+         f"negatives.source: {negatives.source}: its negatives are vectors, but the kernels need ids"),
         (not source.standard_layout,
-         f"negatives.source: {negatives.source}: its draws are those of a batch, or each row has a mass of its own; "
-         "the kernels take the draws that negatives.share_draws_by says, of one mass"),
+         f"negatives.source: {negatives.source}: its draws are shared by a batch, or each row has its own mass; the "
+         "kernels need draws according to negatives.share_draws_by with one mass"),
         (negatives.share_draws_by == "batch", "negatives.share_draws_by: batch: there are no batches; share_draws_by: "
-                                              "block comes nearest"),
+                                              "block is closest"),
         (negatives.share_draws_by == "block" and negatives.share_size > MAX_UNITS_PER_DRAW,
-         f"negatives.share_size: {negatives.share_size}: at most {MAX_UNITS_PER_DRAW} windows are updated at once"),
+         f"negatives.share_size: {negatives.share_size}: at most {MAX_UNITS_PER_DRAW} windows are updated together"),
         *(compiled_pairs.why_not_fused_pairs(source, negatives, loss) if isinstance(model, OrderConfig) else
-          [(loss.name not in losses, f"loss.name: {loss.name}: the kernels know {', '.join(losses)}")]),
-        (getattr(loss, "absolute", False), "loss.absolute: the kernels take the softmax of scores, not of their sizes"),
+          [(loss.name not in losses, f"loss.name: {loss.name}: the kernels support {', '.join(losses)}")]),
+        (getattr(loss, "absolute", False), "loss.absolute: the kernels compute the softmax of scores, not of absolute "
+                                           "scores"),
         (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
-        (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
-         f"{' and '.join(OPTIMIZERS)}"),
-        (train.clip is not None, "train.clip: no gradient of a whole update exists that could be clipped"),
-        (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to take it over"),
+        (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels support "
+                                            f"{' and '.join(OPTIMIZERS)}"),
+        (train.clip is not None, "train.clip: the gradient of a whole update is never formed, so it cannot be clipped"),
+        (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to reduce over"),
         (train.device != "cpu", f"train.device: {train.device}: the kernels run on the CPU"),
-        (not compiled, "no compiled core is here; `embtrain doctor` says why and how to get it"),
+        (not compiled, "there is no compiled core; `embtrain doctor` shows why and how to get it"),
     ]
     return [reason for applies, reason in checks if applies]
 

@@ -134,8 +134,8 @@ class CompiledStep(Engine):
         assert query is not None
         drawn = self.source.draw(query, k, self.view)
         if drawn.ids is None or len(drawn.ids) != n:
-            raise UsageError(f"train.engine: fused wants ids of {n} draws under negatives.share_draws_by: "
-                             f"{self.source.config.share_draws_by}, and {self.source.name} drew otherwise; use step")
+            raise UsageError(f"train.engine: fused needs ids of {n} draws under negatives.share_draws_by: "
+                             f"{self.source.config.share_draws_by}, but {self.source.name} drew differently; use step")
         return drawn
 
     def _columns(self, drawn: Negatives) -> NegativeBatch:
@@ -144,7 +144,7 @@ class CompiledStep(Engine):
         mask, corrects = self.source.config.filter, self.loss.needs_q != "no"
         mass = drawn.total_weight
         if mass is not None and mass.numel() != 1:
-            raise UsageError(f"train.engine: fused wants one noise mass for all pairs, and {self.source.name} has one "
+            raise UsageError(f"train.engine: fused needs one noise mass for all pairs, but {self.source.name} has one "
                              "for each; use step")
         static_log_q = cast(StaticSource, self.source).log_q.numpy() if self.static_source and corrects else None
         log_q = None if drawn.log_q is None or not corrects else drawn.log_q.float().expand(ids.shape).contiguous()

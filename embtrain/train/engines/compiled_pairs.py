@@ -29,10 +29,10 @@ def why_not_fused_pairs(
 ) -> list[tuple[bool, str]]:
     """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
     return [
-        (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {' and '.join(LOSSES)} for pairs"),
+        (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels support {' and '.join(LOSSES)} for pairs"),
         (source.learns and negatives.share_draws_by == "block",
-         f"negatives.share_draws_by: block: {negatives.source} hears of columns of one row's own; use share_draws_by: "
-         f"row"),
+         f"negatives.share_draws_by: block: {negatives.source} receives the costs of negatives of a single row; use "
+         "share_draws_by: row"),
     ]
 
 

@@ -74,7 +74,7 @@ class MLflow(Sink):
             self.client.create_experiment(EXPERIMENT)
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
-            raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and takes no new one")
+            raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and rejects new ones")
         run_id = self.client.create_run(
             experiment.experiment_id, start_time=round(1000 * self.started), run_name=folder.name
         ).info.run_id

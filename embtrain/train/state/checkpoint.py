@@ -70,7 +70,7 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
         body = {"format": FORMAT, "step": step, "file": target.name, "bytes": size, "sha256": digest, "state": node}
         text = json.dumps(body | {"seal": _seal(body)}, allow_nan=False)
         if len(text) > MAX_MANIFEST:
-            raise ValueError(f"the state beside the tensors takes {len(text):,} bytes, more than {MAX_MANIFEST:,}")
+            raise ValueError(f"the state without its tensors takes {len(text):,} bytes, more than {MAX_MANIFEST:,}")
         files.write_text(path, text)
         _sweep(folder, _newest_names(folder, step, keep))
     except OSError as error:
@@ -101,8 +101,8 @@ def _latest(folder: Path) -> tuple[Path, _Manifest]:
         try:
             return path, _verified(path)
         except DataError as error:
-            _log.warning("%s; the checkpoint before it is tried", error)
-    raise DataError(f"{folder}: there is no whole checkpoint here; one is a pair step-0000000001.json and .safetensors")
+            _log.warning("%s; trying the previous checkpoint", error)
+    raise DataError(f"{folder}: there is no complete checkpoint; expected a pair step-0000000001.json and .safetensors")
 
 
 def _manifests(folder: Path) -> list[Path]:
@@ -177,7 +177,7 @@ def _size(path: Path) -> int:
     """The size of a regular file; DataError if there is none."""
     with _reading(path):
         if not path.is_file():  # reading a pipe would block forever
-            raise DataError(f"{path}: there is no such file; its checkpoint is not whole")
+            raise DataError(f"{path}: does not exist; its checkpoint is incomplete")
         return path.stat().st_size
 
 
@@ -185,7 +185,7 @@ def _parse(path: Path) -> _Manifest:
     """Read a manifest and check its seal and fields. Raises DataError."""
     match = _MANIFEST.fullmatch(path.name)
     if not match:
-        raise DataError(f"{path}: not the manifest of a checkpoint, whose name is step-0000000001.json")
+        raise DataError(f"{path}: not the manifest of a checkpoint, which is named like step-0000000001.json")
     if (size := _size(path)) > MAX_MANIFEST:
         raise DataError(f"{path}: {size:,} bytes are too many for a manifest; at most {MAX_MANIFEST:,} are read")
     with _reading(path):
@@ -194,17 +194,17 @@ def _parse(path: Path) -> _Manifest:
         body = json.loads(text)
         seal = body.pop("seal", None) if isinstance(body, dict) else None
         if seal is None or seal != _seal(body):
-            raise DataError(f"{path}: damaged: its seal does not fit its text")
+            raise DataError(f"{path}: damaged: its checksum does not match its text")
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not the JSON of a manifest") from error
     if body.get("format") != FORMAT:
-        raise DataError(f"{path}: format {str(body.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
+        raise DataError(f"{path}: format {str(body.get('format'))[:20]!r} is unknown; this version supports {FORMAT}")
     manifest = _Manifest(body.get("step"), body.get("file"), body.get("bytes"), body.get("sha256"),
                          body.get("state"))
     if type(manifest.step) is not int or type(manifest.bytes) is not int or not isinstance(manifest.sha256, str):
         raise DataError(f"{path}: step and bytes must be whole numbers and sha256 text")
     if manifest.step != int(match[1]) or manifest.file not in _tensor_files(path):
-        raise DataError(f"{path}: it describes another checkpoint: its step and file must be those of its own name")
+        raise DataError(f"{path}: it describes another checkpoint: its step and file must match its name")
     return manifest
 
 
@@ -213,7 +213,7 @@ def _verified(path: Path) -> _Manifest:
     manifest = _parse(path)
     tensors = path.with_name(manifest.file)
     if (size := _size(tensors)) != manifest.bytes:
-        raise DataError(f"{tensors}: damaged: {size:,} bytes where its manifest says {manifest.bytes:,}")
+        raise DataError(f"{tensors}: damaged: {size:,} bytes, but its manifest declares {manifest.bytes:,}")
     with _reading(tensors):
         digest = files.sha256(tensors)
     if digest != manifest.sha256:

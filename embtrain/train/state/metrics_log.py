@@ -53,10 +53,10 @@ class MetricsLog:
             size = os.fstat(file.fileno()).st_size
             if not 0 <= offset <= size:
                 raise DataError(f"{self.path}: {size:,} bytes, but the checkpoint was saved when it had {offset:,}; "
-                                "give the file back, or begin anew with another --out")
+                                "restore the file, or start again with another --out")
             if offset and os.pread(file.fileno(), 1, offset - 1) != b"\n":
-                raise DataError(f"{self.path}: byte {offset:,}, where the checkpoint was saved, ends no line; give the "
-                                "file back, or begin anew with another --out")
+                raise DataError(f"{self.path}: byte {offset:,}, where the checkpoint was saved, is not the end of a "
+                                "line; restore the file, or start again with another --out")
             os.ftruncate(file.fileno(), offset)
 
     @contextlib.contextmanager
@@ -72,7 +72,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     try:
         if not Path(path).is_file():
-            raise DataError(f"{path}: there is no such file; training writes it")
+            raise DataError(f"{path}: does not exist; training writes it")
         if (size := os.path.getsize(path)) > MAX_FILE:
             raise DataError(f"{path}: {size:,} bytes are too many; at most {MAX_FILE:,} are read")
         with open(path, "rb") as file:
@@ -96,7 +96,7 @@ def parse(line: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON; each line must be one JSON object") from error
     if not isinstance(value, dict):
-        raise DataError(f"{where}: {type(value).__name__} where one JSON object must be")
+        raise DataError(f"{where}: {type(value).__name__} instead of a JSON object")
     return value
 
 

@@ -58,9 +58,9 @@ def decode(node: Any, path: Path) -> dict:
             state = _decode(node, file, unread, MAX_DEPTH)
     except (SafetensorError, _BadNode) as error:
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: it and its manifest are no checkpoint: {reason}") from error
+        raise DataError(f"{path}: it and its manifest are not a checkpoint: {reason}") from error
     if unread or not isinstance(state, dict):
-        raise DataError(f"{path}: it and its manifest are no checkpoint: a dict must use every tensor of the file")
+        raise DataError(f"{path}: it and its manifest are not a checkpoint: a dict must use every tensor of the file")
     return state
 
 
@@ -123,17 +123,17 @@ def _encode(value: Any, tensors: list[Tensor], where: str, depth: int) -> Any:
         return {"float": struct.pack(">d", value).hex()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"{where}: a checkpoint holds no {type(value).__name__}")
+    raise TypeError(f"{where}: a checkpoint cannot contain a {type(value).__name__}")
 
 
 def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
     """The node of a tensor, which is appended to `tensors`."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise TypeError(f"{where}: a checkpoint holds no sparse, quantised or meta tensor")
+        raise TypeError(f"{where}: a checkpoint cannot contain sparse, quantized or meta tensors")
     node: dict[str, Any] = {"tensor": len(tensors)}
     if tensor.dtype not in _NATIVE:
         if tensor.dtype not in _AS_BYTES.values():
-            raise TypeError(f"{where}: a checkpoint holds no tensor of {tensor.dtype}")
+            raise TypeError(f"{where}: a checkpoint cannot contain tensors of {tensor.dtype}")
         node |= {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
     tensors.append(tensor)
     return node

@@ -64,7 +64,7 @@ class Relay:
             try:
                 action(sink)
             except ResourceError as error:
-                _log.warning("%s is told nothing more: %s", sink.name, error)
+                _log.warning("%s: failed and is switched off: %s", sink.name, error)
                 self.sinks.remove(sink)
 
 
@@ -76,4 +76,4 @@ def _start_time(path: Path, now: float) -> float:
     try:
         return float(read_json(path)["begun"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: does not say when the run began: {error}; take it away") from error
+        raise DataError(f"{path}: does not contain the start time of the run: {error}; remove it") from error

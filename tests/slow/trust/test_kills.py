@@ -147,7 +147,7 @@ def test_twenty_kills_lose_no_checkpoint(place: Path, caplog: pytest.LogCaptureF
             begun.append(position["step"])
         else:
             assert not seen
-            with pytest.raises(DataError, match="no whole checkpoint"):
+            with pytest.raises(DataError, match="no complete checkpoint"):
                 checkpoint.latest(folder / "checkpoints")
         finish(embtrain(place, "resume", folder.name))
         assert (folder / "metrics.jsonl").read_bytes().startswith(kept)  # their seconds too: it did not begin anew

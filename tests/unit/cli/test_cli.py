@@ -37,10 +37,11 @@ import os, sys, types
 experiment = types.ModuleType("embtrain.experiment")
 experiment.resolve = lambda *options: options
 experiment.fit = lambda settings, out: eval(os.environ["FIT"])
-experiment.look = types.SimpleNamespace(neighbours=lambda what, words, count: [], as_tree=list,
-                                        told=lambda found: "w" * 1_000_000)
+inspect = types.ModuleType("embtrain.experiment.inspect")
+inspect.evaluate = types.SimpleNamespace(neighbours=lambda path, words, count: [], as_tree=list,
+                                         format_text=lambda result: "w" * 1_000_000)
 experiment.fit_api = "the function"
-sys.modules["embtrain.experiment"] = experiment
+sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect}
 """
 MAIN = "from embtrain.cli import main; main()"
 
@@ -59,9 +60,11 @@ class Console:
         self.fit: Callable[[], Any] = lambda: TRAINED
         self.monkeypatch, self.capsys = monkeypatch, capsys
         names = ("resolve", "plan", "fit", "resume", "evaluate", "export")
-        fake = SimpleNamespace(**{name: self.record(name) for name in names}, look=SimpleNamespace(
-            neighbours=self.record("neighbours"), told=str.lower, as_tree=list))
+        fake = SimpleNamespace(**{name: self.record(name) for name in names})
+        inspect = SimpleNamespace(evaluate=SimpleNamespace(
+            neighbours=self.record("neighbours"), format_text=str.lower, as_tree=list))
         monkeypatch.setitem(sys.modules, "embtrain.experiment", fake)
+        monkeypatch.setitem(sys.modules, "embtrain.experiment.inspect", inspect)
         monkeypatch.setattr(embtrain, "experiment", fake, raising=False)
         monkeypatch.setattr(progress, "quiet", False)
 
@@ -143,7 +146,7 @@ def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, ca
     Path("runs/20260101-skipgram-ace/config.yaml").write_text("{}\n")
     known = typer.main.get_command(commands.app).commands
     assert {name for name, one in known.items() for argument in getattr(one, "params", [])
-            if argument.metavar in ("RUN", "RUN...", "WHAT")} == set(RUN_COMMANDS)
+            if argument.metavar in ("RUN", "RUN...", "PATH")} == set(RUN_COMMANDS)
     for name, more in RUN_COMMANDS.items():
         monkeypatch.setattr(sys, "argv", ["embtrain", name, "runs/ace", *more])
         assert cli.run() == 3
@@ -183,7 +186,7 @@ def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch
 
 @pytest.mark.parametrize(("verb", "what"), [("fetch", "fetch"), ("verify", "check")])
 def test_of_what_is_made_there_is_nothing_to_fetch(console: Console, verb: str, what: str) -> None:
-    told = f"grammar: is made when it is read; there is nothing to {what}\n"
+    told = f"grammar: is generated when it is read; there is nothing to {what}\n"
     assert console("data", verb, "grammar") == (0, "", told)
     assert console("data", verb, "grammar", "--json") == (0, "[]\n", told)
 
@@ -281,7 +284,7 @@ def test_no_command_shows_the_commands_that_there_are(console: Console, args: li
 @pytest.mark.parametrize("args, named", [(["fit", "--out", ""], "--out"), (["fit", "--corpus="], "--corpus"),
                                          (["resume", ""], "resume")])
 def test_what_a_variable_that_nobody_has_set_leaves_is_no_path(console: Console, args: list[str], named: str) -> None:
-    says = f"embtrain: error: {named}: what comes behind it is empty; leave it out, or say what is meant\n"
+    says = f"embtrain: error: {named}: has an empty value; remove it or give a value\n"
     assert console(*args) == (2, "", says) and console.asked == []
 
 
@@ -300,7 +303,7 @@ def test_a_closed_input_has_nothing_to_translate() -> None:
     done = subprocess.run(["sh", "-c", 'exec "$@" 0<&-', "sh", sys.executable, "-m", "embtrain", "translate", "x"],
                           cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
-        2, "embtrain: error: standard input is closed; give it lines to translate\n")
+        2, "embtrain: error: standard input: is closed; pass the lines to translate\n")
 
 
 def test_a_fault_of_ours_is_saved_and_told_in_one_line(
@@ -310,7 +313,7 @@ def test_a_fault_of_ours_is_saved_and_told_in_one_line(
     code, out, err = console("fit", "--seed", "3")
     (saved,) = tmp_path.glob("embtrain-crash-*.txt")
     assert (code, out) == (70, "")
-    assert err == f"embtrain: error: a fault of embtrain (KeyError); please report {saved}\n"
+    assert err == f"embtrain: error: a bug in embtrain (KeyError); please report {saved}\n"
     text = saved.read_text()
     assert "fit --seed 3" in text and "KeyError: 'inner'" in text and "Traceback" in text
     assert all(f"\n{name} " in text for name in ("python", "torch", "numpy"))
@@ -432,4 +435,4 @@ def test_options_without_what_they_are_for_are_refused(tmp_path: Path, monkeypat
                                                        capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "reproduce", "--out", str(tmp_path / "run"), "--seeds", "3"])
     assert cli.run() == 2
-    assert "NAME is missing" in capsys.readouterr().err
+    assert "NAME: is missing" in capsys.readouterr().err

@@ -30,7 +30,7 @@ from embtrain.experiment.tasks import base as tasks
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
-NO_DATA = "embtrain: error: no data named 'nonsense'"
+NO_DATA = "embtrain: error: there are no data named 'nonsense'"
 NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"
 
 
@@ -60,7 +60,7 @@ def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
 def test_an_answer_that_a_full_disk_loses_is_one_line_and_code_4(command: str, unbuffered: str) -> None:
     done = shell(f"embtrain {command}", PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr) == (
-        4, "embtrain: error: standard output: No space left on device: the answer is lost, and files that were written "
+        4, "embtrain: error: standard output: No space left on device: the output is lost, but files that were written "
            "stay; redirect it elsewhere\n")
 
 
@@ -124,7 +124,7 @@ def test_a_cache_that_another_user_could_write_is_refused(stranger: Path, tmp_pa
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     stranger.mkdir()
     stranger.chmod(0o777)
-    with pytest.raises(ResourceError, match="only this user can write; set EMBTRAIN_CACHE"):
+    with pytest.raises(ResourceError, match="is writable by other users or not a folder; set EMBTRAIN_CACHE"):
         folders.cache_folder()
     stranger.rmdir()
     stranger.symlink_to(tmp_path)
@@ -133,7 +133,7 @@ def test_a_cache_that_another_user_could_write_is_refused(stranger: Path, tmp_pa
     stranger.unlink()
     stranger.mkdir(0o700)
     monkeypatch.setattr(os, "getuid", lambda: 1 + tmp_path.stat().st_uid)
-    with pytest.raises(ResourceError, match="only this user can write"):
+    with pytest.raises(ResourceError, match="is writable by other users"):
         folders._temporary(stranger)
 
 
@@ -145,8 +145,8 @@ def test_a_user_who_does_not_exist_is_a_wrong_setting(monkeypatch: pytest.Monkey
     monkeypatch.setenv(key, "~nosuchuser/x")
     code, _, err = says(monkeypatch, capsys, *command)
     if (key, command) != ("EMBTRAIN_DATA_MIRROR", ("doctor",)):                      # which prints it as it is
-        assert (code, err) == (2, f"embtrain: error: {key}: ~nosuchuser/x: no home folder is known for it; give the "
-                                  "whole path\n")
+        assert (code, err) == (2, f"embtrain: error: {key}: ~nosuchuser/x: its home folder is unknown; give the "
+                                  "absolute path\n")
 
 
 def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_current_folder_that_is_gone_is_one_line_and_code_4(tmp_path: Path) ->
     done = shell("mkdir gone; cd gone; rmdir ../gone; embtrain list; code=$?; embtrain --help > /dev/null; exit $code",
                  tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        4, "embtrain: error: the current folder does not exist any more; change to another (cd)")
+        4, "embtrain: error: the current folder no longer exists; change to another (cd)")
 
 
 def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -203,9 +203,9 @@ def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.L
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         caplog.clear()
         assert builds(2, at).ids.tolist() == [0, 1, 2], at
-        assert caplog.messages == [f"{folder}: was deleted while it was in use; it is built again"] * 2, at
+        assert caplog.messages == [f"{folder}: was deleted while it was in use; it is rebuilt"] * 2, at
         shutil.rmtree(tmp_path / "cache")
-        with pytest.raises(ResourceError, match=r"No such file|: was deleted 3 times while it was in use; leave the"):
+        with pytest.raises(ResourceError, match=r"No such file|: was deleted 3 times while it was in use; do not"):
             builds(3, at)
 
 

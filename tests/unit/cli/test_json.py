@@ -133,7 +133,7 @@ PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
 def test_it_is_json_whatever_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
     there = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding=encoding, errors="backslashreplace"))
-    options.answer("\u017c\U0001f600", True, str)
+    options.emit("\u017c\U0001f600", True, str)
     sys.stdout.flush()
     assert there.getvalue() == raw + b"\n" and json.loads(there.getvalue()) == "\u017c\U0001f600"
 

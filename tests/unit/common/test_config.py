@@ -193,25 +193,26 @@ def test_a_value_that_fits_no_member_of_a_union_is_told_once() -> None:
 # --- files that are no configuration ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a: 1\na: 2\n", "own.yaml:2:1: a: is set twice, first in line 1"),
-    ("text:\n  k: 1\n  b: 2\n  k: 3\n", "own.yaml:4:3: text.k: is set twice, first in line 2"),
-    ("text:\n\tk: 1\n", "own.yaml:2:1: a tab cannot stand here: indent with spaces"),
-    ("- a\n- b\n", "own.yaml:1: should be keys and values such as `train:`, got ['a', 'b']"),
-    ("hello", "own.yaml:1: should be keys and values such as `train:`, got 'hello'"),
+    ("a: 1\na: 2\n", "own.yaml:2:1: a: is set twice, first in line 1; remove one"),
+    ("text:\n  k: 1\n  b: 2\n  k: 3\n", "own.yaml:4:3: text.k: is set twice, first in line 2; remove one"),
+    ("text:\n\tk: 1\n", "own.yaml:2:1: contains a tab in the indentation; indent with spaces"),
+    ("- a\n- b\n", "own.yaml:1: should be keys and values, e.g. `train:`, got ['a', 'b']"),
+    ("hello", "own.yaml:1: should be keys and values, e.g. `train:`, got 'hello'"),
     ("a: [1, 2\nb: 3\n", "own.yaml:2:2: expected ',' or ']', but got ':'"),
     ("a: 1\n---\nb: 2\n", "own.yaml:2:1: expected a single document in the stream, but found another document"),
-    ("a: !!python/object:os.x y\n", "own.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.x is not taken here"),
-    ("a: !!set {x, y}\n", "own.yaml:1:4: the tag tag:yaml.org,2002:set is not taken here"),
-    ("a: !!int five\n", "own.yaml:1:4: the tag tag:yaml.org,2002:int is not taken here"),
+    ("a: !!python/object:os.x y\n", "own.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.x is not supported; "
+                                    "remove it"),
+    ("a: !!set {x, y}\n", "own.yaml:1:4: the tag tag:yaml.org,2002:set is not supported; remove it"),
+    ("a: !!int five\n", "own.yaml:1:4: the tag tag:yaml.org,2002:int is not supported; remove it"),
     ("5: x\n", "own.yaml:1:1: a key should be a word, got 5"),
     ("? [a, b]\n: x\n", "own.yaml:1:3: a key should be a word, got a section"),
     ("a: 99999999999999999999\n", "own.yaml:1:4: the number 99999999999999999999 is too large"),
-    ('a: "\\uD800"\n', "own.yaml:1:4: holds half of a character (a lone surrogate)"),
-    (b"a: 1\nb: caf\xe9\n", "own.yaml:2: is not UTF-8 text: save the file as UTF-8"),
-    ("a: 1\n".encode("utf-16"), "own.yaml:1: is not UTF-8 text: save the file as UTF-8"),
-    (b"a: 1\nb: \x00\n", "own.yaml:2: holds a character that YAML does not allow"),
+    ('a: "\\uD800"\n', "own.yaml:1:4: contains a lone surrogate; write the whole character"),
+    (b"a: 1\nb: caf\xe9\n", "own.yaml:2: is not UTF-8; save the file as UTF-8"),
+    ("a: 1\n".encode("utf-16"), "own.yaml:1: is not UTF-8; save the file as UTF-8"),
+    (b"a: 1\nb: \x00\n", "own.yaml:2: contains a character that YAML does not allow; remove it"),
     ("a: *x\n", "own.yaml:1:4: found undefined alias 'x'"),
-    ("a: 1\n" + "#" * MAX_BYTES, f"own.yaml: is longer than {MAX_BYTES:,} bytes: a configuration is not"),
+    ("a: 1\n" + "#" * MAX_BYTES, f"own.yaml: is longer than {MAX_BYTES:,} bytes; give a smaller configuration file"),
 ])
 def test_a_file_that_is_no_configuration_is_refused_with_its_line(tmp_path: Path, text: str | bytes, says: str) -> None:
     assert unreadable(tmp_path, text) == says
@@ -226,7 +227,7 @@ def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -
     assert "nested more than 40 deep" in unreadable(tmp_path, "{a: " * 30_000)
     twice = "a0: &a0 {x: 1, x: 2}\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 4))
     told = unreadable(tmp_path, twice).splitlines()
-    assert len(told) == MAX_PROBLEMS + 1 and told[-1] == "own.yaml: there may be more; these are the first"
+    assert len(told) == MAX_PROBLEMS + 1 and told[-1] == "own.yaml: contains more errors; correct these first"
     assert len(unreadable(tmp_path, "a: {x: 1, x: 2, x: 3}\n").splitlines()) == 2
     assert layer(tmp_path, "a: &x [1]\nb: *x\n").tree == {"a": [1], "b": [1]}
 

@@ -136,7 +136,7 @@ def test_a_file_that_somebody_names_is_what_a_link_leads_to(tmp_path: Path) -> N
         write_text(check_output_file(tmp_path / name), name)
         assert (tmp_path / target).read_text() == name
     assert (tmp_path / "link").is_symlink() and (tmp_path / "new").is_symlink()
-    for wrong, says in ((tmp_path, "is a folder; name a file"), (tmp_path / "a.txt" / "b", "is no folder")):
+    for wrong, says in ((tmp_path, "is a folder; give a file"), (tmp_path / "a.txt" / "b", "is not a folder")):
         with pytest.raises(UsageError, match=f"--x: .*{says}"):
             check_output_file(wrong, "--x")
 
@@ -160,7 +160,7 @@ def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
     assert files.dated_folder("sgns").name == "20250101-000000-sgns-4"
     (tmp_path / "taken").write_text("")
     assert files.claim_folder(tmp_path / "taken") == tmp_path / "taken-2"
-    with pytest.raises(ResourceError, match="cannot be made"):
+    with pytest.raises(ResourceError, match="cannot be created"):
         files.claim_folder(tmp_path / "taken" / "x")
 
 
@@ -193,8 +193,8 @@ def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypat
     Path("runs/acee").mkdir()                                          # not a run
     with pytest.raises(DataError) as error:
         files.check_exists(Path(path))
-    assert str(error.value) == (f"{path.rstrip('/')}: no such file or folder{hint}; give the folder of a run; "
-                                "`embtrain fit --out DIR` makes one")
+    assert str(error.value) == (f"{path.rstrip('/')}: no such file or folder{hint}; give a run folder; `embtrain fit "
+                                "--out DIR` creates one")
     files.check_exists(Path("runs/acee"))
 
 

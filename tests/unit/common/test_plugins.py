@@ -33,7 +33,7 @@ class Mine(NegativeSource):
         v = self.world.n_candidates
         ids = torch.randint(v, (n, k), generator=self.random)
         log_q = torch.full((1, 1), -math.log(v))
-        return Negatives(ids, group=group, log_q=log_q, mass=torch.full((1, 1), float(k)))
+        return Negatives(ids, draw_id=group, log_q=log_q, total_weight=torch.full((1, 1), float(k)))
 
     def log_prob(self, query, ids):
         return torch.full(ids.shape, -math.log(self.world.n_candidates)).expand(len(query), -1)
@@ -74,16 +74,16 @@ def test_a_right_source_is_left_alone(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
-    ("(n, k), generator", "(n, k + 1), generator", "gave 5 columns where k is 4"),
-    ("generator=self.random)", "generator=self.random).int()", r"gave ids of torch\.int32"),
-    ("generator=self.random)", "generator=self.random).double()", r"gave ids of torch\.float64"),
-    ("torch.randint(v, (n", "v + torch.randint(v, (n", f"ids are 0 to {V - 1}"),
-    ("torch.randint(v, (n", "-1 - torch.randint(v, (n", f"ids are 0 to {V - 1}"),
-    ("(n, k), generator", "(n + 1, k), generator", "lines of ids for .* rows and no group"),
-    ("(1, 1), -math.log(v)", "(1, 1), math.nan", "gave log_q that is not finite"),
-    ("(1, 1), -math.log(v)", "(1, 1), -math.inf", "gave log_q that is not finite"),
-    ("(1, 1), -math.log(v)", "(3, 7), -math.log(v)", r"gave log_q of shape \(3, 7\)"),
-    ("ids.shape, -math.log(self.world.n_candidates)", "ids.shape, -1.0", "sums to .* over all candidates"),
+    ("(n, k), generator", "(n, k + 1), generator", "returned 5 negatives, but k is 4"),
+    ("generator=self.random)", "generator=self.random).int()", r"returned ids of torch\.int32"),
+    ("generator=self.random)", "generator=self.random).double()", r"returned ids of torch\.float64"),
+    ("torch.randint(v, (n", "v + torch.randint(v, (n", f"return ids from 0 to {V - 1}"),
+    ("torch.randint(v, (n", "-1 - torch.randint(v, (n", f"return ids from 0 to {V - 1}"),
+    ("(n, k), generator", "(n + 1, k), generator", "draws for .* rows without draw_id"),
+    ("(1, 1), -math.log(v)", "(1, 1), math.nan", "returned log_q that is not finite"),
+    ("(1, 1), -math.log(v)", "(1, 1), -math.inf", "returned log_q that is not finite"),
+    ("(1, 1), -math.log(v)", "(3, 7), -math.log(v)", r"returned log_q of shape \(3, 7\)"),
+    ("ids.shape, -math.log(self.world.n_candidates)", "ids.shape, -1.0", "whose sum over all candidates is"),
     ("return Negatives(ids", "return (ids", "SyntaxError|returned tuple"),
 ])
 def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: str, says: str) -> None:
@@ -114,7 +114,7 @@ def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, li
 @pytest.mark.parametrize(("text", "place", "says"), [
     ("x = (\n", ":1", "SyntaxError"), ("import no_package_of_this_name\n", ":1", "ModuleNotFoundError"),
     ("x = 1\n1 / 0\n", ":2", "ZeroDivisionError"), ("Other = 1\n", "", "AttributeError"),
-    ("class Mine: pass\n", "", "is no sub-class of NegativeSource"),
+    ("class Mine: pass\n", "", "is not a subclass of NegativeSource"),
 ])
 def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.LogCaptureFixture, text: str,
                                                     place: str, says: str) -> None:
@@ -122,6 +122,6 @@ def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.
     assert "unigram" in negatives.names() and "mine" not in negatives.names()
     assert len(caplog.messages) == 1 and says in caplog.messages[0]
     assert listing.listing()["sources"]
-    where = "mine_noise:Mine" if "sub-class" in says else f"{path}{place}"
+    where = "mine_noise:Mine" if "subclass" in says else f"{path}{place}"
     with pytest.raises(UsageError, match=rf"^negatives\.source: 'mine' cannot be loaded: {where}.*{says}"):
         negatives.find("mine")

@@ -100,7 +100,7 @@ def test_answers_are_one_line_each() -> None:
 
 
 def test_json_of_predictions_has_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    options.stream([{"query": HOSTILE}, {"query": "b"}], "predictions", lambda: {"note": HOSTILE})
+    options.emit_json_stream([{"query": HOSTILE}, {"query": "b"}], "predictions", lambda: {"note": HOSTILE})
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n") and text.count("\n") == 4
     assert json.loads(text) == {"predictions": [{"query": HOSTILE}, {"query": "b"}], "note": HOSTILE}
@@ -116,9 +116,9 @@ def test_words_of_a_file_of_vectors_are_escaped_on_the_terminal_and_whole_in_jso
     word = "b\x1b[2J\u202ex\x9b"
     vectors.write(tmp_path / "v.safetensors", Vectors(["a", word], np.eye(2, dtype=np.float32)), "safetensors")
     found = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
-    options.answer(evaluate.as_tree(found), False, lambda: evaluate.format_text(found))
+    options.emit(evaluate.as_tree(found), False, lambda: evaluate.format_text(found))
     assert capsys.readouterr().out == "a: b\\x1b[2J\\u202ex\\x9b 0.000\n"
-    options.answer(evaluate.as_tree(found), True, lambda: evaluate.format_text(found))
+    options.emit(evaluate.as_tree(found), True, lambda: evaluate.format_text(found))
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n")
     assert json.loads(text)[0]["neighbours"][0]["word"] == word
@@ -173,7 +173,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
         [Score(name, name, 1.0, None, None, 3, "")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_shown", lambda run: run)
+        patch.setattr(export, "_public_settings", lambda run: run)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
         patch.setattr(export.tasks, "corpus_hash", lambda folder: "0")
         card = export._card(run)

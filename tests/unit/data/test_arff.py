@@ -100,11 +100,11 @@ def test_a_wrong_header_is_told(tmp_path: Path, old: str, new: str, says: str) -
 def test_what_a_sparse_row_leaves_out_must_be_zero(tmp_path: Path) -> None:
     head = HEAD.replace("'a word' {0,1}", "'a word' {1,0}")
     assert dense(load(tmp_path, head + "1,1,0,0\n"))[0].tolist() == [[1, 1]]
-    with pytest.raises(DataError, match="first value is not 0"):
+    with pytest.raises(DataError, match="in the header is not 0"):
         load(tmp_path, head + "{0 1}\n")
 
 
-@pytest.mark.parametrize(("last", "says"), [(None, "no XML file"), (4, "leave no feature"), (-4, "leave no feature")])
+@pytest.mark.parametrize(("last", "says"), [(None, "neither an XML"), (4, "leave no"), (-4, "leave no")])
 def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: int | None, says: str) -> None:
     with pytest.raises(UsageError, match=f"labels.label_attributes: .*{says}"):
         load(tmp_path, HEAD.replace("'mine: -C 2'", "mine") + "{0 1}\n", None, label_attributes=last)
@@ -147,9 +147,9 @@ def test_meka_s_split_names_the_test_part(tmp_path: Path, m: int, test: list[int
 
 
 @pytest.mark.parametrize(("xml", "says"), [
-    ("<labels><label name='TAG_x'>", ":1: "), ("<labels/>", "names no"), ("<labels><label/></labels>", "without"),
+    ("<labels><label name='TAG_x'>", ":1: "), ("<labels/>", "contains no"), ("<labels><label/></labels>", "without"),
     ('<!DOCTYPE x [<!ENTITY a "b">]><labels><label name="&a;"/></labels>', "declares the entity 'a'"),
-    ('<?xml version="1.0" encoding="euc-jp"?><labels><label name="TAG_x"/></labels>', "encoding that is not read"),
+    ('<?xml version="1.0" encoding="euc-jp"?><labels><label name="TAG_x"/></labels>', "unsupported XML encoding"),
     ("no xml", "expected an XML file"), ("", "no element found"),
 ])
 def test_a_wrong_list_of_labels_is_told(tmp_path: Path, xml: str, says: str) -> None:

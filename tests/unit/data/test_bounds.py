@@ -68,7 +68,7 @@ def test_many_scores_are_joined_in_a_time_that_grows_with_their_number(tmp_path:
 
 def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "MAX_SCORES", 100)
-    with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared: name fewer runs"):
+    with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared; give fewer runs"):
         _joined(tmp_path, 51)
     assert not (tmp_path / "results.json").exists()
 
@@ -83,9 +83,9 @@ def _documents(place: Path, n_features: int, n_labels: int, last: int = 4) -> Pa
 
 
 @pytest.mark.parametrize(("features", "labels", "last", "says"), [
-    (50, 30_000_000, 4, "claims 30,000,000 labels, and its documents name 20 in all; correct"),
-    (50, 2_000_000_000, 4, "claims 2,000,000,000 labels"), (50, 30_000_000, 29_999_999, "claims 30,000,000 labels"),
-    (2_000_000_000, 5, 4, "claims 2,000,000,000 features, and its documents name 39 in all; correct"),
+    (50, 30_000_000, 4, "declares 30,000,000 labels, but its documents contain 20 in total; correct"),
+    (50, 2_000_000_000, 4, "declares 2,000,000,000 labels"), (50, 30_000_000, 29_999_999, "declares 30,000,000 labels"),
+    (2_000_000_000, 5, 4, "declares 2,000,000,000 features, but its documents contain 39 in total; correct"),
 ])
 def test_a_header_may_not_claim_what_its_documents_do_not_support(tmp_path: Path, features: int, labels: int, last: int,
                                                                   says: str) -> None:
@@ -134,7 +134,7 @@ def test_a_concept_with_many_parents_costs_no_square() -> None:
 def test_a_chain_that_is_too_long_is_refused_before_memory_is_taken() -> None:
     """55 kB of text make 20 million pairs and more."""
     with cpu_seconds(5), peak_of(10 << 20), pytest.raises(
-            ResourceError, match=r"x: more than 20,000,000 pairs follow from it, or as many paths; give a smaller"):
+            ResourceError, match=r"x: more than 20,000,000 pairs or paths follow from it; give a smaller"):
         closure.closure(_chain(7000), 7000, [], "x")
 
 
@@ -148,14 +148,14 @@ def test_a_closure_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.
 def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ladder of 40 rungs has 2**39 paths from its foot; rows are as many as there are paths."""
     ladder = np.array([(2 * i + a, 2 * i - 2 + b) for i in range(1, 40) for a in (0, 1) for b in (0, 1)])
-    with cpu_seconds(5), pytest.raises(ResourceError, match="or as many paths"):
+    with cpu_seconds(5), pytest.raises(ResourceError, match="pairs or paths"):
         closure.closure_with_paths(ladder, 80, [], "x")
     assert len(closure.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
     monkeypatch.setattr(closure, "MAX_PAIRS", 104)
     few = closure.closure_with_paths(ladder[:16], 10, [], "x")  # pairs of levels k apart: 2**(k - 1) paths each
     assert few.paths.sum() == 4 * (4 * 1 + 3 * 2 + 2 * 4 + 8) and len(few.pairs) == 40
     monkeypatch.setattr(closure, "MAX_PAIRS", 103)
-    with pytest.raises(ResourceError, match="more than 103 pairs follow from it, or as many paths"):
+    with pytest.raises(ResourceError, match="more than 103 pairs or paths follow from it"):
         closure.closure_with_paths(ladder[:16], 10, [], "x")
 
 
@@ -175,7 +175,7 @@ def test_a_json_file_is_read_within_bounds(tmp_path: Path, content: bytes, says:
 def test_a_json_file_of_100_mb_is_left_unread(tmp_path: Path) -> None:
     with open(tmp_path / "scores.json", "wb") as file:
         file.truncate(100 << 20)
-    with cpu_seconds(2), pytest.raises(DataError, match=r"scores.json: holds no scores: more than 16,777,216 bytes"):
+    with cpu_seconds(2), pytest.raises(DataError, match=r"scores.json: contains no scores: more than 16,777,216 bytes"):
         _ = Run(tmp_path).scores
 
 
@@ -183,7 +183,7 @@ def test_a_json_file_of_100_mb_is_left_unread(tmp_path: Path) -> None:
 def test_an_identity_that_is_none_is_one_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "identity.json").write_text(content)
     config: Any = type("", (), {"train": type("", (), {"engine": "auto"})})
-    with pytest.raises(DataError, match=r"identity\.json: does not say which engine trained"):
+    with pytest.raises(DataError, match=r"identity\.json: does not contain the engine"):
         restore_engine(tmp_path, config)
 
 
@@ -206,6 +206,6 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
 ])
 def test_a_count_of_labels_that_no_document_supports_is_refused(tmp_path: Path, content: str, what: str) -> None:
     (tmp_path / "x.txt").write_text(content)
-    with cpu_seconds(2), pytest.raises(DataError, match=rf"x\.txt: claims [\d,]+ {what}, and its documents "
-                                                        r"name 2 in all"):
+    with cpu_seconds(2), pytest.raises(DataError, match=rf"x\.txt: declares [\d,]+ {what}, but its documents "
+                                                        r"contain 2 in total"):
         labelled.load([tmp_path / "x.txt"], "auto", LabelsConfig(), None, "x")

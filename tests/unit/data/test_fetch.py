@@ -322,7 +322,7 @@ def test_sound_archives_of_every_kind(tmp_path: Path, mode: str) -> None:
     paths = extract(archive, tmp_path / "out")
     assert [str(p.relative_to(tmp_path / "out")) for p in paths] == ["a", "d/b"]
     assert paths[0].read_bytes() == b"" and paths[1].read_bytes() == TEXT
-    with pytest.raises(ResourceError, match="there already"):
+    with pytest.raises(ResourceError, match="exists already"):
         extract(archive, tmp_path / "out")
 
 

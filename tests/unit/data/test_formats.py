@@ -91,9 +91,9 @@ REFUSED = {
     "%PDF-1.4 words": "is a PDF", "{\\rtf1 words}": "is RTF",
     '{"id": 1, "body": "alpha beta"}\n' * 3: "is JSON lines; set text.format=jsonl and text.field=body",
     '{"text": "a", "title": "alpha beta"}\n' * 3: "text.field=text",
-    '[{"text": "alpha"}, {"text": "beta"}]': "not with one object a line",
+    '[{"text": "alpha"}, {"text": "beta"}]': "not one object a line",
     '{\n  "text": "alpha"\n}': "one object a line",
-    '["alpha beta",\n"gamma"]': "not with one object a line", "\ufeff" + XML: "is XML",
+    '["alpha beta",\n"gamma"]': "not one object a line", "\ufeff" + XML: "is XML",
 }
 
 
@@ -113,14 +113,14 @@ def test_markup_does_not_become_vocabulary(tmp_path: Path, content: str) -> None
     "I <3 you, a < b and c > d, x <y> z\n" * 30, "[Illustration: a cat]\nThe cat sat.\n", "[1] A note.\n{a} brace\n",
     "<user> likes <url> and <hashtag> cats\n" * 20, '"quoted" text\n', "<b> alone", "<s>\nthe cat\n</s>\n"])
 def test_text_that_mentions_tags_is_text(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert lines_of(read(tmp_path / "a.txt", content)) and "holds tags" not in caplog.text
+    assert lines_of(read(tmp_path / "a.txt", content)) and "contains tags" not in caplog.text
 
 
 def test_a_few_tags_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = read(tmp_path / "a.txt", ("A film that I liked very much, for all that was said of it.<br /><br />" +
                                        "It is long, and its music is what one comes for, or so they say; " * 8) * 9)
     assert "br" in corpus.vocabulary.words
-    assert caplog.messages == [f"{tmp_path / 'a.txt'}: holds tags such as <br />, and their names are read as words; "
+    assert caplog.messages == [f"{tmp_path / 'a.txt'}: contains tags such as <br />, whose names are read as words; "
                                "remove them from the text"]
 
 
@@ -140,7 +140,7 @@ def test_json_lines(tmp_path: Path, core: str, caplog: pytest.LogCaptureFixture)
         corpus = read(tmp_path / "a.jsonl", content, format="jsonl")
     assert lines_of(corpus) == ["the cat", "sat", "two words", "half pair"]
     assert corpus.document.tolist() == [0, 3, 3, 5, 7]
-    assert ("a.jsonl: 2 objects without the field 'text' are left out; set text.field to another" in caplog.text)
+    assert ("a.jsonl: 2 objects without the field 'text' are skipped; set text.field to another" in caplog.text)
 
 
 def test_a_field_inside_an_object(tmp_path: Path) -> None:
@@ -154,20 +154,20 @@ def test_a_field_inside_an_object(tmp_path: Path) -> None:
     ('{"text": "a"}\nplain\n', r"a\.jsonl:2: is not JSON"), ('{"text": "a"}\n["b"]\n', r"a\.jsonl:2: is not an object"),
     ('{"text": 3}\n', r"a\.jsonl:1: 'text' is not text but 3"), ('{"x": ' + "[" * 100_000 + "\n", "nested too deeply"),
     (b'{"text": "\xff"}\n', r"a\.jsonl:1: is not UTF-8"),
-    ('{"body": "a"}\n', r"a\.jsonl: holds no words: 1 objects without the field 'text'")])
+    ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 objects without the field 'text'")])
 def test_damaged_json_lines_name_their_line(tmp_path: Path, content: str | bytes, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read(tmp_path / "a.jsonl", content, format="jsonl")
 
 
 def test_a_field_without_json_lines_is_refused() -> None:
-    with pytest.raises(ValueError, match="field 'body' is of format jsonl"):
+    with pytest.raises(ValueError, match="field 'body' requires format: jsonl"):
         TextConfig(field="body")
 
 
 def test_a_recipe_keeps_its_own_format(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a b")
-    with pytest.raises(UsageError, match=r"text\.format: tei: the recipe x says that its files are read as tokens"):
+    with pytest.raises(UsageError, match=r"text\.format: tei: the recipe x sets the reader tokens"):
         load([tmp_path / "a.txt"], "tokens", TextConfig(format="tei"), None, "x")
 
 
@@ -184,7 +184,7 @@ def test_articles_of_wikiextractor(tmp_path: Path, core: str) -> None:
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    (WIKI[:60], r"wiki_00:\d: ends before </doc>"), (WIKI + "stray\n", "wiki_00:10: text outside of <doc"),
+    (WIKI[:60], r"wiki_00:\d: ends before </doc>"), (WIKI + "stray\n", "wiki_00:10: text outside <doc"),
     (WIKI.replace("</doc>\n\n", ""), "wiki_00:5: a <doc> before the </doc>")])
 def test_damage_in_wikiextractor_names_its_line(tmp_path: Path, content: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
@@ -202,8 +202,8 @@ def test_marks_of_tokenised_text_stay_whole_in_every_file(tmp_path: Path, core: 
         corpus = load_language([tmp_path], "auto", LanguageConfig(min_count=1, valid=0, test=0), None, "x")
     assert set(corpus.vocabulary.words) == {"<s>", "the", "<unk>", "did", "n't", "'s", "$", "N", "</s>", "<eos>"}
     assert lines_of(corpus)[-1] == "the 's N <eos>"
-    assert ("train.txt: marks such as <s> show tokenised text, split at blanks alone; set language.tokenizer=words to "
-            "split it as prose") in caplog.text
+    assert ("train.txt: marks such as <s> indicate tokenized text, which is split only at spaces; set "
+            "language.tokenizer=words to split it like prose") in caplog.text
 
 
 @pytest.mark.parametrize("content", [
@@ -225,5 +225,5 @@ def test_subwords_are_joined(tmp_path: Path, core: str, sign: str, caplog: pytes
     assert lines_of(corpus)[:3] == ["the lowest of newer things", "in", "a low"] and len(corpus.sequence) == 91
     assert [line for line in caplog.messages if "subwords" in line] == [
         f"{tmp_path / 'a.txt'}: subwords marked with {sign} are joined into words; set text.tokenizer=whitespace to "
-        "keep the pieces"]
+        "keep the subwords"]
     assert any(sign in word for word in kept.vocabulary.words)

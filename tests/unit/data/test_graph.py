@@ -124,7 +124,7 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
     put(tmp_path, train=TRAIN * 20)
     load(tmp_path / "train.txt", tmp_path / "cache", valid=0, test=0)
     (tmp_path / "train.txt").rename(tmp_path / "test.txt")
-    with pytest.raises(DataError, match="is the test part by its name"):
+    with pytest.raises(DataError, match="is the test split by its name"):
         load(tmp_path / "test.txt", tmp_path / "cache", valid=0, test=0)
 
 
@@ -142,19 +142,19 @@ def test_ids_and_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"train2id": "3\n0 1 0\n0 2 0\n"}, "train2id.txt:1: says that 3 lines follow, and there are 2"),
+    ({"train2id": "3\n0 1 0\n0 2 0\n"}, "train2id.txt:1: declares 3 lines, but 2 follow"),
     ({"train2id": "0 1 0\n0 2 0\n"}, "train2id.txt:1: expected the number of lines that follow, found '0 1 0'"),
     ({"train2id": ""}, "train2id.txt:1: expected the number of lines"),
     ({"train2id": "1\n0 1\n"}, "train2id.txt:2: expected the ids of head, tail and relation, found '0 1'"),
     ({"train2id": "1\n0 -1 0\n"}, ":2: expected the ids"),
     ({"train2id": "1\n0 ١ 0\n"}, ":2: expected the ids"),
-    ({"train2id": "2\n0 1 0\n0 3 0\n"}, "train2id.txt:3: id 3 is none of the 3 entities that entity2id names"),
-    ({"test2id": "1\n0 1 2\n"}, "test2id.txt:2: id 2 is none of the 2 relations"),
-    ({"entity2id": "2\na\t0\nb\t0\n"}, "entity2id.txt:3: expected a name and an id that no other has"),
-    ({"entity2id": "2\na\t0\nb\t5\n"}, "entity2id.txt: the ids of 2 names should be 0 to 1, and there is 5"),
-    ({"entity2id": "2\na\t0\na\t1\n"}, "entity2id.txt: a name stands there twice"),
-    ({"entity2id": "1\na\n"}, "entity2id.txt:2: expected a name and an id"),
-    ({"relation2id": None}, "there is no file relation2id, which names the relations"),
+    ({"train2id": "2\n0 1 0\n0 3 0\n"}, "train2id.txt:3: id 3 is not one of the 3 entities in entity2id"),
+    ({"test2id": "1\n0 1 2\n"}, "test2id.txt:2: id 2 is not one of the 2 relations"),
+    ({"entity2id": "2\na\t0\nb\t0\n"}, "entity2id.txt:3: expected a name and a unique id"),
+    ({"entity2id": "2\na\t0\nb\t5\n"}, "entity2id.txt: the ids of 2 names should be 0 to 1, but include 5"),
+    ({"entity2id": "2\na\t0\na\t1\n"}, "entity2id.txt: contains a name twice"),
+    ({"entity2id": "1\na\n"}, "entity2id.txt:2: expected a name and a unique id"),
+    ({"relation2id": None}, "there is no file relation2id, which lists the relations"),
     ({"train2id": None}, "and there is none to train on"),
 ])
 def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | None], says: str) -> None:
@@ -188,12 +188,12 @@ def test_the_folder_of_openke_is_recognised(tmp_path: Path, kind: str, settings:
 def test_names_beside_tables_of_ids_are_read_as_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, train=TRAIN, valid=VALID, test=TEST, entity2id="a\t0\nb\t1\nc\t2\n", relation2id="r\t0\ns\t1\n")
     assert names(load(tmp_path), "train") == ROWS
-    assert sum("is not read: files of names need no table of ids" in line for line in caplog.messages) == 2
+    assert sum("is skipped, because files of names need no table of ids" in line for line in caplog.messages) == 2
 
 
 def test_a_file_of_openke_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
     put(tmp_path, train2id=OPENKE["train2id"])
-    with pytest.raises(DataError, match=r"train2id.txt:1: .*OpenKE's files, name the folder that holds entity2id"):
+    with pytest.raises(DataError, match=r"train2id.txt:1: .*OpenKE's files, give the folder that also contains"):
         load(tmp_path / "train2id.txt")
 
 
@@ -224,7 +224,7 @@ def test_a_quoted_name_is_bounded_and_errors_name_the_line_where_it_begins(tmp_p
     with pytest.raises(DataError, match=rf"kg\.csv:2: a quoted name is longer than {MAX_LINE:,} characters; close"):
         load(tmp_path / "kg.csv", delimiter="comma")
     (tmp_path / "kg.csv").write_text('"a\nb",r,c\n"d\ne" f,r,g\n')
-    with pytest.raises(DataError, match=r"kg\.csv:3: '\"d' is not CSV .*; end a quoted name with a quote"):
+    with pytest.raises(DataError, match=r"kg\.csv:3: '\"d' is not CSV .*; close quoted names"):
         load(tmp_path / "kg.csv", delimiter="comma")
 
 
@@ -232,14 +232,14 @@ def test_line_breaks_in_names_are_counted_and_a_tab_has_no_quotes(tmp_path: Path
                                                                  caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "kg.csv").write_text('"a\nb",r,"c\nd"\n')
     load(tmp_path / "kg.csv", delimiter="comma", valid=0, test=0)
-    assert f"{tmp_path / 'kg.csv'}:1: line breaks or tabs inside of 2 quoted names are read as one blank each" \
+    assert f"{tmp_path / 'kg.csv'}:1: line breaks and tabs inside 2 quoted names are read as one space each" \
         in caplog.messages
     assert names(load(put(tmp_path, train='"a"\tr\t"b\n') / "train.txt", valid=0, test=0), "train") == [
         ('"a"', "r", '"b')]
 
 
 def test_quoted_commas_lead_to_the_right_delimiter(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"triples\.delimiter=comma would part it in three"):
+    with pytest.raises(DataError, match=r"triples\.delimiter=comma would split it into three"):
         load(put(tmp_path, train='"Foo, Bar",x,y z\n'))
 
 
@@ -251,7 +251,7 @@ def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.L
     found = load(put(tmp_path, train=text), delimiter=delimiter, valid=0, test=0)
     assert names(found, "train") == rows
     assert [line for line in caplog.messages if "comment" in line] == [
-        f"{tmp_path / 'train.txt'}:1: 4 lines begin with a comment mark and a blank (`# `, `% `) and are left out as "
+        f"{tmp_path / 'train.txt'}:1: 4 lines begin with a comment mark and a space (`# `, `% `) and are skipped as "
         "comments"]
 
 
@@ -265,15 +265,15 @@ def test_three_names_are_a_triple_whatever_the_first_begins_with(tmp_path: Path)
 # --- what is wrong -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a\tr\tb\na\tr\n", "train.txt:2: expected head, relation, tail, three names with tabs between, found "
+    ("a\tr\tb\na\tr\n", "train.txt:2: expected head, relation, tail, three names separated by tabs, found "
                         "'a\\tr'"),
     ("a\tr\tb\tc\n", ":1: expected head"),
-    ("a r b\n", ":1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
-                "triples.delimiter=space would part it in three"),
-    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", ":3: "),
+    ("a r b\n", ":1: expected head, relation, tail, three names separated by tabs, found 'a r b'; "
+                "triples.delimiter=space would split it into three"),
+    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would split it into three"), ("\n\na\t\tb\n", ":3: "),
     ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
-    ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
-    ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),
+    ("", "the training split contains no triples"), ("\n \n", "the training split contains no triples"),
+    ("a\tr\ta\n", "name 1 entity, so there are no negatives; give a graph with more"),
 ])
 def test_a_line_that_is_no_triple_is_told(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -291,11 +291,11 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "other" / "data.tsv").write_text(TRAIN)
     assert load(tmp_path / "other", valid=0, test=0).identity["files"] == {"train": ["data.tsv"]}
     (tmp_path / "other" / "more.tsv").write_text(TRAIN)
-    with pytest.raises(DataError, match=r"other: holds no file named train, valid or test .*; passed over: data\.tsv, "
-                                        r"more\.tsv: its name gives no part.* --set triples\.files\.train="):
+    with pytest.raises(DataError, match=r"other: contains no file named train, valid or test .*; skipped: data\.tsv, "
+                                        r"more\.tsv: its name contains no split.* --set triples\.files\.train="):
         load(tmp_path / "other")
     (tmp_path / "other" / "test.tsv").write_text(TEST)
-    with pytest.raises(DataError, match="other: is the test part by its name"):
+    with pytest.raises(DataError, match="other: is the test split by its name"):
         load(tmp_path / "other")
     for reader in ("wiki", "auto"):
         with pytest.raises(UsageError, match=f"its recipe's reader is {reader}, which gives no triples"):
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [["head", "tail"], ["head", "head", "tail"], ["head", "relation", "tail", "tail"]])
 def test_columns_that_miss_one_are_refused(columns: list[str]) -> None:
-    with pytest.raises(ValidationError, match="should name head, relation and tail once each"):
+    with pytest.raises(ValidationError, match="should contain head, relation and tail once each"):
         TriplesConfig(columns=columns)
 
 
@@ -360,7 +360,7 @@ def test_a_transductive_split_keeps_every_entity_and_relation_in_train(tmp_path:
     caplog.clear()
     random = load(tmp_path, **settings)
     assert random.identity["counts"]["unseen"] > 0 and "split" not in random.identity["settings"]
-    assert "(triples.unseen); triples.split: transductive holds out none" in caplog.text
+    assert "(triples.unseen); triples.split: transductive avoids them" in caplog.text
 
 
 def test_both_splits_are_equal_where_no_name_is_rare(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_transductive_split_of_too_few_triples(tmp_path: Path, caplog: pytest.
     found = load(put(tmp_path, train=star + "e1\tr\te2\ne2\tr\te3\n"), split="transductive", valid=0, test=0.4)
     train = found.part("train")
     assert 0 < len(found.part("test")) < 9 and set(train[:, [0, 2]].ravel()) == set(range(21))
-    assert f"triples.test: {len(found.part('test'))} triples are held out and not 9: the others are the last" \
+    assert f"triples.test: {len(found.part('test'))} triples are held out instead of 9, because the others are" \
         in caplog.text
     with pytest.raises(DataError, match=r"triples\.valid: no triple can be held out .*set triples\.split: random"):
         load(put(tmp_path, train=star), split="transductive")
@@ -383,7 +383,7 @@ def test_a_transductive_split_of_too_few_triples(tmp_path: Path, caplog: pytest.
 def test_a_file_alone_that_calls_itself_another_part_is_told(tmp_path: Path) -> None:
     put(tmp_path, test="a\tr\tb\n", dev="a\tr\tb\n")
     for name, part in (("test.txt", "test"), ("dev.txt", "valid")):
-        with pytest.raises(DataError, match=rf"{name}: is the {part} part by its name.* without that word"):
+        with pytest.raises(DataError, match=rf"{name}: is the {part} split by its name.* without that word"):
             load(tmp_path / name)
 
 
@@ -407,8 +407,9 @@ def test_names_that_training_never_sees(tmp_path: Path, caplog: pytest.LogCaptur
     dropped = load(tmp_path, unseen="drop")
     assert dropped.identity["counts"]["unseen"] == 2 and names(dropped, "valid") == [("b", "r", "a")]
     assert dropped.entities.words == ["a", "b", "c"] and dropped.relations.words == ["r", "s"]
-    assert "mine: 2 held-out triples have an entity or a relation that training never sees: kept" in caplog.text
-    assert "never sees: left out (triples.unseen)" in caplog.text
+    assert "mine: 2 held-out triples have an entity or a relation that does not occur in training and are kept" \
+        in caplog.text
+    assert "in training and are removed (triples.unseen)" in caplog.text
 
 
 def test_repeated_and_leaked_triples_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -416,7 +417,7 @@ def test_repeated_and_leaked_triples_are_counted(tmp_path: Path, caplog: pytest.
     assert [len(found.part(part)) for part in PARTS] == [3, 1, 2] and names(found, "train") == ROWS
     assert found.identity["counts"] == {"entities": 3, "relations": 2, "train": 3, "valid": 1, "test": 2,
                                         "repeated": 2, "unseen": 0, "seen": 1}
-    assert "2 triples stand twice" in caplog.text and "1 held-out triples are training triples as well" in caplog.text
+    assert "2 triples occur twice" in caplog.text and "1 held-out triples are also training triples" in caplog.text
 
 
 def test_a_part_that_is_empty_is_told_where_it_was_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -424,7 +425,7 @@ def test_a_part_that_is_empty_is_told_where_it_was_given(tmp_path: Path, caplog:
     assert not caplog.text
     load(put(tmp_path, test="\n"))
     assert [record.getMessage() for record in caplog.records] == [
-        "mine: the part test holds no triples, so nothing is measured on it"]
+        "mine: the test split contains no triples, so it is not evaluated"]
 
 
 @pytest.mark.parametrize(("train", "valid", "told"), [
@@ -441,7 +442,7 @@ def test_a_line_of_names_that_stand_nowhere_else_may_be_a_header(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, train: str, valid: str, told: list[str]) -> None:
     load(put(tmp_path, train=train, valid=valid), test=0)
     said = [record.getMessage() for record in caplog.records if "triples.header=true" in record.getMessage()]
-    assert [Path(line.split(": its names stand nowhere else")[0]).name for line in said] == told
+    assert [Path(line.split(": its names occur nowhere else")[0]).name for line in said] == told
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------
@@ -471,4 +472,4 @@ def test_other_settings_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_whose_name_gives_no_part_is_passed_over_and_named(tmp_path: Path) -> None:
     files = load(put(tmp_path, train=TRAIN, validate=VALID, eval=TEST, other=TEST)).identity["files"]
     assert files == {"train": ["train.txt"], "valid": ["validate.txt"], "test": ["eval.txt"],
-                     "passed over": {"its name gives no part: train, valid or test": ["other.txt"]}}
+                     "passed over": {"its name contains no split: train, valid or test": ["other.txt"]}}

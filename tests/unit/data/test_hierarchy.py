@@ -97,9 +97,9 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "line", "says"), [
     ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"), ("a\tb\tc\n", 1, "got 'a\\tb\\tc'"),
     ("a\t\n", 1, "a TAB and its hypernym"), ("a\tb\nb\tb\n", 2, "its own hypernym"),
-    (b"a\tb\n\xff\tc\n", 2, "byte 1 is not UTF-8; convert it to UTF-8, such as by: iconv -f WINDOWS-1252 -t UTF-8"),
-    ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "holds no pairs"),
-    ("a;b\n", 1, "got 'a;b'; a TAB in place of each: tr ';' '\\t'"), ("a,b,c\n", 1, "got 'a,b,c'"),
+    (b"a\tb\n\xff\tc\n", 2, "byte 1 is not UTF-8; convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 -t UTF-8"),
+    ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "contains no pairs"),
+    ("a;b\n", 1, "got 'a;b'; replace each by a TAB: tr ';' '\\t'"), ("a,b,c\n", 1, "got 'a,b,c'"),
 ])
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -132,11 +132,13 @@ def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("changed", "says"), [
     ({"valid": None}, "a file .valid"), ({"vocab": "0\troot\n2\ta\n"}, "x.tsv.vocab:2: should be 1"),
-    ({"vocab": "0\ta\n1\ta\n"}, "names a concept twice"), ({"test": "1\t9\n"}, "x.tsv.test:1: should be two ids"),
+    ({"vocab": "0\ta\n1\ta\n"}, "contains a concept twice; remove "
+                                "one"), ({"test": "1\t9\n"}, "x.tsv.test:1: should be two ids"),
     ({"test": "1\t-1\n"}, "x.tsv.test:1"), ({"test": "1 3\n"}, "x.tsv.test:1"),
     ({"test": "2\t2\n"}, "its own hypernym"),
-    ({"test_neg": "1\t2\n"}, ""), ({"test_neg": "0\t2\n"}, "share neither end"), ({"valid_neg": ""}, "holds no pairs"),
-    ({"test": "1\t3\n0\t3\n", "test_neg": "1\t4\n4\t3\n0\t4\n"}, "cannot be parted among the 2"),
+    ({"test_neg": "1\t2\n"}, ""), ({"test_neg": "0\t2\n"}, "share neither end"), ({"valid_neg": ""}, "contains no "
+                                                                                                     "pairs"),
+    ({"test": "1\t3\n0\t3\n", "test_neg": "1\t4\n4\t3\n0\t4\n"}, "cannot be divided among the 2"),
 ])
 def test_a_split_that_is_not_whole_is_refused(tmp_path: Path, changed: dict[str, str | None], says: str) -> None:
     folder = published(tmp_path, **({"valid_neg": "4\t2\n"} | changed))
@@ -202,7 +204,7 @@ def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("members", "says"), [
     ({"data.noun": DATA}, "holds no index.noun, and data.noun and index.noun are needed together"),
     ({"a/data.noun": DATA, "b/data.noun": DATA, "a/index.noun": INDEX}, "a/data.noun and .*x.zip:b/data.noun; unpack"),
-    ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is no"),
+    ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is not a"),
 ])
 def test_an_archive_without_one_whole_database_says_what_it_lacks(tmp_path: Path, members: dict[str, str], says: str
                                                                    ) -> None:
@@ -213,7 +215,7 @@ def test_an_archive_without_one_whole_database_says_what_it_lacks(tmp_path: Path
 
 
 def test_the_file_of_nouns_alone_asks_for_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.noun: holds no index\.noun.*name the folder"):
+    with pytest.raises(DataError, match=r"data\.noun: contains no index\.noun.*give the folder"):
         load([database(tmp_path) / "data.noun"], PairsConfig(protocol="legacy"), "x")
 
 
@@ -251,7 +253,7 @@ def test_a_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.
         whole = file.read_bytes()
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert [content(load(*one[:2], "x", one[2], cache)) for one in asked] == list(map(content, plain))
-    assert caplog.text.count("damaged; it is built again") == 5
+    assert caplog.text.count("damaged; they are rebuilt") == 5
     (of / "data.noun").write_text((of / "data.noun").read_text().replace("| x", "| y"))
     assert load(*asked[0][:2], "x", None, cache).identity["sha256"] != plain[0].identity["sha256"]
     assert len(list(cache.iterdir())) == 6
@@ -267,15 +269,15 @@ def content(of: Hierarchy) -> list[object]:
 
 @pytest.mark.parametrize(("file", "change", "says"), [
     ("data", ("@ 00000200 n 0000 +", "@ 00000777 n 0000 +"), "data.noun:4: points to 00000777"),
-    ("data", ("n 02 Animal", "n 03 Animal"), "data.noun:3: is no"),
+    ("data", ("n 02 Animal", "n 03 Animal"), "data.noun:3: is not a"),
     ("data", ("002 @ 00000100", "xx @ 00000100"), "data.noun:3:"),
     ("data", ("002 @ 00000100", "999999999999 @ 00000100"), "data.noun:3:"),  # and in no time
     ("data", ("05 n 01 dog 1", "05 v 01 dog 1"), "data.noun:5"),
-    ("data", ("00000400", "00000300"), "stands there twice"),
-    ("data", ("01 laika 0", "01 sputnik 0"), "'sputnik' at 00000500 is no sense"),
+    ("data", ("00000400", "00000300"), "occurs twice"),
+    ("data", ("01 laika 0", "01 sputnik 0"), "'sputnik' at 00000500 is not a sense"),
     ("index", ("dog n 2", "dog n 3"), "index.noun:4"), ("index", ("beast n 1", "animal n 1"), "index.noun:3"),
     ("index", ("beast n 1 1", "beast n one 1"), "index.noun:3"),
-    ("index", ("1 0 00000200\ndog", "1 0 00000888\ndog"), "index.noun: 'beast' is said to stand at 00000888"),
+    ("index", ("1 0 00000200\ndog", "1 0 00000888\ndog"), "index.noun: 'beast' refers to 00000888"),
 ])
 def test_a_damaged_database_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     data, index = (text.replace(*change, 1) if name == file else text for name, text in (("data", DATA),
@@ -364,7 +366,7 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
         assert read.concepts == ["entity.n.01", "dog.n.02", "o'beast.n.01", "dog.n.01"]
         assert read.pairs.tolist() == [[1, 2], [1, 0], [2, 0], [3, 1]] and read.direct
         assert read.words == {"dog": [3, 1], "domestic_dog": [1], "entity": [0], "o'beast": [2]}
-    with pytest.raises(DataError, match="too few to train on"):          # found, and read
+    with pytest.raises(DataError, match="too few to hold some out"):          # found, and read
         load([folder], PairsConfig(), "x")
     (tmp_path / "other").mkdir()
     assert not wordnet_yaml.is_source([published(tmp_path / "other")])
@@ -379,9 +381,9 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
     ("nouns", ("  - 00000200-n", "  - dog"), "noun.Tops.yaml:10: should be the synset"),
     ("nouns", ("  members:\n  - Dog\n  - domestic dog\n", ""), "00000300-n has no members"),
     ("nouns", ("  - Dog", "  - &a Dog"), "should be a word"),
-    ("nouns", ("  - Dog", "  - cat"), "'cat' of 00000300-n is no sense"),
+    ("nouns", ("  - Dog", "  - cat"), "'cat' of 00000300-n is not a sense"),
     ("animals", ("  - dog", '  - "dog"'), "should be a word, in single quotes or none"),
-    ("entries", ("    - synset: 00000100-n", "    - synset: 00000888-n"), "'entity' of 00000100-n is no sense"),
+    ("entries", ("    - synset: 00000100-n", "    - synset: 00000888-n"), "'entity' of 00000100-n is not a sense"),
     ("entries", ("  v:\n", "  v: {}\n"), "entries-d.yaml:14: should be a key"),
     ("entries", ("Dog:\n", ""), "entries-d.yaml:1: should be a part of speech"),
     ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "file of nouns is"),

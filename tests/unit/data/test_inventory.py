@@ -27,7 +27,7 @@ from embtrain.data.triples.graph import TriplesConfig
 from embtrain.data.walks.walks import WalksConfig, load as load_walks
 
 BACKUP = "a backup copy or an unfinished file"
-NO_PART = "its name gives no part: train, valid or test"
+NO_PART = "its name contains no split: train, valid or test"
 
 
 def put(folder: Path, files: dict[str, str | bytes]) -> Path:
@@ -90,10 +90,10 @@ def test_files_without_an_extension_are_read_if_they_are_text(tmp_path: Path) ->
     corpus = text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0, test=0), None, "mine")
     assert sorted(corpus.vocabulary.words) == ["five", "four", "one", "seven", "three", "two"]
     assert corpus.identity["files"]["passed over"] == {
-        "no text in UTF-8": ["blob"], "JSON, no running text": ["data.jsonl"],
+        "not UTF-8 text": ["blob"], "JSON, not running text": ["data.jsonl"],
         "marked-up text; convert it to plain text": ["page.html"], "documentation": ["readme.txt"],
-        "a table, no running text": ["table.csv"], "an unknown suffix, .xyz": ["word.xyz"],
-        "packed in a form that is not read; unpack it first: zstd -d": ["x.zst"],
+        "a table, not running text": ["table.csv"], "an unknown suffix, .xyz": ["word.xyz"],
+        "compressed in an unsupported form; unpack it first: zstd -d": ["x.zst"],
         "an archive inside an archive": ["in/more.zip"]}
 
 
@@ -103,7 +103,7 @@ def test_a_text_in_two_forms_is_refused_and_a_copy_is_read_once(tmp_path: Path) 
     corpus = text.load([tmp_path], "auto", config, None, "mine")
     assert len(corpus) == 2 and corpus.identity["files"]["passed over"] == {"the same content as a.txt": ["a.txt.gz"]}
     put(tmp_path, {"a.txt.gz": gzip.compress(b"other\n")})
-    with pytest.raises(DataError, match=r"a\.txt and a\.txt\.gz seem to hold one part in two forms; .* "
+    with pytest.raises(DataError, match=r"a\.txt and a\.txt\.gz seem to contain one split in two forms; .* "
                                         r"--set text\.files\.skip='\[\"a\.txt\.gz\"\]'$"):
         text.load([tmp_path], "auto", config, None, "mine")
     skipped = config.model_copy(update={"files": FilesConfig(skip=["a.txt.gz"])})
@@ -153,13 +153,13 @@ def sizes(found: graph.Graph) -> list[int]:
 
 @pytest.mark.parametrize(("more", "reason"), [
     ({"train.txt.bak": "a\tr\tb\nOLD\tr\tc\n", "train.txt~": "OLD2\tr\tc\n"}, BACKUP),
-    ({"test_negatives.txt": "a\tr\ta\n", "valid_negatives.txt": "c\tr\tc\n"}, "negatives; the trainer draws its own"),
+    ({"test_negatives.txt": "a\tr\ta\n", "valid_negatives.txt": "c\tr\tc\n"}, "negatives; training draws its own"),
     ({"test_neg.tsv": "a\tr\ta\n", "valid.false": "c\tr\tc\n", "corrupt_test.txt": "c\tr\tc\n"},
-     "negatives; the trainer draws its own"),
-    ({"train_sample.txt": "a\tr\tb\n"}, "another form of the part train, by 'sample' in its name"),
-    ({"train.del": "0\t0\t1\n"}, "another form of the part train, by 'del' in its name"),
-    ({"train2id.txt": "1\n0 1 0\n"}, "another form of the part train, by '2id' in its name"),
-    ({"valid_without_unseen.del": "0\t0\t1\n"}, "another form of the part valid, by 'del' in its name"),
+     "negatives; training draws its own"),
+    ({"train_sample.txt": "a\tr\tb\n"}, "another form of the train split, by 'sample' in its name"),
+    ({"train.del": "0\t0\t1\n"}, "another form of the train split, by 'del' in its name"),
+    ({"train2id.txt": "1\n0 1 0\n"}, "another form of the train split, by '2id' in its name"),
+    ({"valid_without_unseen.del": "0\t0\t1\n"}, "another form of the valid split, by 'del' in its name"),
     ({"entity_ids.del": "0\ta\n", "notes.txt": "x"}, NO_PART), ({"tmp/train.txt": TRAIN},
                                                              "in a folder of temporary files or backups"),
 ])
@@ -171,9 +171,9 @@ def test_what_is_no_part_of_a_graph_is_passed_over(tmp_path: Path, more: dict[st
 
 @pytest.mark.parametrize(("files", "says"), [
     ({f"{kg}/{name}": content for kg in ("FB", "WN") for name, content in PARTS.items()},
-     r"holds the part train of 2 data sets: FB/train\.txt, WN/train\.txt; name the folder of one of them"),
-    ({"FB.train.txt": TRAIN, "WN.train.txt": TRAIN}, "holds the part train of 2 data sets"),
-    (PARTS | {"train.tsv": "x\tr\ty\n"}, r"train\.tsv and train\.txt seem to hold one part in two forms"),
+     r"contains the train split of 2 data sets: FB/train\.txt, WN/train\.txt; give the folder of one of them"),
+    ({"FB.train.txt": TRAIN, "WN.train.txt": TRAIN}, "contains the train split of 2 data sets"),
+    (PARTS | {"train.tsv": "x\tr\ty\n"}, r"train\.tsv and train\.txt seem to contain one split in two forms"),
 ])
 def test_two_graphs_in_one_folder_are_refused(tmp_path: Path, files: dict[str, str], says: str) -> None:
     with pytest.raises(DataError, match=says + r".*--set triples\.files\.\w+="):
@@ -250,7 +250,7 @@ def test_a_text_in_two_forms_and_a_scratch_folder_are_not_read_twice(tmp_path: P
     assert len(found.part("train")) == 60
     assert list(found.identity["files"]["passed over"]) == ["in a folder of temporary files or backups"]
     put(tmp_path, {"UNv1.0.6way.tok.en": lines(0, 60, "Resolution"), "UNv1.0.6way.tok.fr": lines(0, 60, "Résolution")})
-    with pytest.raises(DataError, match=r"6way\.en and UNv1\.0\.6way\.tok\.en seem to hold one part in two forms"):
+    with pytest.raises(DataError, match=r"6way\.en and UNv1\.0\.6way\.tok\.en seem to contain one split in two forms"):
         translated(tmp_path)
     found = translated(tmp_path, files=FilesConfig(skip=["*.tok.*"]))
     assert len(found.part("train")) == 60
@@ -262,7 +262,7 @@ def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: 
                    "valid.en": lines(50, 5, "a"), "valid.fr": lines(50, 5, "b"),
                    "test.en": lines(18, 5, "a"), "test.fr": lines(18, 5, "b")})
     translated(tmp_path)
-    assert "mine: 2 of 5 pairs of test are training pairs as well" in caplog.messages
+    assert "mine: 2 of 5 pairs of test are also training pairs" in caplog.messages
 
 
 # --- what the user sees ---------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: 
 def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
     files = inventory.build_inventory([put(tmp_path, PARTS | {"train.txt~": "", "train.txt.bak": ""})],
                            graph.triple_files.FILE_RULES, FilesConfig())
-    assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; passed over: train.txt.bak, "
+    assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; skipped: train.txt.bak, "
                             f"train.txt~ ({BACKUP})")
     many = inventory.build_inventory([put(tmp_path / "many", {f"{i:03}.txt": "a" for i in range(250)})],
                           text.readers.file_rules("auto", "text", True), FilesConfig())

@@ -80,7 +80,7 @@ def test_the_vocabulary_is_that_of_training_and_what_it_has_not_seen_is_unknown(
     assert not caplog.messages
     got = load([tmp_path], "tokens", ALL.model_copy(update={"min_count": 1}), None, "t", own)
     assert [words(part) for part in text.split(got, ALL)] == [["a", "b", "a", "b", "c", EOS], ["b", EOS], ["a", EOS]]
-    assert "3 words that are held out were never seen in training and leave the text" in caplog.text
+    assert "3 held-out words do not occur in training and are removed" in caplog.text
 
 
 def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -89,13 +89,13 @@ def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplo
     for _ in range(2):
         caplog.clear()
         load([tmp_path / "n.txt"], "tokens", config, tmp_path / "cache", "t")
-        assert caplog.messages[0] == f"{tmp_path / 'n.txt'}: 1 are NUL and read as blanks"
+        assert caplog.messages[0] == f"{tmp_path / 'n.txt'}: 1 are NUL and are read as spaces"
         assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 
 def test_files_that_are_to_be_held_out_must_be_there(tmp_path: Path) -> None:
     put(tmp_path, n="a b\n", t="a\n")
-    for own, says in ((CorpusParts(valid=("v.txt",), test=("t.txt",)), r"should hold v\.txt, the part valid of the r"),
+    for own, says in ((CorpusParts(valid=("v.txt",), test=("t.txt",)), r"does not contain v\.txt, the valid split"),
                       (CorpusParts(valid=("n.txt",), test=("t.txt",)), "every file is held out")):
         with pytest.raises(DataError, match=says):
             load([tmp_path], "tokens", ALL, None, "t", own)

@@ -60,7 +60,7 @@ def test_members_that_were_damaged_are_unpacked_again(
     damage(first[0], folder / "manifest.json")
     assert members.unpack_members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache") == first
     assert [path.read_text() for path in first] == ["t/a.txt", "t/b.txt"]
-    assert caplog.messages == ([f"{first[0]}: was damaged, and is unpacked again"] if told else [])
+    assert caplog.messages == ([f"{first[0]}: was damaged; it is unpacked again"] if told else [])
     assert list((tmp_path / "cache" / "members").iterdir()) == [folder]       # what was damaged is taken away
 
 

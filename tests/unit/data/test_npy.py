@@ -43,15 +43,15 @@ def test_headers_of_other_programs_are_read(tmp_path: Path, header: str) -> None
     ("(" * 5000, "does not describe"), ("{" * 5000, "does not describe"), ("-" * 9000 + "1", "does not describe"),
     ("1+" * 4500 + "1", "does not describe"), (_shape("(2, 4)", "[" * 300 + "]" * 300), "does not describe"),
     (_shape("(2, 4)", "[('a', '<i8')]"), "does not describe"), (_shape("(-1, 4)"), "does not describe"),
-    (_shape("(" + "9" * 5000 + ",)"), "claims more numbers"), (_shape("(4611686018427387904, 4)"), "claims more"),
-    (_shape("(" + "1, " * 3000 + ")"), "claims more"), (_shape("(2, 4)") + " " * 20_000, "has 20,0"),
+    (_shape("(" + "9" * 5000 + ",)"), "declares more numbers"), (_shape("(4611686018427387904, 4)"), "declares more"),
+    (_shape("(" + "1, " * 3000 + ")"), "declares more"), (_shape("(2, 4)") + " " * 20_000, "has 20,0"),
 ])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_hostile_header_is_one_error(tmp_path: Path, header: str, says: str, version: int) -> None:
     path = _file(tmp_path / "a.npy", header, version=version)
     with pytest.raises(ValueError, match=says):
         npy.load(path)
-    with pytest.raises(DataError, match=rf"a\.npy: is no whole \.npy file of numbers: .*{says}"):
+    with pytest.raises(DataError, match=rf"a\.npy: is not a complete \.npy file of numbers: .*{says}"):
         walks.encode_array(path, 100, AppendableArray())
 
 

@@ -70,7 +70,7 @@ def test_line_ends_comments_blank_lines_and_a_byte_order_mark() -> None:
     ("<http://a b> <x:p> <x:o> .", "as subject"), (r"<http://a/\u00ZZ> <x:p> <x:o> .", "as subject"),
     (r"<http://a/\n> <x:p> <x:o> .", "as subject"), ("<http://a/{x}> <x:p> <x:o> .", "as subject"),
     ("<s> <x:p> <x:o> .", "<s>: is not an absolute IRI"), ("<x:s> <p> <x:o> .", "<p>: is not an absolute"),
-    ('<x:s> <x:p> "a"^^<int> .', "<int>: is not an absolute"), (r"<x:\u0020> <x:p> <x:o> .", "an IRI cannot hold"),
+    ('<x:s> <x:p> "a"^^<int> .', "<int>: is not an absolute"), (r"<x:\u0020> <x:p> <x:o> .", "an IRI cannot contain"),
     (r"<x:\uD800> <x:p> <x:o> .", "is not a character"), (r'<x:s> <x:p> "\U00110000" .', "is not a character"),
     ("<x:s> <x:p> 'a' .", "a literal"), ("<x:s> <x:p> \"\"\"a\"\"\" .", "expected the end"),
     ("<x:s> <x:p> 5 .", "a literal"),
@@ -126,7 +126,7 @@ def test_a_graph_of_iris_is_recognised_and_literals_are_counted(tmp_path: Path, 
     found = load(path)
     assert found.entities.words == ["http://a.org/bob", "_:somebody", "http://a.org/ann"]
     assert found.relations.words == ["http://a.org/knows"] and len(found.triples) == 2
-    assert f"{path}:4: 2 triples have a literal as their object: left out (triples.literals)" in caplog.messages
+    assert f"{path}:4: 2 triples have a literal as their object and are removed (triples.literals)" in caplog.messages
     kept = load(path, literals="keep")
     assert {'"Ann"@en', '"5"^^<http://www.w3.org/2001/XMLSchema#int>'} <= set(kept.entities.words)
     assert len(kept.triples) == 4 and any("kept, each literal as an entity" in line for line in caplog.messages)
@@ -144,5 +144,5 @@ def test_parts_share_blank_nodes_and_a_format_can_be_named(tmp_path: Path) -> No
 
 def test_a_graph_of_literals_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "g.nt").write_text('<x:a> <x:p> "b" .\n')
-    with pytest.raises(DataError, match=r"the training part holds no triples; .*g\.nt:1: 1 triples have a literal"):
+    with pytest.raises(DataError, match=r"the training split contains no triples; .*g\.nt:1: 1 triples have a literal"):
         load(tmp_path / "g.nt")

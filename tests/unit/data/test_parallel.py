@@ -112,7 +112,7 @@ def test_files_of_one_name_belong_together_by_their_folder(tmp_path: Path) -> No
     assert read([tmp_path / "a" / "x.de", tmp_path / "b" / "x.en"], DE_EN).parts == {
         "train": [("eins", "two")]}                          # files that are named themselves
     (tmp_path / "a" / "x.en").unlink()
-    with pytest.raises(DataError, match=r"a/x\.de has no a/x\.en beside it$"):
+    with pytest.raises(DataError, match=r"a/x\.de has no a/x\.en next to it$"):
         read([tmp_path], DE_EN)
 
 
@@ -120,19 +120,19 @@ def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
     written(tmp_path, {"x.de": "a\n", "x.en": "b\n", "x.de.gz": gzip.compress(b"a\n")})
     assert read([tmp_path], DE_EN).parts == {"train": [("a", "b")]}
     written(tmp_path, {"x.de.gz": gzip.compress(b"other\n")})
-    with pytest.raises(DataError, match=r"x\.de and x\.de\.gz seem to hold one part in two forms"):
+    with pytest.raises(DataError, match=r"x\.de and x\.de\.gz seem to contain one split in two forms"):
         read([tmp_path], DE_EN)
 
 
 @pytest.mark.parametrize(("files", "says"), [
-    ({"a.de": "a\nb\n", "a.en": "x\n"}, r"^a\.de has 2 lines and a\.en 1: they should have as many"),
-    ({"a.de": "a\n"}, r"a\.de has no a\.en beside it$"),
+    ({"a.de": "a\nb\n", "a.en": "x\n"}, r"^a\.de has 2 lines and a\.en 1; give files with equal numbers"),
+    ({"a.de": "a\n"}, r"a\.de has no a\.en next to it$"),
     ({"a.de": "a\nb\n", "a.en": b"x\n\xff\n"}, r"a\.en:2: not UTF-8; .* -f WINDOWS-1252 -t"),
     ({"a.de": "", "a.en": "x\n"}, r"a\.de: is empty$"),
-    ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de:1: a NUL: no text$"),
+    ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de:1: a NUL: not text$"),
     ({"a.de": "a" * 1_000_001, "a.en": "x\n"}, r"a\.de:1: 1,000,001 characters; at most 1,000,000 are read$"),
-    ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv:2: has 1 columns parted by a TAB; should have 2: source, target"),
-    ({"a.xx": "a\n"}, r"holds no parallel text .*; passed over: a\.xx: ends in neither \.de nor \.en; to read"),
+    ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv:2: has 1 columns separated by TABs; should have 2: source, target"),
+    ({"a.xx": "a\n"}, r"contains no parallel text .*; skipped: a\.xx: ends in neither \.de nor \.en; to read"),
 ])
 def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str
                                                        ) -> None:
@@ -143,9 +143,9 @@ def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: di
 
 def test_languages_that_nobody_named_are_asked_for(tmp_path: Path) -> None:
     written(tmp_path, {"a.de": "a\n", "a.en": "x\n"})
-    with pytest.raises(UsageError, match=r"set translation\.source and translation\.target to what"):
+    with pytest.raises(UsageError, match=r"set translation\.source and translation\.target to the endings"):
         load(tmp_path, ParallelLayout(None, None, ("source", "target")))
-    with pytest.raises(UsageError, match=r"translation\.columns: en, fr: holds no 'de', which is translation\.source"):
+    with pytest.raises(UsageError, match=r"translation\.columns: en, fr: contains no 'de', which is translation"):
         load(written(tmp_path / "..", {"t.tsv": "a\tb\n"}) / "t.tsv", ParallelLayout("de", "en", ("en", "fr")))
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
     layout = ParallelLayout(None, None, ("source", "target"))
     assert len(load(where / "train.tsv", layout, tmp_path / "cache", valid=0, test=0).part("train")) == 60
     (where / "train.tsv").rename(where / "test.tsv")
-    with pytest.raises(DataError, match="is the test part by its name"):
+    with pytest.raises(DataError, match="is the test split by its name"):
         load(where / "test.tsv", layout, tmp_path / "cache", valid=0, test=0)
 
 
@@ -300,7 +300,7 @@ def test_a_block_follows_from_seed_epoch_and_place(text: ParallelCorpus) -> None
 
 def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: ParallelCorpus) -> None:
     batch = make_batch(text, np.array(text.part("test")))
-    with pytest.raises(TypeError, match="not parted"):
+    with pytest.raises(TypeError, match="not split"):
         batch.rows(slice(0, 1))
     pieces = list(batch.pieces(25))
     assert 1 < len(pieces) <= 6 and torch.equal(torch.cat([piece.target for piece in pieces]), batch.target)

@@ -59,7 +59,7 @@ def test_marks_in_a_few_lines_are_kept_with_a_warning(tmp_path: Path, caplog: py
         text = load(where)
     assert "mail@@" in text.source.vocabulary.words
     assert [record.getMessage() for record in caplog.records] == [
-        f"{where / 'train.de'}: 4 of 100 lines have @@ at the end of a word; if those are pieces of words, set "
+        f"{where / 'train.de'}: 4 of 100 lines have @@ at the end of a word; if those are subwords, set "
         "translation.pieces: bpe"]
     assert "mailx" in load(where, pieces="bpe").source.vocabulary.words
     caplog.clear()

@@ -231,11 +231,11 @@ def test_a_sound_recipe_reads(tmp_path: Path) -> None:
         (("url: http://example.org/a/mine.txt", "url: file:///etc/passwd"), 6, "http"),
         (("url: http://example.org/a/mine.txt", "mirror: ../../etc/passwd"), 6, "'..'"),
         (("url: http://example.org/a/mine.txt", "mirror: /etc/passwd"), 6, "relative"),
-        (("url: http://example.org/a/mine.txt", "package: gensim"), None, "go together"),
+        (("url: http://example.org/a/mine.txt", "package: gensim"), None, "set together"),
         (("name: mine", "name: other"), None, "'mine'"),
         (("reader: text", "reader: planted"), None, "reader: planted with the key planted and no files"),
         (("reader: text", "reader: grammar"), None, "reader: grammar with the key grammar and no files"),
-        (("reader: text", "reader: parallel"), None, "reader: parallel and the key languages go together"),
+        (("reader: text", "reader: parallel"), None, "reader: parallel and the key languages must be set together"),
         (("name: mine", "name: !!python/name:os.system"), 1, ""),
     ],
 )
@@ -256,8 +256,8 @@ def test_columns_must_fit_the_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "change", "says"), [
-    ("bless", ("metric: ap", "metric: spearman"), r"format\.columns: 'score' should be named once"),
-    ("hyperlex", ("metric: spearman", "metric: ap"), r"format\.columns: 'label' should be named once"),
+    ("bless", ("metric: ap", "metric: spearman"), r"format\.columns: 'score' should occur once"),
+    ("hyperlex", ("metric: spearman", "metric: ap"), r"format\.columns: 'label' should occur once"),
     ("rg65", ("metric: spearman", "metric: ap"), "metric: should be spearman for kind similarity, got ap"),
     ("wbless", ("pairs: 1668", "questions: 1668"), r"expected\.pairs needs a value for kind entailment"),
 ])

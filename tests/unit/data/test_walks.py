@@ -62,9 +62,9 @@ def test_walks_of_ids_are_read_whole_from_text_and_from_an_array(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("table", "says"), [
-    (np.array([[1, -1, 2]]), "row 0: .* behind the last node"), (np.array([[1, 2], [3, -2]]), "row 1"),
+    (np.array([[1, -1, 2]]), "row 0: .* after the last node"), (np.array([[1, 2], [3, -2]]), "row 1"),
     (np.array([1, 2]), r"two axes, walks and nodes, got int64 \(2,\)"), (np.array([[1.0, 2.0]]), "float64"),
-    (np.array([[-1, -1]]), "holds no nodes"), (np.zeros((0, 3), dtype=np.int64), "two axes"),
+    (np.array([[-1, -1]]), "contains no nodes"), (np.zeros((0, 3), dtype=np.int64), "two axes"),
 ])
 def test_an_array_that_is_no_walks_is_refused(tmp_path: Path, table: np.ndarray, says: str) -> None:
     np.save(tmp_path / "walks.npy", table)
@@ -77,14 +77,14 @@ def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "torn.npy", np.ones((50, 50), dtype=np.int64))
     (tmp_path / "torn.npy").write_bytes((tmp_path / "torn.npy").read_bytes()[:1000])
     for name in ("objects.npy", "torn.npy"):
-        with pytest.raises(DataError, match=f"{name}: is no whole .npy file"):
+        with pytest.raises(DataError, match=f"{name}: is not a complete .npy file"):
             load(tmp_path / name)
 
 
 @pytest.mark.parametrize("reads", ["auto", "walks"])
 def test_a_folder_of_arrays_is_told_what_is_read(tmp_path: Path, reads: str) -> None:
     np.save(tmp_path / "walks.npy", np.ones((5, 5), dtype=np.int64))
-    with pytest.raises(DataError, match=r"holds no walks or edges .* an \.npy of walks is named by itself, unpacked"):
+    with pytest.raises(DataError, match=r"contains no walks or edges .* give an \.npy of walks by its own"):
         load(tmp_path, format=reads)
 
 
@@ -124,12 +124,12 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
 @pytest.mark.parametrize(("text", "says"), [
     ("a b {}\n", "g.txt:1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.format: walks"),
     ("a b\na\n", ":2: "), ("a b -1\n", ":1: "), ("a b inf\n", ":1: "), ("a b nan\n", ":1: "),
-    ("# a\n", "holds no edges; all of its lines are comments"), ("", "holds no edges$"),
-    ("#nodes: 2 edges: 1\na b\n", "g.txt:1: .*if it is a comment, begin it with `#` and a blank"),
-    ("// made by hand\na b\n", "g.txt:1: .*begin it with `#` and a blank"), ("; a comment\n", "g.txt:1: .*begin it"),
-    ("a,b\n", "g.txt:1: .*blanks or tabs in place of commas"),
+    ("# a\n", "contains no edges; all of its lines are comments"), ("", "contains no edges$"),
+    ("#nodes: 2 edges: 1\na b\n", "g.txt:1: .*if it is a comment, begin it with `#` and a space"),
+    ("// made by hand\na b\n", "g.txt:1: .*begin it with `#` and a space"), ("; a comment\n", "g.txt:1: .*begin it"),
+    ("a,b\n", "g.txt:1: .*replace commas by spaces or tabs"),
     ("%%MatrixMarket matrix coordinate real\n3 3 2\n1 2 1\n", "g.txt:1: is a Matrix Market file"),
-    ("a b 1\nb a 2\n", "the edge b a stands there with two weights, 2 and 1; .*walks.directed"),
+    ("a b 1\nb a 2\n", "the edge b a has two weights, 2 and 1; .*walks.directed"),
 ])
 def test_lines_that_are_no_edges_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
@@ -144,15 +144,15 @@ def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.L
     path = put(tmp_path / "g.txt", text + "\n")
     graph = graph_of([path], directed=True)
     assert len(graph.to) == 126 and {"#tag1", "%50", "%b", "#1", "//b", ";", "//"} <= set(graph.names)
-    said = f"{path}:1: 6 lines begin with a comment mark and a blank (`# `, `% `) and are left out as comments"
+    said = f"{path}:1: 6 lines begin with a comment mark and a space (`# `, `% `) and are skipped as comments"
     for _ in range(2):                                                              # also from the cache
         caplog.clear()
         corpus = load(path, tmp_path / "cache", directed=True, length=2, per_node=1)
         assert caplog.messages == [said] and "#tag1" in corpus.vocabulary.words
     caplog.clear()
     load(put(tmp_path / "one.txt", "a b\n# one\nb c\n"))
-    assert caplog.messages == [f"{tmp_path / 'one.txt'}:2: 1 line begins with a comment mark and a blank (`# `, `% `) "
-                               "and is left out as a comment"]
+    assert caplog.messages == [f"{tmp_path / 'one.txt'}:2: 1 line begins with a comment mark and a space (`# `, `% `) "
+                               "and is skipped as a comment"]
 
 
 @pytest.mark.parametrize(("text", "told"), [
@@ -161,7 +161,7 @@ def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.L
 def test_a_first_line_that_may_be_a_comment_is_read_and_reported(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, told: list[int]) -> None:
     load(put(tmp_path / "g.txt", text), length=2, per_node=1)
-    lines = [int(m.split(":")[1]) for m in caplog.messages if "is read as an edge, and no other line" in m]
+    lines = [int(m.split(":")[1]) for m in caplog.messages if "is read as an edge, but its nodes" in m]
     assert lines == told and len(caplog.messages) == len(told)
 
 
@@ -269,7 +269,7 @@ def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptu
     path = put(tmp_path / "g.txt", "#a remark\na b\nb c 2\nc d e f g\nc a\n")
     load(path)
     (told,) = caplog.messages
-    assert told.startswith(f"{path}:4: names 5 nodes, so this is read as walks, though 4 of the first 5 lines could be")
+    assert told.startswith(f"{path}:4: contains 5 nodes, so this is read as walks, although 4 of the first 5")
     caplog.clear()
     load(path, format="walks")
     assert not caplog.records
@@ -277,10 +277,10 @@ def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_an_array_is_read_by_itself_and_unpacked(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", np.array([[0, 1, 2]]))
-    with pytest.raises(DataError, match=r"holds no walks or edges.*\.npy of walks is named by itself, unpacked"):
+    with pytest.raises(DataError, match=r"contains no walks or edges.*\.npy of walks by its own path, uncompressed"):
         load(tmp_path)
     (tmp_path / "w.npy.gz").write_bytes(gzip.compress((tmp_path / "w.npy").read_bytes()))
-    with pytest.raises(DataError, match=r"w\.npy\.gz.*: is an \.npy, .*: unpack it, and name the file itself"):
+    with pytest.raises(DataError, match=r"w\.npy\.gz.*: is an \.npy, .*; unpack it, and give its path"):
         load(tmp_path / "w.npy.gz")
 
 

@@ -103,7 +103,7 @@ def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong
     assert rows[0].n == 8 * 7 + 2 * 1 and rows[0].note == "58 of 86 questions found, others dropped"
     wrong = score("google", vectors, questions, WordsConfig(oov="zero"), most_frequent=20)
     assert ours(wrong) == gensims(vectors, path, restrict_vocab=20, dummy4unknown=True)
-    assert wrong[0].note == "58 of 86 questions found, others counted as wrong"
+    assert wrong[0].note == "58 of 86 questions found, others count as wrong"
 
 
 def test_a_batch_answers_as_its_questions_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_questions_of_both_layouts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text, message", [(": x\na b c\n", r"q:2: should have 4 columns .* got 3"),
-                                           (": x\n", "q: holds no questions")])
+                                           (": x\n", "q: contains no questions")])
 def test_malformed_questions(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "q").write_text(text)
     with pytest.raises(DataError, match=message):

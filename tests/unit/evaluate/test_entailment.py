@@ -98,7 +98,7 @@ def test_grades_are_ranked_and_pairs_not_found_are_left_out_and_counted() -> Non
     known = ~np.isnan(there)
     assert row.value == pytest.approx(stats.spearmanr(there[known], grade[known]).statistic)
     assert row.n == 30 and row.low is not None and row.low < row.value < row.high
-    assert row.note == "30 of 40 pairs found, others left out; 2 lines repeat one; said"
+    assert row.note == "30 of 40 pairs found, others skipped; 2 duplicate lines; said"
 
 
 def test_an_item_that_is_not_found_has_no_answer_and_few_items_have_no_threshold() -> None:
@@ -224,7 +224,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, says: str) -> None
 def test_grades_are_numbers_and_files_hold_pairs(tmp_path: Path) -> None:
     form = GoldFormat(columns=("word1", "word2", "pos", "score"))
     for text, says in (("a\tb\tN\tnan\n", "score should be a number"), ("a\tb\tX\t1\n", "and N, V, A or R"),
-                       ("\n", "holds no pairs")):
+                       ("\n", "contains no pairs")):
         (tmp_path / "gold").write_text(text)
         with pytest.raises(DataError, match=says):
             entailment.read(tmp_path / "gold", form, graded=True)
@@ -284,7 +284,7 @@ def test_a_run_is_judged_on_words_as_it_ends_and_afterwards(gold: Path) -> None:
     rows = {f"{row.benchmark}/{row.metric}": row for row in run.scores}
     assert rows["wbless/direction"].value > 0.8 and rows["wbless/ap"].value > 0.7
     assert rows["hyperlex/spearman"].value > 0.5 and rows["hyperlex/spearman"].n == 22    # no verbs
-    assert rows["wbless/accuracy"].note.startswith("22 of 23 pairs found, others left out; −E(u, v)")
+    assert rows["wbless/accuracy"].note.startswith("22 of 23 pairs found, others skipped; −E(u, v)")
     after = experiment.evaluate(run.folder, ["hyperlex", "wbless"])
     assert after == [row for row in run.scores if row.benchmark in ("hyperlex", "wbless")]
     items = scoring.read_items(run.folder / "items.safetensors")
@@ -319,7 +319,8 @@ def test_a_file_of_vectors_is_judged_by_its_cosine_which_knows_no_direction(gold
 
 def test_what_is_no_entailment_is_refused_before_training(gold: Path) -> None:
     with pytest.raises(
-            UsageError, match=r"evaluate.benchmarks: wordsim353 is of kind similarity.*: bibless, bless") as caught:
+            UsageError,
+            match=r"evaluate.benchmarks: wordsim353 is of kind similarity.*choose from bibless, bless") as caught:
         experiment.fit(settings(gold, "evaluate.benchmarks=[wordsim353]"), gold / "run")
     assert "\n" not in str(caught.value) and not (gold / "run").exists()
 

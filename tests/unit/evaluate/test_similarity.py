@@ -121,7 +121,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 def test_what_cannot_be_ranked_has_no_value() -> None:
     vectors = Vectors(["a", "b", "z"], np.array([[1, 0], [0, 1], [0, 0]]))
     none = score("x", vectors, [RatedPair("?", "a", 1)], WordsConfig())
-    assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all alike")
+    assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all equal")
     alike = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "z", 2), RatedPair("z", "z", 3)], WordsConfig())
     assert alike.value is None and alike.n == 3
     two = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "a", 2)], WordsConfig())
@@ -196,13 +196,13 @@ def test_gold_files_of_every_layout(tmp_path: Path, text: str, format: GoldForma
 @pytest.mark.parametrize("content, message", [
     (b"tiger\tcat\t7\nbook\tpaper\n", r"gold:2: should have 3 columns \(word1, word2, score\), got 2: 'book\\tpaper'"),
     (b"tiger\tcat\t7\t8\n", r"gold:1: should have 3 columns"),
-    (b"one\ttwo\tscore\ntiger\tcat\t7\n", r"gold:1: score should be a number, got 'score'; is it a header\?"),
+    (b"one\ttwo\tscore\ntiger\tcat\t7\n", r"gold:1: score should be a number, got 'score'; if it is a header"),
     (b"tiger\tcat\t7\ntiger\tcat\t7,5\n", r"gold:2: score should be a number, got '7,5'$"),
     (b"tiger\tcat\tnan\n", r"gold:1: score should be a finite number"),
     (b"tiger\t\t7\n", r"gold:1: a word is empty"),
     (b"tiger\tcat\t7\n\xff\tcat\t7\n", r"gold:2: byte 1 is not UTF-8"),
-    (b"a" * 70_000, r"gold:1: is longer than 65,536 bytes: this is no gold file"),
-    (b"\n\n", r"gold: holds no pairs"),
+    (b"a" * 70_000, r"gold:1: is longer than 65,536 bytes: this is not a gold file"),
+    (b"\n\n", r"gold: contains no pairs"),
 ])
 def test_a_malformed_gold_file_is_an_error_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "gold").write_bytes(content)
@@ -212,11 +212,11 @@ def test_a_malformed_gold_file_is_an_error_with_its_line(tmp_path: Path, content
 
 def test_a_comma_file_with_an_open_quote_a_missing_file_and_a_recipe_without_score(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text('tiger,"cat,7\n')
-    with pytest.raises(DataError, match="gold:1: is no line of comma-separated values"):
+    with pytest.raises(DataError, match="gold:1: is not a line of comma-separated values"):
         read_pairs(tmp_path / "gold", GoldFormat(columns=TRIPLE, delimiter="comma"))
     with pytest.raises(DataError, match="none: no such file"):
         read_pairs(tmp_path / "none", GoldFormat(columns=TRIPLE))
-    with pytest.raises(UsageError, match="columns: 'score' should be named once"):
+    with pytest.raises(UsageError, match="columns: 'score' should occur once"):
         read_pairs(tmp_path / "gold", GoldFormat(columns=("word1", "word2", "gold")))
 
 

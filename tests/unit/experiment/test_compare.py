@@ -213,7 +213,7 @@ def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monk
 
 
 def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.chunk: is .* and 64 in b: these would not be pairs"):
+    with pytest.raises(UsageError, match=r"train\.chunk: is .* and 64 in b: so the runs cannot be paired"):
         compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
             "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.chunk=64"]}}}, None, tmp_path),
                      tmp_path)
@@ -260,13 +260,13 @@ def test_who_stops_a_comparison_is_told_how_it_goes_on(place: Path, tmp_path: Pa
         compare.compare(grid(place), None, 1, 2)
     (folder,) = (tmp_path / "runs").iterdir()
     again = f"embtrain compare --out runs/{folder.name} --parallel 1 --threads 2"
-    assert str(stopped.value) == f"stopped by signal 15; to go on: {again}" and stopped.value.code == 143
+    assert str(stopped.value) == f"stopped by signal 15; to resume: {again}" and stopped.value.code == 143
     monkeypatch.setattr(sys, "argv", again.split())
     assert cli.run() == 143 and len(here.log) == 1
     monkeypatch.setattr(here, "stop_at", None)
     assert cli.run() == 0 and here.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
     asked = grid(place, metric="test/foo")
-    with pytest.raises(UsageError, match=f"to go on with one of them: {again} --metric"):
+    with pytest.raises(UsageError, match=f"to continue with one of them: {again} --metric"):
         compare.compare(asked, Path("runs") / folder.name, 1, 2)
 
 
@@ -298,8 +298,8 @@ def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_pat
     assert [path.name for path in (tmp_path / "runs" / "1-compare-2" / "cells").iterdir()] == ["sgns-seed1"]
 
 
-@pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is no folder"),
-                                              ("text.txt/below", UsageError, "text.txt is no folder"),
+@pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is not a folder"),
+                                              ("text.txt/below", UsageError, "text.txt is not a folder"),
                                               ("/proc/none", ResourceError, "cannot be written")])
 def test_a_place_where_no_folder_can_be_is_refused_at_once(place: Path, tmp_path: Path, here: type[Here], out: str,
                                                            kind: type[EmbtrainError], says: str) -> None:
@@ -314,11 +314,11 @@ def test_a_place_where_no_folder_can_be_is_refused_at_once(place: Path, tmp_path
 def test_a_run_takes_no_folder_of_a_comparison_nor_its_own_corpus(done: Comparison, place: Path,
                                                                   tmp_path: Path) -> None:
     report = (done.folder / "report.html").read_bytes()
-    with pytest.raises(UsageError, match=r"holds comparison\.yaml, which is of no run"):
+    with pytest.raises(UsageError, match=r"contains comparison\.yaml, which belongs to no run"):
         experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), done.folder)
     assert (done.folder / "report.html").read_bytes() == report
     (tmp_path / "a.txt").write_text("a b c d\n" * 50)
-    with pytest.raises(UsageError, match="is the corpus, and what a run writes would be read as text"):
+    with pytest.raises(UsageError, match="is the corpus, and the files of a run would be read as text"):
         experiment.fit(experiment.resolve("sgns", corpus=str(tmp_path), sets=KEYS), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
@@ -339,7 +339,7 @@ def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) ->
 
 @pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z", "test/similarity_wrong"])
 def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
-    with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):
+    with pytest.raises(UsageError, match=f"--metric: {metric}: is not a score"):
         compare.compare(grid(place, metric=metric), tmp_path, 1, 1)
 
 
@@ -352,7 +352,7 @@ def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better:
 
 def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,
                                                                         here: type[Here]) -> None:
-    says = r"^--metric: valid/log_likelyhood: sgns-seed1 has no such score; there are: valid/log_likelihood, "
+    says = r"^--metric: valid/log_likelyhood: sgns-seed1 does not have this score; there are: valid/log_likelihood, "
     for fitted in (["fit sgns-seed1"], []):  # asked for once more, what is there is looked at first
         here.log.clear()
         with pytest.raises(UsageError, match=says):
@@ -417,7 +417,7 @@ def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
     out = shutil.copytree(done.folder, tmp_path / "out")
     more = compare.compare(compare.read_grid({"seeds": 3}, None, out), out, 1, 1)
     assert here.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
-    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, and 0\.2 is asked for now"):
+    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, but 0\.2 is requested now"):
         compare.compare(compare.read_grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
     assert here.log[2:] == []
 
@@ -429,7 +429,7 @@ def test_a_corpus_that_has_changed_is_told_before_anything_is_trained(place: Pat
     compare.compare(grid(place, **asked), tmp_path / "out", 1, 1)
     with (tmp_path / "text" / "00.txt").open("a") as file:
         file.write("bal bam\n")
-    with pytest.raises(DataError, match=r"cells/sgns-seed1: the corpus .* is not the one that this run was trained on"):
+    with pytest.raises(DataError, match=r"cells/sgns-seed1: the corpus .* is not the one this run was trained on"):
         compare.compare(grid(place, **asked | {"seeds": 2}), tmp_path / "out", 1, 1)
     assert here.log == ["fit sgns-seed1", "fit nce-seed1"]
 
@@ -443,7 +443,7 @@ def test_a_file_where_cells_should_be_is_told(place: Path, tmp_path: Path) -> No
 def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
     ours = os.open(done.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)
-    with pytest.raises(UsageError, match="another comparison is at work there"):
+    with pytest.raises(UsageError, match="another comparison is running there"):
         compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)
     os.close(ours)
     with workers.working_in(done.folder) as lock:
@@ -515,15 +515,15 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
-    assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
-                                       "about 1 min 20 s left\n")
+    assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; running: nce-seed1 (50%); about 1 min 20 s "
+                                       "left\n")
     (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
     for cell in planned[2:]:
         for name in workers.FINISHED:
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
-    assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
+    assert capsys.readouterr().err == "comparing: 3 of 4 cells done; running: nce-seed1 (is evaluated)\n"
 
 
 @pytest.mark.parametrize("cpu, told", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
@@ -538,7 +538,7 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
+    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; running: {cell.name} ({told}\n"
 
 
 def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
@@ -552,7 +552,7 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
+    assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; running: {cell.name} (is evaluated); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110
 
@@ -584,11 +584,11 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("options", "says"), [
-    ({"strategies": []}, "--negatives: names what is compared"),
-    ({"strategies": ["sgns"]}, "sgns alone: there is nothing to compare it with"),
+    ({"strategies": []}, "--negatives: is missing"),
+    ({"strategies": ["sgns"]}, "sgns is the only strategy; add another"),
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
-    ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would be called sgns-seed1"),
-    ({"baseline": "ace"}, "--baseline: 'ace' is none of sgns, nce"),
+    ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would have the name sgns-seed1"),
+    ({"baseline": "ace"}, "--baseline: 'ace' is not one of sgns, nce"),
     ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.benchmarks"),
     ({"metric": "spearman"}, "--metric: metric: "),
     ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
@@ -622,7 +622,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
      "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
     ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
     ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no evals named 'mem'"),
-    ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is none of sgns, nce"),
+    ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is not one of sgns, nce"),
     ("strategies: [sgns, nce]\nmetric: men/spearman\n", "g.yaml:3:1: metric: men/spearman: 'men' is neither valid"),
     ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
      "g.yaml:2:54: runs.b.model: skipgram learns from windows and transe does not"),
@@ -641,7 +641,7 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
     ("--negatives sgns,foo", "--negatives: strategy: no strategies named 'foo'"),
     ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
     ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
-    ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not: "),
+    ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not, "),
     ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
     ("--negatives sgns,nce --set evaluate.during_training=[mem]", "evaluate.during_training: no evals named 'mem'"),
     ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
@@ -705,7 +705,7 @@ def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path
     shutil.copytree(inside / "nce-seed1", other)
     identity = (other / "identity.json").read_text()
     (other / "identity.json").write_text(identity.replace('"sha256": "', '"sha256": "0'))
-    with pytest.raises(DataError, match="was trained on another text"):
+    with pytest.raises(DataError, match="was trained on another corpus"):
         join.join([inside / "sgns-seed1", other], tmp_path / "out")
     (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("window: 5", "window: 4"))
     with pytest.raises(DataError, match=r"text\.window is 4 there and 5 here"):
@@ -713,13 +713,13 @@ def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path
     (other / "scores.json").unlink()
     with pytest.raises(DataError, match="is not finished"):
         join.join([inside / "sgns-seed1", other], tmp_path / "out")
-    with pytest.raises(UsageError, match="--baseline: 'ace' is none of sgns, nce"):
+    with pytest.raises(UsageError, match="--baseline: 'ace' is not one of sgns, nce"):
         join.join([inside / "sgns-seed1", copy], tmp_path / "out", "ace")
 
 
 @pytest.mark.parametrize(("metric", "says"), [
     ("foo", "--metric: metric: should be BENCHMARK/METRIC, such as test/mrr, got 'foo'"),
-    ("test/foo", "--metric: test/foo: nce-seed1 has no such score; there are: valid/log_likelihood, "),
+    ("test/foo", "--metric: test/foo: nce-seed1 does not have this score; there are: valid/log_likelihood, "),
 ])
 def test_a_metric_that_no_joined_run_has_is_a_matter_of_the_command(done: Comparison, tmp_path: Path, metric: str,
                                                                     says: str) -> None:
@@ -733,7 +733,7 @@ def test_runs_are_not_joined_where_a_file_lies(done: Comparison, tmp_path: Path,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").write_text("mine")
     monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
-    with pytest.raises(UsageError, match=r"^--out: .*out is no folder; name another$"):
+    with pytest.raises(UsageError, match=r"^--out: .*out is not a folder; choose another$"):
         join.join([done.folder], tmp_path / "out")
 
 
@@ -745,7 +745,7 @@ def test_the_command_report_tells_one_run_from_several(
     assert join.write([run]) == run and asked == [run]
     assert join.write([done.folder]) == done.folder / "report.html"
     assert join.write([run, run.parent / "nce-seed1"], tmp_path / "out") == tmp_path / "out" / "report.html"
-    with pytest.raises(UsageError, match="--metric: is for several runs"):
+    with pytest.raises(UsageError, match="--metric: applies to several runs"):
         join.write([run], metric="test/mrr")
     assert asked == [run]
 
@@ -877,7 +877,7 @@ def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path)
     two = told(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
     assert two[0] == "On test/mrr, over 2 seeds, two seeds are too few to separate up (+0.2) from base."
     assert "beats" not in " ".join(two) and two[2].startswith(
-        "It cannot be told whether up and base differ, which takes 3 seeds or more; how this turns out on other data")
+        "Unknown: whether up and base differ, which takes 3 seeds or more; how this generalizes to other data")
 
 
 def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
@@ -914,7 +914,7 @@ def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: P
     for one in cells_of:
         if one.label == "up":
             one.scores[0] = Score("test", "mrr", None)
-    assert "takes 3 seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
+    assert "takes 3 or more seeds with values of both" in told(tmp_path, cells_of)["verdict"][2]
 
 
 def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
@@ -952,4 +952,4 @@ def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, 
     assert cli.run() == 0 and json.loads(capsys.readouterr().out) == {
         "folder": str(done.folder), **done.results}
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
-    assert cli.run() == 2 and "names with commas" in capsys.readouterr().err
+    assert cli.run() == 2 and "names, separated by commas" in capsys.readouterr().err

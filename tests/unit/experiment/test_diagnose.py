@@ -74,7 +74,7 @@ def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Measu
         assert unigram.rmse > exp.rmse and every.bias == every.rmse == 0
         # It draws nothing, so that no theorem speaks of it; and its time is that of all scores.
         assert (every.kl, every.tv, every.ess) == (0, 0, 1) and every.chi is every.low is every.lower is None
-        assert every.note == "scores every candidate, and that is its time"
+        assert every.note == "scores every candidate; the time includes that"
     assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
 
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Pat
         with pytest.raises(UsageError, match=says) as caught:
             diagnosing.diagnose(run, names, sizes, 4, 10, 1, tmp_path)
         assert len(str(caught.value).splitlines()) == 1
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="is not a run"):
         diagnosing.diagnose(tmp_path, ["exp"], [5])
 
 
@@ -307,9 +307,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, t
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.txt").write_text("mine")
     monkeypatch.setattr(diagnosing, "_opened", lambda *_: pytest.fail("worked first"))
-    with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is no folder; name another$"):
+    with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is not a folder; choose another$"):
         diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="is not a run"):
         diagnosing.diagnose(tmp_path / "my.txt", [], [5])
 
 
@@ -332,7 +332,7 @@ def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
         lines = [Measurement(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
         return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
     text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
-    assert "no bias beyond chance is seen with exp, midx; of these midx is the cheapest, 2" in text
+    assert "no bias above chance is observed with exp, midx; of these midx is the cheapest, 2" in text
     assert "uniform is the cheapest of those whose bias is known, 0.3" in text
     assert "least biased with exp" in said(exp=(5.0, 0.1, 0.01), uniform=(1.0, 0.3, 0.05))
 

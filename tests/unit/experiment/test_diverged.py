@@ -43,13 +43,13 @@ def test_a_diverged_run_says_so_in_three_places(place: Path, tmp_path: Path, cap
     settings = tiny_runs.config(place, name, engine, *QUICK, "train.lr=30", "train.min_lr=30")
     with caplog.at_level(logging.WARNING):
         done = run.fit(settings, tmp_path / "run")
-    said = [record.getMessage() for record in caplog.records if "guessing evenly" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "uniform guess" in record.getMessage()]
     assert len(said) == 1 and said[0].startswith("warning: ") and said[0].endswith(remedy)
     rows = [row for row in done.scores if (row.benchmark, row.metric) == ("training", "warning")]
     assert rows and rows[0].note in said[0] and "far below the" in rows[0].note
     assert remedy in done.table().replace("\n    ", " ")
     page = html.render(document(read(done.folder)))
-    assert page.index('class="warning"') < page.index("<nav>") and "guessing evenly" in page
+    assert page.index('class="warning"') < page.index("<nav>") and "uniform guess" in page
 
 
 def test_a_loss_that_ends_above_its_start_is_a_sign_by_itself(place: Path, tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_
                                                                caplog: pytest.LogCaptureFixture) -> None:
     done = run.fit(tiny_runs.config(place, "distmult", "autograd", *QUICK), tmp_path / "run")
     run.resume(done.folder)
-    assert not [record for record in caplog.records if "began it" in record.getMessage()]
+    assert not [record for record in caplog.records if "started it" in record.getMessage()]
     path = done.folder / "identity.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "0" * 64, "embtrain": "0.0.1"}))
     run.resume(done.folder)
-    assert [record.getMessage() for record in caplog.records if "began it" in record.getMessage()] == [
+    assert [record.getMessage() for record in caplog.records if "started it" in record.getMessage()] == [
         f"warning: {done.folder}: {provenance.code_difference(done.folder)}; results may differ from those of a run "
         "under one version"]
     config = done.folder / "config.yaml"
@@ -122,5 +122,5 @@ def test_a_comparison_with_failed_cells_is_no_success(tmp_path: Path, codes: lis
     error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
     assert (None if error is None else error.code) == ends
     if error is not None:
-        assert "nce-seed0: a reason; to run what failed again: embtrain compare --out" in str(error)
+        assert "nce-seed0: a reason; to run them again: embtrain compare --out" in str(error)
         assert str(error).count("\n") == 0

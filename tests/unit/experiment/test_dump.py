@@ -93,5 +93,5 @@ def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, ask
 
 
 def test_a_folder_is_no_file_to_write_into(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; name a file$"):
+    with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; give a file$"):
         dump.dump(run, [], tmp_path, k=2)

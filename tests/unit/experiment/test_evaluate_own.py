@@ -132,7 +132,7 @@ def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -
     [row] = experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
     assert row.benchmark == "mine" and row.value == pytest.approx(rho(words)) and row.n == 8
     (tmp_path / "mine.yaml").write_text(text.format("0" * 64))
-    with pytest.raises(DataError, match=r"gold.tsv: has the sha256 .* and .*mine.yaml wants 0000"):
+    with pytest.raises(DataError, match=r"gold.tsv: has the sha256 .* but .*mine.yaml requires 0000"):
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
     (tmp_path / "mine.yaml").write_text(text.format("unverified").replace("metric", "metrik"))
     with pytest.raises(DataError, match=r"mine.yaml:2:1: metrik"):
@@ -143,8 +143,8 @@ def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -
     ("", "is empty; give lines of two words and a score"),
     ("king\tqueen\t9\nman\twoman\tmany\nred\tblue\t3\n", ":2: score should be a number, got 'many'"),
     ("king\tqueen\t9\nman\twoman\nred\tblue\t3\n", ":2: should have 3 columns"),
-    ("king\tqueen\nman\twoman\n", "has no column of numbers behind two words"),
-    ("king\nqueen\n", ":1: should be two words with a TAB"),
+    ("king\tqueen\nman\twoman\n", "has no column of numbers after two words"),
+    ("king\nqueen\n", ":1: should be two words separated by a TAB"),
     ("king\tqueen\t9\nman\twoman\tinf\n", ":2: score should be a finite number"),
     ("king\tqueen\t\xff\n", "is not UTF-8"),
 ])
@@ -158,7 +158,7 @@ def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path,
 def test_what_is_neither_a_benchmark_nor_a_file_is_refused(words: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--on: no evals named 'wordsim35' .did you mean 'wordsim353'.*no file"):
         experiment.evaluate(words, ["wordsim35"])
-    with pytest.raises(UsageError, match="is a folder; name a file in it"):
+    with pytest.raises(UsageError, match="is a folder; give a file in it"):
         experiment.evaluate(words, [str(tmp_path)])
 
 
@@ -220,9 +220,9 @@ def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None
         assert found["mrr"].value == pytest.approx(np.mean(1 / np.array(ranks))) and found["mrr"].n == 8
         assert found["hits@3"].value == pytest.approx(np.mean(np.array(ranks) <= 3))
         note = found["mrr"].note
-        assert ("4 of 8 triples; passed over: 2 with an entity that the run lacks, 1 with a relation that the run "
-                "lacks, 1 repeated; both sides, 14 entities, filtered by train, valid, test and the file") in note
-    with pytest.raises(UsageError, match="is a folder; name a file in it"):
+        assert ("4 of 8 triples; skipped: 2 with an entity unknown to the run, 1 with a relation unknown to the run, 1 "
+                "repeated; both sides, 14 entities, filtered by train, valid, test and the file") in note
+    with pytest.raises(UsageError, match="is a folder; give a file in it"):
         experiment.evaluate(place / "graph", [str(tmp_path)])
     [old] = [triple for triple in TRIPLES if triple == ("p00", "far", "p08")]
     (tmp_path / "old.tsv").write_text("\t".join(old) + "\n")
@@ -233,10 +233,10 @@ def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None
     trained = any((h, t) == (at["p00"], at["p08"]) for h, _, t in arrays["train"].tolist())
     assert ("1 of them in train" in seen) == trained and "1 of 1 triples" in seen
     (tmp_path / "bad.tsv").write_text("p00\tnext\tp01\np00\tnext\n")
-    with pytest.raises(DataError, match=r"bad.tsv:2: 'p00\\tnext': should be head, relation, tail with tabs between"):
+    with pytest.raises(DataError, match=r"bad.tsv:2: 'p00\\tnext': should be head, relation, tail separated by tabs"):
         experiment.evaluate(place / "graph", [str(tmp_path / "bad.tsv")])
     (tmp_path / "none.tsv").write_text("a\tb\tc\n")
-    with pytest.raises(DataError, match=r"no triple has names of the run .0 of 1 triples; passed over: 1 with"):
+    with pytest.raises(DataError, match=r"no triple contains only names of the run .0 of 1 triples; skipped: 1 with"):
         experiment.evaluate(place / "graph", [str(tmp_path / "none.tsv")])
 
 
@@ -244,7 +244,7 @@ def test_keys_of_evaluate_change_how_a_file_is_judged(place: Path, tmp_path: Pat
     (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
     found = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["evaluate.hits=[2]"]))
     assert "hits@2" in found and "hits@10" not in found
-    with pytest.raises(UsageError, match="only keys of evaluate change"):
+    with pytest.raises(UsageError, match="override only evaluate"):
         experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["model.dim=3"])
 
 
@@ -280,7 +280,7 @@ def test_a_hierarchy_is_judged_on_labelled_pairs(place: Path, tmp_path: Path) ->
     assert found["accuracy"].value == pytest.approx(np.mean((s >= one.facts["threshold"]) == right))
     assert found["ap"].value == pytest.approx(average_precision_score(right, s))
     assert found["accuracy"].n == 5
-    assert "5 of 7 pairs; passed over: 1 with a concept that the run lacks, 1 repeated" in found["accuracy"].note
+    assert "5 of 7 pairs; skipped: 1 with a concept unknown to the run, 1 repeated" in found["accuracy"].note
     grades = [3.5, 1, 2.5, 0.5, 0.2]
     (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
     [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
@@ -320,11 +320,11 @@ def test_labels_are_judged_on_another_file_as_on_the_test_part(place: Path, tmp_
     (tmp_path / "some.txt").write_text("\n".join(["33 9 5", *lines, " 1:1", "4 1:1", "0,3 8:1"]) + "\n")
     some = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")]))
     assert some["precision@1"].n == 31
-    assert ("31 of 33 documents; passed over: 2 documents without a label of the run, 2 labels that the run lacks; "
-            "1 of them with features of no training document") in some["precision@1"].note
+    assert ("31 of 33 documents; skipped: 2 documents without a label known to the run, 2 labels unknown to the run; 1 "
+            "of them with features that occur in no training document") in some["precision@1"].note
     few = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")],
                                         ["evaluate.heldout_documents=4"]))
     assert few["precision@1"].n == 4 and "27 documents above evaluate.heldout_documents" in few["precision@1"].note
     (tmp_path / "none.txt").write_text("1 8 5\n4 1:1\n")
-    with pytest.raises(DataError, match="none of its 1 documents has a label of the run"):
+    with pytest.raises(DataError, match="none of its 1 documents has a label known to the run"):
         experiment.evaluate(place / "labels", [str(tmp_path / "none.txt")])

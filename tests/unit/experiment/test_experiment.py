@@ -149,7 +149,7 @@ def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content, says", [
-    ("model: {name: transe}", "1:9: model.name: is 'transe'; a strategy is for any model"),
+    ("model: {name: transe}", "1:9: model.name: is 'transe'; a strategy applies to any model"),
     ("negatives: {source: 3}", "1:13: negatives.source: should be a name, got 3"),
     ("negatives: {source: null}", "1:13: negatives.source: should be a name, got null"),
     ("loss: {name: [nce]}", "1:8: loss.name: should be a name, got "),
@@ -164,7 +164,7 @@ def test_a_strategy_of_ones_own_is_named_where_it_is_wrong(tmp_path: Path, conte
 
 def test_an_empty_configuration_of_a_run_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(DataError, match=r"config\.yaml: is empty; give the run's own config\.yaml back"):
+    with pytest.raises(DataError, match=r"config\.yaml: is empty; restore the run's own config\.yaml"):
         experiment.resume(tmp_path)
 
 
@@ -219,18 +219,18 @@ def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run)
 
 def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("1 2\na 1 1\n")
-    with pytest.raises(DataError, match="holds the vector of one word, and nothing that could be near it"):
+    with pytest.raises(DataError, match="contains the vector of one word, so it has no neighbours"):
         experiment.neighbours(tmp_path / "one.txt", ["a"])
 
 
 @pytest.mark.parametrize(("words", "says"), [
     ("\n".join(["cat", "dog", "cow"] * 500), "no line has two words; set text.sequence: document"),
-    ("cat dog cow\n", "words so frequent are thinned out; set text.sample: 0")])
+    ("cat dog cow\n", "subsampling removed all words; set text.sample: 0")])
 def test_a_text_without_a_pair_is_refused_and_not_trained_on(tmp_path: Path, words: str, says: str) -> None:
     (tmp_path / "t.txt").write_text(words)
     asked = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.benchmarks=[]"],
                     threads=1)
-    with pytest.raises(DataError, match=f"gives no pairs to train on: {says}"):
+    with pytest.raises(DataError, match=f"gives no training pairs: {says}"):
         experiment.fit(asked, tmp_path / "run")
 
 

@@ -90,7 +90,7 @@ def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path
 
 def test_what_gensim_pickles_is_refused_with_what_helps(tmp_path: Path) -> None:
     (tmp_path / "v.kv").write_bytes(pickle.dumps({"a": 1}, protocol=4))
-    with pytest.raises(DataError, match=r"looks like a pickle.*save_word2vec_format"):
+    with pytest.raises(DataError, match=r"is probably a pickle.*save_word2vec_format"):
         experiment.neighbours(tmp_path / "v.kv", ["a"])
 
 
@@ -98,7 +98,7 @@ def test_vectors_of_others_go_from_one_file_format_to_another(run: Run, tmp_path
     experiment.export(run.folder, "word2vec", tmp_path / "a.txt")
     experiment.export(tmp_path / "a.txt", "safetensors", tmp_path / "a.safetensors")
     assert same(vectors.read(tmp_path / "a.safetensors"), run.word_vectors)
-    with pytest.raises(UsageError, match="of a file of vectors there are word2vec"):
+    with pytest.raises(UsageError, match="a vector file can be exported to word2vec"):
         experiment.export(tmp_path / "a.txt", "huggingface", tmp_path / "hub")
 
 
@@ -173,7 +173,7 @@ def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp
 
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\u2028b", ""])
 def test_a_name_that_would_break_a_line_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="ends a field or a line"):
+    with pytest.raises(DataError, match="contains a field or line separator"):
         folders.write_projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
 
 
@@ -230,7 +230,7 @@ def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Pat
     theirs.mkdir()
     for name in export.FILES[format][:None if format == "huggingface" else -1]:
         (theirs / name).write_text("{}")
-        with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
+        with pytest.raises(UsageError, match=r"writes a folder; choose one .* an earlier export") as caught:
             experiment.export(graph.folder, format, theirs)
         assert len(str(caught.value).splitlines()) == 1
     assert all((theirs / name).read_text() == "{}" for name in os.listdir(theirs))
@@ -246,17 +246,17 @@ def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monke
 
 def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                             capsys: pytest.CaptureFixture[str]) -> None:
-    for format, out, says in [("pykeen", tmp_path, "models of triples"),
-                              ("onnx", tmp_path, "'onnx' is none of word2vec"),
-                              ("projector", run.folder, "a folder of its own")]:
+    for format, out, says in [("pykeen", tmp_path, "a model of triples"),
+                              ("onnx", tmp_path, "'onnx' is not one of word2vec"),
+                              ("projector", run.folder, "writes a folder")]:
         with pytest.raises(UsageError, match=says):
             experiment.export(run.folder, format, out)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="a folder of its own"):
+    with pytest.raises(UsageError, match="writes a folder"):
         experiment.export(run.folder, "huggingface", tmp_path / "file")
     os.mkfifo(tmp_path / "pipe")
     for format, name, says in (("glove", "pipe", "a device, a pipe"), ("huggingface", "pipe", "a device, a pipe"),
-                               ("glove", ".", "is a folder; name a file")):
+                               ("glove", ".", "is a folder; give a file")):
         monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--format", format, "--out",
                                          str(tmp_path / name)])
         assert cli.run() == 2

@@ -187,7 +187,7 @@ def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pyt
     (tmp_path / "mine.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
     LabelsTask.read(settings(tmp_path / "mine.txt", "softmax", "labels.test=0"))
     assert [record.getMessage() for record in caplog.records] == [
-        "mine.txt: the part valid holds no document with a label, so nothing is measured on it"]
+        "mine.txt: the valid split contains no document with a label, so it is not evaluated"]
 
 
 # --- every source of negatives -------------------------------------------------------------------------------------
@@ -246,9 +246,9 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
 
 
 @pytest.mark.parametrize(("strategy", "more", "says"), [
-    ("softmax", ["negatives.filter=observed"], "loss.name: softmax over forgiven answers is no probability"),
+    ("softmax", ["negatives.filter=observed"], "loss.name: softmax is not a probability if candidates are masked"),
     ("nce", ["negatives.filter=observed"], ""), ("semi-hard", [], ""),
-    ("exp", ["train.engine=fused"], "model.name: xc: the kernels know skipgram, .* alone"),
+    ("exp", ["train.engine=fused"], "model.name: xc: the kernels support only skipgram"),
 ])
 def test_what_is_refused_is_said_in_words(strategy: str, more: list[str], says: str, corpus: Path, read: LabelsTask
                                           ) -> None:
@@ -324,7 +324,7 @@ def test_a_comparison_asks_for_no_benchmarks(corpus: Path, tmp_path: Path) -> No
     of = Grid(strategies=["softmax", "exp"], models=["xc"], corpus=str(corpus), seeds=[1])
     grid, cells = compare.plan(of, tmp_path)
     assert grid.benchmarks == [] and not any("evaluate.benchmarks" in word for cell in cells for word in cell.options)
-    with pytest.raises(UsageError, match="--benchmarks: xc learns from labels, and no benchmark is for that; leave"):
+    with pytest.raises(UsageError, match="--benchmarks: xc learns from labels, which has no benchmarks; remove"):
         compare.plan(of.model_copy(update={"benchmarks": ["wordsim353"]}), tmp_path)
 
 

@@ -93,10 +93,10 @@ def test_a_split_follows_from_its_seed_alone() -> None:
 
 def test_at_most_a_tenth_is_held_out_and_too_few_are_refused() -> None:
     assert len(made(n=10_000).held["test"]) == len(WHOLE) // 10
-    with pytest.raises(DataError, match="too few to train on some"):
+    with pytest.raises(DataError, match="too few to hold some out"):
         split(RawHierarchy(["a", "b", "c"], np.array([[0, 1], [1, 2]])), None, "clean", "edge", 0, (1, 1), 0, "x")
     chain = RawHierarchy(NAMES[:20], np.stack([np.arange(1, 20), np.arange(19)], 1))
-    with pytest.raises(UsageError, match="brings no split"):
+    with pytest.raises(UsageError, match="contains no split"):
         split(chain, None, "given", "edge", 0, (1, 1), 0, "x")
 
 
@@ -236,7 +236,7 @@ def test_another_hierarchy_under_the_same_name_is_refused(tree: Path, tmp_path: 
     assert first.identity["sha256"] != other.identity["sha256"]
     first.describe(tmp_path)
     first.check_ids(tmp_path)
-    with pytest.raises(DataError, match=r"concepts\.txt: is not what the corpus gives"):
+    with pytest.raises(DataError, match=r"concepts\.txt: differs from what the corpus gives"):
         other.check_ids(tmp_path)
 
 
@@ -272,10 +272,10 @@ def test_the_bench_runs_on_a_small_tree(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    ({"percent": 25}, "percent: is of protocol given, and the protocol is clean"),
-    ({"percent": 25, "protocol": "legacy"}, "percent: is of protocol given, and the protocol is legacy"),
-    ({"split": "node", "protocol": "legacy"}, "split: is of protocol clean, and the protocol is legacy"),
-    ({"split": "node", "protocol": "given"}, "split: is of protocol clean, and the protocol is given")])
+    ({"percent": 25}, "percent: requires protocol: given, but the protocol is clean"),
+    ({"percent": 25, "protocol": "legacy"}, "percent: requires protocol: given, but the protocol is legacy"),
+    ({"split": "node", "protocol": "legacy"}, "split: requires protocol: clean, but the protocol is legacy"),
+    ({"split": "node", "protocol": "given"}, "split: requires protocol: clean, but the protocol is given")])
 def test_a_key_of_another_protocol_is_refused(keys: dict[str, object], says: str) -> None:
     """Else another training set is taken in silence."""
     with pytest.raises(ValueError, match=says):

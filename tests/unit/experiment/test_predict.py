@@ -176,8 +176,8 @@ def test_an_entity_of_held_out_triples_alone_is_reported(tmp_path: Path, monkeyp
     queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
     assert [bool(one.answers) for one in queries] == [True, False, True]
     assert queries.counts() == {"queries": 3, "passed_over": {"entity": 1}, "unseen": 1}
-    assert queries.summary() == ("1 of 3 queries were passed over: 1 with a name that no entity of the run has; "
-                                 "1 of 3 queries have names, words or features of no training example")
+    assert queries.summary() == ("1 of 3 queries were skipped: 1 with a name of no entity in the run; 1 of 3 "
+                                 "queries contain names, words or features of no training example")
 
 
 # --- hierarchies -----------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_contexts_of_a_word_have_the_models_score_and_probability(place: Path) -
     made: Any = stored.open_run(place / "words")
     names = made.task.candidate_names()
     [cat, dog] = Run(place / "words").predict("cat", "Dog", top=len(names))
-    assert dog.query == "dog" and "lower case" in dog.note and not dog.unseen
+    assert dog.query == "dog" and "lowercased" in dog.note and not dog.unseen
     i = names.index("cat")
     u, v = made.model.u.detach().double().numpy()[i], made.model.v.detach().double().numpy()
     s = v @ u
@@ -251,7 +251,7 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
     [one] = run.predict("n3", top=9)
     s = (made.model.v @ made.model.u[made.task.candidate_names().index("n3")]).tolist()
     assert [answer.score for answer in one.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
-    with pytest.raises(UsageError, match=r"no node is called 'n33' .did you mean 'n3'"):
+    with pytest.raises(UsageError, match=r"there is no node 'n33' .did you mean 'n3'"):
         run.predict("n33")
 
 
@@ -302,7 +302,7 @@ def test_features_that_training_never_saw_are_counted(place: Path, tmp_path: Pat
     queries = predict.Predictions(place / "docs", file=str(tmp_path / "some.txt"))
     found = list(queries)
     assert [(one.facts["features"], one.facts["unseen_features"]) for one in found] == [(2, 0), (4, 3), (1, 1)]
-    assert found[1].note == "3 of 4 features are in no training document"
+    assert found[1].note == "3 of 4 features occur in no training document"
     assert found[1].place == f"{tmp_path / 'some.txt'}:3"
     assert queries.counts() == {"queries": 3, "passed_over": {}, "unseen": 2}
 
@@ -327,7 +327,7 @@ def test_a_file_is_read_in_chunks_with_the_same_answers(place: Path, tmp_path: P
     (tmp_path / "q.tsv.gz").write_bytes(gzip.compress(QUERIES.encode()))
     found = run.predict(file=tmp_path / "q.tsv.gz", top=3)
     assert [one.place for one in found] == [f"{tmp_path / 'q.tsv.gz'}:{i}" for i in range(1, 7)]
-    assert found[3].missing == "entity" and found[3].note == "no entity is called 'nobody'" and not found[3].answers
+    assert found[3].missing == "entity" and found[3].note == "there is no entity 'nobody'" and not found[3].answers
     for one, line in zip(found, QUERIES.splitlines(), strict=True):
         if not one.missing:
             [alone] = run.predict(*line.split("\t"), top=3)
@@ -352,13 +352,13 @@ def test_fields_may_be_separated_by_commas_or_blanks(place: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("of", "text", "says"), [
-    ("graph", "p00\tnext\t_\np00\tnext\n", "q.tsv:2: 'p00\\tnext': 2 names where a triple has 3"),
-    ("graph", "_\tnext\t_\n", "q.tsv:1: '_\\tnext\\t_': one part can be open, and more are"),
-    ("kinds", "beagle\tdog\tcat\n", "q.tsv:1: 'beagle\\tdog\\tcat': 3 names where a pair has 2"),
-    ("docs", "2 6 3\n1 1:2\n", "q.tsv:1: promises 2 documents, and there are 1"),
+    ("graph", "p00\tnext\t_\np00\tnext\n", "q.tsv:2: 'p00\\tnext': 2 names, but a triple has 3"),
+    ("graph", "_\tnext\t_\n", "q.tsv:1: '_\\tnext\\t_': only one of the three may be _"),
+    ("kinds", "beagle\tdog\tcat\n", "q.tsv:1: 'beagle\\tdog\\tcat': 3 names, but a pair has 2"),
+    ("docs", "2 6 3\n1 1:2\n", "q.tsv:1: declares 2 documents, but contains 1"),
     ("docs", "1 2 3.5\n", "has 2 features"),
     ("docs", ARFF.replace("@attribute f5 numeric\n", "@data\n{1 2}\n"), "has 5 attributes that are not labels"),
-    ("graph", "\n\n", "q.tsv: holds no query"), ("words", "", "q.tsv: holds no query"),
+    ("graph", "\n\n", "q.tsv: contains no query"), ("words", "", "q.tsv: contains no query"),
 ])
 def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, of: str, text: str, says: str) -> None:
     (tmp_path / "q.tsv").write_text(text)
@@ -368,13 +368,13 @@ def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("of", "query", "says"), [
-    ("graph", ("p1", "next", "_"), "predict: no entity is called 'p1' (did you mean 'p1"),
-    ("graph", ("p01", "nxt", "_"), "no relation is called 'nxt' (did you mean 'next'?)"),
-    ("graph", ("_", "next", "_"), "one part can be open, and more are; write HEAD RELATION _"),
-    ("graph", ("p01", "_"), "2 names where a triple has 3"),
-    ("kinds", ("beagel", "_"), "no concept is called 'beagel' (did you mean 'beagle'?)"),
-    ("kinds", ("_", "_"), "one part can be open, and both are; write CONCEPT _ for hypernyms"),
-    ("words", ("catt",), "no word is called 'catt' (did you mean 'cat'?)"),
+    ("graph", ("p1", "next", "_"), "predict: there is no entity 'p1' (did you mean 'p1"),
+    ("graph", ("p01", "nxt", "_"), "there is no relation 'nxt' (did you mean 'next'?)"),
+    ("graph", ("_", "next", "_"), "only one of the three may be _; write HEAD RELATION _"),
+    ("graph", ("p01", "_"), "2 names, but a triple has 3"),
+    ("kinds", ("beagel", "_"), "there is no concept 'beagel' (did you mean 'beagle'?)"),
+    ("kinds", ("_", "_"), "only one of the two may be _; write CONCEPT _ for hypernyms"),
+    ("words", ("catt",), "there is no word 'catt' (did you mean 'cat'?)"),
     ("docs", ("none",), "is neither a file nor a document"), ("docs", ("3",), "the document has no feature"),
 ])
 def test_a_wrong_query_is_refused(place: Path, of: str, query: tuple[str, ...], says: str) -> None:
@@ -385,7 +385,7 @@ def test_a_wrong_query_is_refused(place: Path, of: str, query: tuple[str, ...], 
 
 def test_hidden_positives_are_refused_where_none_are_kept(place: Path) -> None:
     for of in ("words", "lm", "docs"):
-        with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ keeps no known positives"):
+        with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ stores no known positives"):
             Run(place / of).predict("cat", hide_known=True)
     with pytest.raises(UsageError, match="either queries or file="):
         Run(place / "words").predict()
@@ -401,7 +401,7 @@ def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, 
         run.predict("p00", "far", "_")
     assert run.predict("p00", "far", "_", hide_known=True, corpus=corpus) == want
     (tmp_path / "other.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES[1:]))
-    with pytest.raises(DataError, match="is not the one that this run was trained on"):
+    with pytest.raises(DataError, match="is not the one this run was trained on"):
         run.predict("p00", "far", "_", corpus=tmp_path / "other.tsv")
 
 
@@ -458,27 +458,27 @@ def test_the_command_reads_words_a_file_and_standard_input(place: Path, tmp_path
     value = json.loads(out)
     assert code == 0 and [len(one["answers"]) for one in value["predictions"]] == [2, 2, 2, 0, 0, 2]
     assert value["queries"] == 6 and value["passed_over"] == {"entity": 1}
-    assert "1 of 6 queries were passed over: 1 with a name that no entity of the run has" in err
+    assert "1 of 6 queries were skipped: 1 with a name of no entity in the run" in err
     code, again, _ = command(monkeypatch, capsys, "predict", "graph", "-", "--top", "2", "--json", stdin=QUERIES)
     places = [one.pop("place") for one in json.loads(again)["predictions"]]
     assert places[0] == "standard input:1"
     assert [one["answers"] for one in json.loads(again)["predictions"]] == [one["answers"] for one in
                                                                              value["predictions"]]
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "-", stdin="x\tnext\t_\n")
-    assert code == 3 and "no query has an answer: 1 of 1 queries were passed over" in err
+    assert code == 3 and "no query has an answer: 1 of 1 queries were skipped" in err
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "none.tsv")
-    assert code == 2 and out == "" and "there is no file 'none.tsv' either" in err
+    assert code == 2 and out == "" and "nor is there a file 'none.tsv'" in err
     code, out, err = command(monkeypatch, capsys, "predict", "graph")
-    assert code == 2 and "needs a query, the path of a file of queries, or - for standard input" in err
+    assert code == 2 and "query: is missing; give a query, a file of queries, or - for standard input" in err
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--set", "model.dim=3")
-    assert code == 2 and "only corpus=PATH can be set" in err
+    assert code == 2 and "set only corpus=PATH" in err
 
 
 def test_predictions_are_lines_in_columns() -> None:
     answers = [Answer("日本", -0.5, 0.25, True), Answer("x", -12.25, None, False), Answer("a\x1b[31mb")]
     assert predict.format_text(Prediction("a b ?", answers, place="q:1", note="old")).splitlines() == [
-        "a b ?  (q:1)", "     old", "  1  日本        -0.500  p    0.250  in training", "  2  x           -12.25",
-        "  3  a\ufffd[31mb"]
+        "a b ?  (q:1)", "     old", "  1  日本           -0.500  p    0.250  in training", "  2  x              -12.25",
+        r"  3  a\x1b[31mb"]
     facts = {"holds": True, "score": -0.1, "threshold": -0.2, "valid_accuracy": .75, "known": True}
     assert predict.format_text(Prediction("u is a v", facts=facts)) == (
         "u is a v: yes, score -0.100, threshold -0.200 (right for 75.0% of validation pairs), in training")

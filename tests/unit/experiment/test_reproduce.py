@@ -141,19 +141,19 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     ("source: recalled", "source: guessed", 22, "'published', 'repository' or 'recalled'"),
     ("source: published", "origin: published", 20, "no such key"),
     ("margin: 9", "margin: 0", 18, "greater than 0"),
-    (", margin: 9", "", 18, "rule not_worse takes against, margin beside run and metric; margin is missing"),
-    ("margin: 9", "margin: 9, within: 1", 18, "within is not for it"),
+    (", margin: 9", "", 18, "rule not_worse takes against, margin in addition to run and metric; margin is missing"),
+    ("margin: 9", "margin: 9, within: 1", 18, "within is not allowed"),
     ("rule: not_worse", "rule: equal", 18, "'not_worse', 'better' or 'near'"),
-    ("run: nce-k2, against", "run: nce-k3, against", 18, "'nce-k3' is none of the runs: softmax, nce-k1, nce-k2"),
-    ("baseline: softmax", "baseline: sgns", 8, "'sgns' is none of the runs"),
-    ("metrics: [test/log_likelihood]", "metrics: [men/spearman]", 16, "'men/spearman' is of none of valid, test"),
+    ("run: nce-k2, against", "run: nce-k3, against", 18, "'nce-k3' is not one of the runs: softmax, nce-k1, nce-k2"),
+    ("baseline: softmax", "baseline: sgns", 8, "'sgns' is not one of the runs"),
+    ("metrics: [test/log_likelihood]", "metrics: [men/spearman]", 16, "'men/spearman' belongs to none of valid, test"),
     ("reading: least", "reading: gain", 20, "reading gain takes run, metric, against; run is missing"),
     ("run: nce-k2, metric: test/log_likelihood, where", "where", 21, "reading value takes run, metric; run is missing"),
-    ("axis: {name: k, metrics: [test/log_likelihood]}\n", "", 19, "least takes an axis"),
+    ("axis: {name: k, metrics: [test/log_likelihood]}\n", "", 19, "least requires an axis"),
     ("seeds: 2", "seeds: 0", 6, "greater than or equal to 1"),
     ("cpu_seconds: 1000\n", "", 0, "cpu_seconds: needs a value"),
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
-    ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is none of the benchmarks"),
+    ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is not one of the benchmarks"),
     ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no evals named 'mem' (did you mean 'men'?)"),
     ("x: 1}", "y: 1}", 14, "no such key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
@@ -220,15 +220,15 @@ def test_runs_are_compared_and_theirs_stand_beside_ours(done: compare.Comparison
 def test_the_report_has_it_in_every_format(done: compare.Comparison) -> None:
     page = checked((done.folder / "report.html").read_text())
     assert "reproduction" in page.ids and "Are two draws enough?" in page.words
-    for told in ("recalled, not verified", "Theirs and ours", "log-likelihood against k", "The claim holds"):
+    for told in ("recalled, not verified", "Reported and measured", "log-likelihood against k", "The claim holds"):
         assert told in page.words
     assert (done.folder / "report.html").read_text().count("<svg viewBox") >= 3
     for name in ("report.md", "report.tex"):
         text = (done.folder / name).read_text()
-        assert "Theirs and ours" in text and "by eye" in text and "against k" in text
+        assert "Reported and measured" in text and "by eye" in text and "against k" in text
     told = reproduce.format_text(done)
-    assert "likelihood: theirs −3.000 (recalled, not verified; page 2), ours" in told
-    assert "theirs all; ours some" in told
+    assert "likelihood: paper −3.000 (recalled, not verified; page 2), ours" in told
+    assert "paper all; ours some" in told
     assert done.record.reproduction is not None
     assert done.record.reproduction.command.startswith("embtrain reproduce ")
 
@@ -241,7 +241,7 @@ def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: ty
     told = reproduce.paper_grid(name, {}, [first[0], "train.log_every=7"], done.folder)[0].sets
     assert told == [*first[1:], first[0], "train.log_every=7"]  # what it holds already is not said twice
     assert compare.rejudge(done.folder).results == json.loads(before)  # as `embtrain report` does
-    with pytest.raises(UsageError, match="holds another comparison than nce_note_k"):
+    with pytest.raises(UsageError, match="contains another comparison than nce_note_k"):
         reproduce.reproduce("nce_note_k", out=done.folder)
 
 
@@ -255,7 +255,7 @@ def test_a_comparison_may_take_the_runs_of_a_paper_without_its_claim(done: compa
 def test_the_folder_of_a_run_is_left_as_it_is(done: compare.Comparison, place: Path, tmp_path: Path) -> None:
     run = shutil.copytree(done.folder / "cells" / "softmax-seed1", tmp_path / "run")
     before = sorted(path.name for path in run.iterdir())
-    with pytest.raises(UsageError, match=r"run holds a run; choose another folder"):
+    with pytest.raises(UsageError, match=r"run contains a run; choose another folder"):
         reproduce.reproduce(str(place / "tiny.yaml"), out=run)
     assert sorted(path.name for path in run.iterdir()) == before
 
@@ -282,7 +282,7 @@ def test_who_stops_it_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: 
     with pytest.raises(Stopped) as stopped:
         reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1, cpu_seconds=900)
     again = f"embtrain reproduce {name} --out {out} --parallel 1 --threads 1 --cpu-seconds 900"
-    assert str(stopped.value) == f"stopped by signal 15; to go on: {again}"
+    assert str(stopped.value) == f"stopped by signal 15; to resume: {again}"
     monkeypatch.setattr(here, "stop_at", None)
     monkeypatch.setattr(sys, "argv", again.split())
     assert cli.run() == 0 and here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
@@ -302,8 +302,8 @@ def test_a_score_that_no_run_has_is_told_at_the_first_with_its_place(
         with pytest.raises(UsageError) as error:
             reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1)
         told = str(error.value)
-        assert f"out/paper.yaml:{says}: test/mr: " in told and "has no such score; there are: valid/log_" in told
-        assert f"once it is corrected there: embtrain reproduce {name} --out {out}" in told and len(here.log) == count
+        assert f"out/paper.yaml:{says}: test/mr: " in told and "does not have this score; there are: valid/log_" in told
+        assert f"then continue: embtrain reproduce {name} --out {out}" in told and len(here.log) == count
     (out / "paper.yaml").write_text((place / "tiny.yaml").read_text())
     done = reproduce.reproduce(name, out=out, parallel=1, threads=1)  # as the line says
     assert len(here.log) == 3 - fitted and done.results["plan"]["metric"] == "test/log_likelihood"
@@ -314,9 +314,9 @@ def test_a_budget_that_is_spent_leaves_the_rest_out(place: Path, tmp_path: Path,
     name = str(place / "tiny.yaml")
     done = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
     assert here.log == ["fit softmax-seed1"]  # the first begins before anything is spent
-    assert "5 runs are left out" in capsys.readouterr().err
+    assert "5 runs are skipped" in capsys.readouterr().err
     assert [cell["status"] for cell in done.results["cells"]] == ["finished", *["failed"] * 5]
-    assert "not begun" in done.results["cells"][1]["error"]
+    assert "not started" in done.results["cells"][1]["error"]
     assert done.results["reproduction"]["checks"][0]["verdict"] == NOT_SEPARABLE
     whole = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e9)
     assert len(here.log) == 6 and {cell["status"] for cell in whole.results["cells"]} == {"finished"}
@@ -354,14 +354,14 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
     monkeypatch.setattr(progress, "quiet", False)
     of = reproduce.paper_grid("bose2018_skipgram", {}, [], tmp_path)[0]
     assert of.benchmarks == ["wordsim353"] and "evaluate.during_training=[wordsim353]" in of.sets
-    assert "rareword is left out" in capsys.readouterr().err
+    assert "rareword is skipped" in capsys.readouterr().err
     paper = papers.read(papers.path("bose2018_skipgram"))
     told = claims.reproduction(paper, of.model_dump(mode="json"), some({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},
                                                                        "wordsim353/spearman"))
-    assert told.notes == ["rareword is left out: it is not on this machine; embtrain data fetch rareword"]
+    assert told.notes == ["rareword is skipped: it is not on this machine; fetch it: embtrain data fetch rareword"]
     assert [check.verdict for check in told.checks] == [HOLDS, *[NOT_SEPARABLE] * 3]
-    assert told.checks[2].text.endswith("nothing to judge it by, not measured.")
-    assert told.verdict == NOT_SEPARABLE and told.sentence.startswith("The claim cannot be judged (not measured)")
+    assert told.checks[2].text.endswith("not measured.")
+    assert told.verdict == NOT_SEPARABLE and told.sentence.startswith("The claim is undecided (not measured)")
     assert told.expected[3].ours is None and told.expected[3].note == "not measured"
     assert told.command == "embtrain reproduce bose2018_skipgram"
 
@@ -415,7 +415,7 @@ def test_near_is_within_on_both_sides(mean: float, expected: str) -> None:
 def test_bounds_are_told_with_the_digits_that_tell_them_apart() -> None:
     check = papers.Check(rule="near", run="a", metric="test/mr", value=120.4, within=2)
     told = claims.judge(check, claims.by_metric(some({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1).text
-    assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim asks for above 118.4 and below 122.4" in told
+    assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim requires above 118.4 and below 122.4" in told
 
 
 def test_few_seeds_and_no_spread() -> None:
@@ -554,7 +554,7 @@ def test_a_claim_with_a_picture_alone_has_no_table_of_numbers(done: compare.Comp
         (folder / "results.json").write_text(json.dumps(tree))
         report.write(folder)
         page = (folder / "report.md").read_text()
-        assert ("where theirs stands" in page) == bool(numbers) and "What we do otherwise:" in page
+        assert ("source of the reported value" in page) == bool(numbers) and "Differences from the paper:" in page
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -116,12 +116,12 @@ def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Pa
 def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
     folder, config = tmp_path / "a", settings(text, "sgns", "train.epochs=1")
     with lock_folder(folder, "held"):
-        with pytest.raises(UsageError, match=r"/a: another process trains there; wait for its end, or stop it"):
+        with pytest.raises(UsageError, match=r"/a: another process is training there; wait until it ends, or stop it"):
             experiment.fit(config, folder)
         assert list(folder.iterdir()) == []
     experiment.fit(config, folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with lock_folder(folder, "held"), pytest.raises(UsageError, match="another process trains there"):
+    with lock_folder(folder, "held"), pytest.raises(UsageError, match="another process is training there"):
         experiment.resume(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     experiment.resume(folder)                   # nobody holds it now
@@ -137,7 +137,7 @@ def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp
         return made(*given)
 
     monkeypatch.setattr("embtrain.experiment.run.run.components.build_for_training", slowly)
-    with pytest.raises(UsageError, match="/a holds a run already"):
+    with pytest.raises(UsageError, match="/a already contains a run"):
         experiment.fit(config, tmp_path / "a")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]
     assert (tmp_path / "a" / "config.yaml").read_text() == "another's"
@@ -181,7 +181,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(text: Path, tmp_pa
         (cut / "checkpoints").mkdir()
         shutil.copy(tmp_path / "whole" / "checkpoints" / "step-0000000000.safetensors", cut / "checkpoints")
     if after == "nothing":
-        with pytest.raises(DataError, match="is no run: it holds no config"):
+        with pytest.raises(DataError, match="is not a run: it has no config"):
             experiment.resume(cut)
         experiment.fit(config, cut)
     else:
@@ -195,10 +195,10 @@ def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(text: Path, tmp_pat
     before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
     for path in (tmp_path / "a" / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DataError, match="no whole checkpoint"):
+    with pytest.raises(DataError, match="no complete checkpoint"):
         experiment.resume(tmp_path / "a")
     shutil.rmtree(tmp_path / "a" / "checkpoints")
-    with pytest.raises(DataError, match="no whole checkpoint"):
+    with pytest.raises(DataError, match="no complete checkpoint"):
         experiment.resume(tmp_path / "a")
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
 
@@ -219,7 +219,7 @@ def test_a_corpus_that_has_changed_is_refused(stopped: tuple[Path, Path]) -> Non
     lines = file.read_text().split("\n")
     for changed in ("\n".join(lines + lines), "\n".join(lines[::-1]), " ".join(WORDS) * 5):
         file.write_text(changed)  # reversed lines leave every word its count and its id
-        with pytest.raises(DataError, match="is not the one that this run was trained on") as error:
+        with pytest.raises(DataError, match="is not the one this run was trained on") as error:
             experiment.resume(run)
         assert "\n" not in str(error.value) and str(run) in str(error.value)
     file.write_text("\n".join(lines))
@@ -234,14 +234,14 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def test_ids_that_have_changed_are_refused(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "min_count: 5", "min_count: 40")
-    with pytest.raises(DataError, match=r"vocabulary\.txt: is not what the corpus gives under the settings"):
+    with pytest.raises(DataError, match=r"vocabulary\.txt: differs from what the corpus gives with the settings"):
         experiment.resume(stopped[0])
 
 
 @pytest.mark.parametrize(("old", "new"), [("dim: 6", "dim: 7"), ("optimizer: sgd", "optimizer: adam")])
 def test_a_configuration_that_has_changed_is_refused(stopped: tuple[Path, Path], old: str, new: str) -> None:
     edit(stopped[0] / "config.yaml", old, new)
-    with pytest.raises(DataError, match="of another model, source, loss or optimizer"):
+    with pytest.raises(DataError, match="belongs to another model, source, loss or optimizer"):
         experiment.resume(stopped[0])
 
 
@@ -254,14 +254,14 @@ def test_more_epochs_may_be_asked_for(stopped: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"corpus": 3}', '{"corpus": {}}', "[" * 99_999])
 def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str) -> None:
     (stopped[0] / "identity.json").write_text(damaged)
-    with pytest.raises(DataError, match=r"identity\.json: does not say which corpus") as error:
+    with pytest.raises(DataError, match=r"identity\.json: does not contain corpus\.sha256") as error:
         experiment.resume(stopped[0])
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("target", ["valid/log_likelihood", "valid/log_likelihood>far", "valid/log_likelihood>nan"])
 def test_a_target_that_nothing_can_reach_is_refused(text: Path, tmp_path: Path, target: str) -> None:
-    with pytest.raises(UsageError, match=r"train\.track_until: .* is no comparison"):
+    with pytest.raises(UsageError, match=r"train\.track_until: .* is not a comparison"):
         experiment.fit(settings(text, "sgns", f"train.track_until='{target}'"), tmp_path / "a")
 
 

@@ -97,7 +97,7 @@ def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
     assert [line.split(":")[0] for line in lines] == ["sgns", "nce"]
     assert f"negatives.k={rows[0]['settings']['negatives.k']}" in lines[0]
     text = markdown_latex.markdown(page.document(comparison.read(done.folder)))
-    assert "## Settings that were chosen" in text and "--trials 7" in text.replace("\\", "")
+    assert "## Tuned settings" in text and "--trials 7" in text.replace("\\", "")
     assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
 
 
@@ -109,8 +109,8 @@ def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyP
     for n in range(1, 5):
         tuning._print_trial("nce", tried[:n], "valid/x", True)
     said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
-    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
-                    "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
+    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best so far",
+                    "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best so far",
                     "3: train.lr=0.01235, negatives.k=7: valid/x -6.750; trial 2 has -6.500",
                     "4: train.lr=0.01235, negatives.k=7: failed: no room"]
 
@@ -155,7 +155,7 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     compare.rejudge(tmp_path)
     assert len(here.log) == ran == 6
     for n in (2, 3):
-        with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
+        with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, but train"):
             run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
     before = trials(tmp_path)
     best = tuning.best_trial(before["sgns"], True, "sgns")
@@ -167,7 +167,7 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     tree = json.loads((tmp_path / "search.json").read_text())
     tree["trials"]["sgns"][1]["settings"]["negatives.k"] += 1
     (tmp_path / "search.json").write_text(json.dumps(tree))
-    with pytest.raises(UsageError, match=r"search.json: trial 2 of sgns was given .* and .* would be now, as by"):
+    with pytest.raises(UsageError, match=r"search.json: trial 2 of sgns used .* but would use .* now, perhaps"):
         run(place, tmp_path, trials=4)
 
 
@@ -176,7 +176,7 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
                                   '{"search": [], "metric": "valid/mrr", "higher": true, "trials": {"sgns": [{}]}}'])
 def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "search.json").write_text(text)
-    with pytest.raises(DataError, match=r"search\.json: is not what a search wrote"):
+    with pytest.raises(DataError, match=r"search\.json: was not written by a search"):
         tuning.read(tmp_path)
 
 
@@ -199,10 +199,10 @@ def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: P
         patch.setattr(Here, "stop_at", 4)
         with pytest.raises(Stopped):
             run(place, tmp_path, trials=2)    # the search has ended, and no cell has begun
-    with pytest.raises(UsageError, match=r"sgns-trial1: was trained with model\.dim: 4, and 6 is asked for now"):
+    with pytest.raises(UsageError, match=r"sgns-trial1: was trained with model\.dim: 4, but 6 is requested now"):
         run(place, tmp_path, trials=2, sets=[text.replace("dim=4", "dim=6") for text in KEYS])
-    with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were judged by valid/log_likelihood, "
-                                         r"and valid/mrr is asked for now"):
+    with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were scored by valid/log_likelihood, "
+                                         r"but valid/mrr is requested now"):
         run(place, tmp_path, trials=3, metric="test/mrr")
     assert len(here.log) == 4
     assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
@@ -215,14 +215,14 @@ def test_a_search_does_not_go_on_over_another_corpus(place: Path, tmp_path: Path
     with (tmp_path / "text" / "00.txt").open("a") as file:
         file.write("bal bam\n")
     shutil.rmtree(tmp_path / "out" / "cells")
-    with pytest.raises(DataError, match=r"search/sgns-trial1: the corpus .* is not the one that this run was trained"):
+    with pytest.raises(DataError, match=r"search/sgns-trial1: the corpus .* is not the one this run was trained"):
         run(place, tmp_path / "out", trials=2, **asked)
     assert len(here.log) == 4
 
 
 def test_a_metric_that_no_trial_has_is_told_at_the_first(place: Path, tmp_path: Path, here: type[Here]) -> None:
-    with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 has no such score; there are: .*"
-                                         r"valid/log_likelihood.*to go on with one of them: embtrain compare --out"):
+    with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 does not have this .*"
+                                         r"valid/log_likelihood.*to continue with one of them: embtrain compare --out"):
         run(place, tmp_path, trials=2, metric="test/log_likelihod")
     assert len(here.log) == 1 and not (tmp_path / "search.json").exists()
     run(place, tmp_path, trials=1)
@@ -254,7 +254,7 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
     nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
     nowhere.failure.write_text('{"error": "no space left", "code": 4}')
-    with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
+    with pytest.raises(ResourceError, match=r"^y-trial1: no space left; this trial does not rate"):
         tuning._trial_result(tmp_path, nowhere, "valid/mrr")
     with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
@@ -264,7 +264,7 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("options", "says"), [
-    ({"trials": None}, "--search and --trials go together"), ({"search": []}, "--search and --trials go together"),
+    ({"trials": None}, "--search and --trials must be set"), ({"search": []}, "--search and --trials must be set"),
     ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
     ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
     ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
@@ -273,17 +273,17 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     ({"search": ["train.lr=0.1:*a"]}, r"^--search train\.lr=0\.1:\*a: should be KEY"),
     ({"search": ["negatives.k=1:2.5"]}, r"^--search negatives\.k=1:2\.5: negatives\.k takes whole numbers"),
     ({"search": ["train.lr=true:2"]}, "should be KEY"),
-    ({"search": ["train.epochs=1:9"]}, r"--search train\.epochs: is no key that strategies may differ in"),
-    ({"search": ["text.window=1:9"]}, "no key that strategies may differ in"),
-    ({"search": ["model.dim=1:9"]}, "no key that strategies may differ in"),
-    ({"search": ["train.lr=1:2", "train.lr=1:3"]}, "is there twice"),
+    ({"search": ["train.epochs=1:9"]}, r"--search train\.epochs: strategies must not differ in this key"),
+    ({"search": ["text.window=1:9"]}, "strategies must not differ in this key"),
+    ({"search": ["model.dim=1:9"]}, "strategies must not differ in this key"),
+    ({"search": ["train.lr=1:2", "train.lr=1:3"]}, "occurs twice"),
     ({"sets": [*KEYS, "train.lr=0.1"]}, r"--search train\.lr: --set gives it a value"),
     ({"search": ["negatives.nonsense=1:9"]}, r"negatives\.nonsense: no such key"),
     ({"search": ["negatives.exponent=0.5:1.0"], "strategies": ["sgns", "uniform"]}, r"exponent: no such key"),
     ({"search": ["train.lr=-1.0:1.0"]}, r"^--search train\.lr=-1\.0:1\.0: train\.lr: should be greater than 0, got -1"),
     ({"search": ["negatives.k=[5, 0, 2]"]}, r"^--search negatives\.k=\[5, 0, 2\]: negatives\.k: should be greater"),
     ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
-     "--search: trials are judged by valid/log_likelihood, and nothing is held out"),
+     "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
 ])
 def test_what_cannot_be_searched_is_told_before_anything_is_trained(
         place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:

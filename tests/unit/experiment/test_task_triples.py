@@ -154,11 +154,11 @@ def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> 
     for name in ("entities.txt", "relations.txt"):
         lines = (run.folder / name).read_text().splitlines()
         (run.folder / name).write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
-        with pytest.raises(DataError, match=f"{name}: is not what the corpus gives"):
+        with pytest.raises(DataError, match=f"{name}: differs from what the corpus gives"):
             task.check_ids(run.folder)
         (run.folder / name).write_text("\n".join(lines) + "\n")
     write_triples(graph / "test.txt", np.array([[0, 0, 0]]))
-    with pytest.raises(DataError, match="its content has another sha256"):
+    with pytest.raises(DataError, match="its sha256 differs"):
         run.resume()
 
 
@@ -171,13 +171,13 @@ def test_what_sources_and_models_are_told(graph: Path) -> None:
         assert float(world.counts.sum()) == task.triples.examples_per_epoch == 200
         assert len(task.known_positives(1 << 20)) == 200 and len(task.heldout("valid")) == 20  # type: ignore[arg-type]
         assert (task.stopping_metric, task.metric) == ("valid/mrr", "test/mrr")
-        with pytest.raises(ResourceError, match=r"takes 1,600 bytes, and 1,599 are allowed"):
+        with pytest.raises(ResourceError, match=r"takes 1,600 bytes, but 1,599 are available"):
             task.known_positives(1599)
 
 
 def test_a_plan_says_what_there_is_to_train_on(graph: Path) -> None:
     text = str(experiment.plan(settings(graph)))
-    assert ("corpus: 100 training triples, 12 entities, 3 relations, 200 examples an epoch; 10 and 10 triples held out"
+    assert ("corpus: 100 training triples, 12 entities, 3 relations, 200 examples per epoch; 10 and 10 triples held out"
             in text and "slot: both" in text)
 
 
@@ -236,7 +236,7 @@ def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(gr
         try:
             compare.plan(of, tmp_path / "out")
         except UsageError as error:
-            assert "would not be pairs" in str(error)
+            assert "so the runs cannot be paired" in str(error)
             return True
         return False
 

@@ -120,11 +120,11 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
     ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
-    ("sgns", ["train.chunk=null"], r"^train\.chunk: null: a block is some whole sentences; .* such as 600$"),
-    ("sgns", ["train.batch=30"], r"^train\.batch: 30: sentences are not parted, .* set train\.batch: 60$"),
+    ("sgns", ["train.chunk=null"], r"^train\.chunk: null: a block consists of complete sentences; .* e\.g\. 600$"),
+    ("sgns", ["train.batch=30"], r"^train\.batch: 30: sentences are not split, .* set train\.batch: 60$"),
     ("sgns", ["translation.max_length=60"], r"^train\.chunk: 60: a sentence of translation\.max_length: 60 words"),
-    ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels know"),
-    ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is no multiple of heads 3"),
+    ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels support"),
+    ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is not a multiple of heads 3"),
     ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
     ("sgns", ["language.streams=2"], r"language: no such key"),
     ("vmf", ["evaluate.table=bfloat16", "evaluate.beam=2"], r"^evaluate\.table: bfloat16: finds .* evaluate\.beam: 1$"),
@@ -147,10 +147,10 @@ def test_a_table_of_another_width_and_one_that_is_not_finite(corpus: Path, tmp_p
     table = np.ones((7, 5), np.float32)
     files_of_vectors.write(tmp_path / "v.txt", Vectors(words, table), "word2vec")
     given = ["model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / 'v.txt'}"]
-    with pytest.raises(UsageError, match=r"vectors of 5 numbers, and model\.dim is 12"):
+    with pytest.raises(UsageError, match=r"vectors of 5 numbers, but model\.dim is 12"):
         fit(settings(corpus, "cosine", *given), tmp_path / "run")
     (tmp_path / "v.txt").write_text("1 2\none nan 1\n")
-    with pytest.raises(DataError, match=r"v\.txt:2: holds NaN or infinity"):
+    with pytest.raises(DataError, match=r"v\.txt:2: contains NaN or infinity"):
         fit(settings(corpus, "cosine", *given, "model.dim=2"), tmp_path / "run")
 
 
@@ -166,7 +166,7 @@ def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_
     assert all(np.array_equal(one, given[0]) for one in given[1:])
     np.testing.assert_allclose(given[0], table / np.linalg.norm(table, axis=1, keepdims=True), atol=1e-6)
     (tmp_path / "none").mkdir()
-    with pytest.raises(DataError, match=r"none: holds no vectors: neither vectors\.safetensors, as a run's folder"):
+    with pytest.raises(DataError, match=r"none: contains no vectors: neither vectors\.safetensors, as a run folder"):
         fit(settings(corpus, "cosine", "model.output_table.kind=pretrained",
                      f"model.output_table.file={tmp_path / 'none'}"),
             tmp_path / "run2")
@@ -216,7 +216,7 @@ def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: py
             if row.benchmark == "test"}
     assert asked and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
     assert rows["bleu"].value == pytest.approx(value(run, "bleu"), abs=3)
-    with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds the best word, and a beam wants several"):
+    with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds only the best word, but a beam"):
         translation.load(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
 
 
@@ -230,7 +230,7 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
     same_rows = {(row.benchmark, row.metric): row.value for row in experiment.evaluate(run.folder)}
     assert same_rows["test", "bleu"] == value(run, "bleu")
     assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
-    with pytest.raises(UsageError, match=r"^--set train\.lr=1: a run that is there is judged, not trained"):
+    with pytest.raises(UsageError, match=r"^--set train\.lr=1: an existing run is only evaluated"):
         experiment.evaluate(run.folder, None, ["train.lr=1"])
     with pytest.raises(UsageError, match=r"evaluate\.beem: no such key"):
         experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
@@ -255,7 +255,7 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
     folder = fit(settings(corpus, "cosine", "train.epochs=1"), tmp_path / "run").folder
     plain = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(plain.replace("min_count: 1", "min_count: 25"))
-    with pytest.raises(DataError, match=r"source\.vocabulary\.txt: is not what the corpus gives under the settings"):
+    with pytest.raises(DataError, match=r"source\.vocabulary\.txt: differs from what the corpus gives with"):
         experiment.resume(folder)
     (folder / "config.yaml").write_text(plain)
     words = (folder / "target.vocabulary.txt").read_text()
@@ -287,14 +287,14 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
         assert embtrain(flag, "maybe", given=b"", code=2).startswith(
             f"embtrain: error: {flag} maybe: evaluate.{flag[2:]}: should be {right}, got 'maybe'")
     assert embtrain(given=b"eins\n\xff\n", code=3).startswith(
-        "embtrain: error: standard input:2: not UTF-8; convert it to UTF-8, such as by: iconv -f WINDOWS-1252 ")
+        "embtrain: error: standard input:2: not UTF-8; convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 ")
     assert "standard input:1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
     long = embtrain(given=b"eins " * 10_000 + b"\n")
     assert len(long.split("\n")) == 2 and len(long.split()) <= 2 * 21 + 10
 
 
 def test_only_a_translator_translates(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is no run: it holds no config"):
+    with pytest.raises(DataError, match=r"is not a run: it has no config"):
         translation.load(tmp_path)
     from embtrain.common.config import dump
 
@@ -308,7 +308,7 @@ def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     embtrain, run = partial(command, monkeypatch, capsys), str(tmp_path / "run")
     fitted = partial(embtrain, "fit", "--negatives", "cosine", "--model", "nmt", "--corpus", str(corpus), "--threads",
                      "1", sets=SETS)
-    assert "60 training pairs, 14 and 14 held out, 10 words that are read and 10 that are written" in fitted(
+    assert "60 training pairs, 14 and 14 held out, 10 source words, 10 target words" in fitted(
         "--dry-run")
     assert "chrf" in fitted("--out", run, "--quiet")
     assert "bleu_cased" in embtrain("resume", run, "--quiet")
@@ -358,21 +358,21 @@ def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Pat
     assert rare == [word if word in two else "<unk>" for word in words]
     assert embtrain("--out", str(tmp_path / "side.txt"), sets=sets) == f"{tmp_path / 'side.txt'}\n"
     assert (tmp_path / "side.txt").read_text() == embtrain(sets=sets)
-    assert "--side: 'both' is none of source, target" in embtrain("--side", "both", sets=sets, code=2)
-    assert "--set train.lr=1: is no key of translation, and only those change sentences" in embtrain(
+    assert "--side: 'both' is not one of source, target" in embtrain("--side", "both", sets=sets, code=2)
+    assert "--set train.lr=1: is not a key of translation; set only those" in embtrain(
         sets=[*sets, "train.lr=1"], code=2)
     os.mkfifo(tmp_path / "pipe")
     for out in (tmp_path / "pipe", tmp_path):
         assert f"--out: {out}: is a " in embtrain("--out", str(out), sets=sets, code=2)
     assert (tmp_path / "pipe").is_fifo()
-    assert "--part: 'dev' is none of train, valid, test" in embtrain("--part", "dev", sets=sets, code=2)
+    assert "--part: 'dev' is not one of train, valid, test" in embtrain("--part", "dev", sets=sets, code=2)
     lone = tmp_path / "lone"
     lone.mkdir()
     for language in ("de", "en"):
         (lone / f"train.{language}").write_bytes((corpus / f"train.{language}").read_bytes())
     told = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
                    sets=[*sets, "translation.test=0"], code=2)
-    assert "holds out no such sentences; set translation.test above 0" in told
+    assert "has no such held-out sentences; set translation.test above 0" in told
 
 
 def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path) -> None:
@@ -499,9 +499,9 @@ def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: P
     assert other[nearest].value != found[nearest].value
     again = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["train.seed=1"])}
     assert again[nearest].value == found[nearest].value
-    with pytest.raises(UsageError, match=r"--set train\.seed=2: a run that is there is judged, not trained"):
+    with pytest.raises(UsageError, match=r"--set train\.seed=2: an existing run is only evaluated"):
         experiment.evaluate(file, [translator.name, "wordsim353"], ["train.seed=2"])
-    with pytest.raises(UsageError, match=r"--set evaluate\.beam=2: is for a run that its own task judges, or for"):
+    with pytest.raises(UsageError, match=r"--set evaluate\.beam=2: applies to runs evaluated by their own task, or to"):
         experiment.evaluate(file, ["wordsim353"], ["evaluate.beam=2"])
     few = tmp_path / "few.txt"
     files_of_vectors.write(few, Vectors(words[-3:], table[:3]), "glove")
@@ -526,7 +526,7 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
         broken.setattr(Trainer, "run", stop)
         with pytest.raises(Stopped) as stopped:
             experiment.fit(config, tmp_path / "run")
-    assert str(stopped.value).endswith(f"to go on: embtrain resume {tmp_path / 'run'}")
+    assert str(stopped.value).endswith(f"to resume: embtrain resume {tmp_path / 'run'}")
     within = tmp_path / "run" / translator.name
     assert (within / "config.yaml").is_file() and not (tmp_path / "run" / "scores.json").exists()
 
@@ -545,7 +545,7 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
         assert experiment.evaluate(run.folder) == list(told.values())
     path = run.folder / "config.yaml"
     path.write_text(path.read_text().replace("epochs: 1", "epochs: 2"))
-    with pytest.raises(DataError, match=r"nmt-multi30k-de-en: was trained on other vectors than .* take that folder"):
+    with pytest.raises(DataError, match=r"nmt-multi30k-de-en: was trained on other vectors than .* remove that folder"):
         experiment.resume(run.folder)
 
 

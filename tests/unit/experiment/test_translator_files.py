@@ -77,7 +77,7 @@ def test_the_command_translates_as_the_run_was_judged(run: experiment.Run, tmp_p
         for error in (embtrain(str(file), code=3), embtrain(given=data, code=3)):
             assert re.search(says, error) and error.count("\n") == 1
     assert "gone.txt: no such file" in embtrain(str(tmp_path / "gone.txt"), code=3)
-    assert "is a folder; name a file" in embtrain(str(tmp_path), code=2)
+    assert "is a folder; give a file" in embtrain(str(tmp_path), code=2)
 
 
 def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_path: Path,
@@ -103,7 +103,7 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
     (tmp_path / "other.tsv").write_text("neu <eos> " + "am " * 30 + "\tनया\n" + "am\tb\n" * 3, encoding="utf-8")
     few = translation.load(run.folder, ["evaluate.sentences=2"])
     assert {row.n for row in few[1].score_file(few[0], tmp_path / "other.tsv") if row.metric == "bleu"} == {2}
-    assert "the first 2 of 4 pairs are judged; to judge more, set evaluate.sentences" in caplog.text
+    assert "the first 2 of 4 pairs are evaluated; to evaluate more, set evaluate.sentences" in caplog.text
     assert "1 of 4 source lines have 20 words or more" in caplog.text
 
 
@@ -135,7 +135,7 @@ def test_predictions_are_translations_and_files_are_judged_by_name(run: experime
     ({"a.de": "am\n", "a.xx": "b\nc\n"}, "a", r"a\.de has 1 lines and a\.xx 2"),
     ({"t.tsv": "am\n"}, "t.tsv", r"t\.tsv:1: has 1 columns"),
     ({"train.de": "am\n", "train.xx": "b\n", "dev.de": "am\n", "dev.xx": "b\n"}, ".",
-     r"has the parts train, valid and no test part; name the file to judge on"),
+     r"has the splits train, valid and no test split; give the file to evaluate on"),
     ({"a.de": "", "a.xx": ""}, "a", r"a\.de: is empty")])
 def test_a_test_set_that_is_none_is_refused(run: experiment.Run, tmp_path: Path, files: dict[str, str], name: str,
                                             says: str) -> None:

@@ -56,13 +56,13 @@ def test_evaluation_reads_the_sizes_of_scores(place: Path, tmp_path: Path, name:
     s = of_run.model.score(query, torch.arange(of_run.world.n_candidates)[None])
     assert (s < 0).any()
     assert torch.equal(scoring.logits(of_run, corrected=True)(query), s.abs())
-    with pytest.raises(UsageError, match=r"loss\.absolute, and draws are measured against the softmax of scores"):
+    with pytest.raises(UsageError, match=r"loss\.absolute, but draws are compared with the softmax of scores"):
         diagnose(tmp_path / "run", ["uniform"], [2])
 
 
 @pytest.mark.parametrize("name", ["distmult", "order", "nmt"])
 def test_models_whose_answers_are_ranked_by_the_score_refuse_it(place: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"loss\.absolute: answers of model\.name: \w+ are ranked by their scores"):
+    with pytest.raises(UsageError, match=r"loss\.absolute: model\.name: \w+ ranks candidates by their scores"):
         made(of(place, name))
 
 

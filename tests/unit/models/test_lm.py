@@ -192,7 +192,7 @@ def test_the_state_goes_with_a_checkpoint() -> None:
     other.load_state_dict(of.state_dict())
     batch = block(WORDS, False)
     assert same(other.encode(batch).vector, of.encode(batch).vector)
-    with pytest.raises(UsageError, match=r"language\.streams: 3, and this run has read 2 streams"):
+    with pytest.raises(UsageError, match=r"language\.streams: 3, but this run was trained on 2 streams"):
         other.encode(block(WORDS, False, streams=3))
 
 

@@ -1,4 +1,4 @@
-"""The table of what is asked for: random, from a file, mixed; and what a file can do wrong."""
+"""The output table: random, from a file, mixed; and what a file can do wrong."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_table_in_a_narrow_cone_is_warned_of(tmp_path: Path, caplog: pytest.Lo
             made(kind="pretrained", file=path, centred=True)
             assert not caplog.text
             made(kind="pretrained", file=path)
-        assert (f"two words have a cosine of {mean:.2f} in the mean" in caplog.text) == warned
+        assert (f"the mean cosine between words is {mean:.2f}" in caplog.text) == warned
         caplog.clear()
 
 
@@ -133,7 +133,7 @@ def test_a_table_in_a_narrow_cone_is_warned_of(tmp_path: Path, caplog: pytest.Lo
 def test_a_file_that_is_not_read_is_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Else the wrong table is trained on in silence."""
     initial_table(OutputTableConfig(kind=kind, file="x"), world(), D)  # type: ignore[arg-type]
-    wanted = f"/x is not read, for model.output_table.kind is {kind}; set it to pretrained"
+    wanted = f"/x is not used, because model.output_table.kind is {kind}; set it to pretrained"
     assert [wanted in r.message for r in caplog.records] == [True]
     caplog.clear()
     initial_table(OutputTableConfig(kind=kind), world(), D)  # type: ignore[arg-type]
@@ -165,16 +165,16 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
             initial_table(OutputTableConfig(**{"kind": "pretrained", "file": path, **keys}), of or world(), dim)
         assert len(str(caught.value).splitlines()) == 1
 
-    says(UsageError, r"vectors of 6 numbers, and model\.dim is 7; set model\.dim: 6", dim=7)
+    says(UsageError, r"vectors of 6 numbers, but model\.dim is 7; set model\.dim: 6", dim=7)
     says(UsageError, r"model\.output_table\.file", file=None)
-    says(UsageError, "candidates of this model are none", ProblemSpec(9, torch.ones(9)))
-    says(UsageError, r"learned: a table that is frozen must be given", kind="learned", frozen=True)
+    says(UsageError, "candidates of this model are not words", ProblemSpec(9, torch.ones(9)))
+    says(UsageError, r"learned: a frozen table must be given", kind="learned", frozen=True)
     says(DataError, "nothing.safetensors", file=str(tmp_path / "nothing.safetensors"))
     few = file(tmp_path, ["mat", "zyx", "w39"])
     says(DataError, r"has vectors for 3 of 45 words, 1\.5% of the running words; 50% are needed", file=few)
     odd = P.copy()
     odd[4, 2] = np.nan
-    says(DataError, "the vector of 'sat' holds NaN or infinity",
+    says(DataError, "the vector of 'sat' contains NaN or infinity",
          ProblemSpec(len(WORDS), COUNTS, words=WORDS, vectors=lambda _: Wrong(odd)))
 
 

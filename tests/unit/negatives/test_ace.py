@@ -109,7 +109,7 @@ def test_few_candidates_have_fewer_modes_and_without_the_hinge_none_are_asked_fo
         counts = torch.ones(v, dtype=torch.float64)
         return Ace(AceConfig(source="ace", **keys), ProblemSpec(v, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     assert [of(v).modes for v in (7, 999, 1000, 5000)] == [4, 500, 500, 500]
-    with pytest.raises(UsageError, match=r"negatives\.min_perplexity: 8 is more than the 7 candidates; leave it out"):
+    with pytest.raises(UsageError, match=r"negatives\.min_perplexity: 8 is more than the 7 candidates; remove it"):
         of(7, min_perplexity=8)
     assert of(7, min_perplexity=8, entropy=0.0).modes == 8
 

@@ -304,7 +304,8 @@ def test_it_goes_on_bit_for_bit_between_two_steps(share: str) -> None:
 
 
 def test_a_probe_for_each_row_of_a_batch_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical costs a column .* share_draws_by: block"):
+    with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical needs one candidate .* "
+                                         r"share_draws_by: block"):
         made(share_draws_by="batch", baseline="self_critical")
 
 
@@ -312,5 +313,5 @@ def test_what_needs_a_draw_for_each_row_refuses_it() -> None:
     counts = torch.ones(V, dtype=torch.float64)
     config = build(mixture.MixtureConfig, [Layer("test", {
         "source": "mixture", "inner": {"source": "ace", "share_draws_by": "block", "min_perplexity": 1}})])
-    with pytest.raises(UsageError, match=r"^negatives\.inner: ace as set does not draw each row's columns indep"):
+    with pytest.raises(UsageError, match=r"^negatives\.inner: ace with these settings does not draw"):
         mixture.Mixture(config, ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4))

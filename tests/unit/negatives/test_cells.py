@@ -61,7 +61,7 @@ def large(seed: int = 0) -> ProblemSpec:
     return ProblemSpec(N, counts, B, counts, dim=D, seed=seed)
 
 
-def snap_rounding(case: str, view: Moving, **more: object):
+def built_source(case: str, view: Moving, **more: object):
     still = {"clusters": 20, "update_every": 0, "recluster_every": 0} if "cluster" in case else {}
     of = source(case, of=large(), **still | more)
     of.on_epoch_start(view)
@@ -76,7 +76,7 @@ EVERYONE = torch.arange(N).unsqueeze(0)
 @pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
 def test_cluster_is_its_formula(estimate, inside, geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, some = snap_rounding("cluster", view, estimate=estimate, within_cell=inside), asked()
+    of, some = built_source("cluster", view, estimate=estimate, within_cell=inside), asked()
     log_q = of.log_prob(some, EVERYONE)
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
     h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
@@ -108,7 +108,7 @@ def one_sided(rows: int, seed: int) -> Query:
 def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
     monkeypatch.setattr(clusters, "ROWS_PER_CHUNK", 64)                    # seven parts, the last of them short
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, heard, some = snap_rounding("cluster", view), one_sided(rows, 3), asked()
+    of, heard, some = built_source("cluster", view), one_sided(rows, 3), asked()
     of.draw(heard, 2, view)
     of.draw(one_sided(50, 4), 2, view)                           # summaries are kept: nobody hears these
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
@@ -143,7 +143,7 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
     p = view.score(heard, EVERYONE).double().softmax(1)
     rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
-        of = snap_rounding("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
+        of = built_source("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
         assert of.singleton_mask is None                                  # nothing was heard
         before = of.index.cell.clone()
         of.draw(heard, 2, view)
@@ -161,10 +161,10 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
 @pytest.mark.parametrize("settings", [{"singleton_threshold": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
 def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
     view = Moving(clustered(), "dot", 1.0)
-    of = snap_rounding("cluster", view, **settings)
+    of = built_source("cluster", view, **settings)
     of.draw(prominent(7, 3), 2, view)
     assert of.singleton_mask is None
-    of = snap_rounding("cluster", view)
+    of = built_source("cluster", view)
     of.draw(prominent(1, 3), 2, view)
     assert of.singleton_mask is None
 
@@ -179,7 +179,7 @@ def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
 
     view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
     for alone in (0.0, 2.0):
-        of = snap_rounding("cluster", view, singleton_threshold=alone)
+        of = built_source("cluster", view, singleton_threshold=alone)
         of.draw(some(2), 1, view)
         kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
     assert kl[2.0] < 0.7 * kl[0.0]
@@ -189,7 +189,7 @@ def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
     view, some = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
     o, kl = view.score(some, EVERYONE), {}
     for estimate in ("fitted", "centroid", "full"):
-        of = snap_rounding("cluster", view, estimate=estimate)
+        of = built_source("cluster", view, estimate=estimate)
         of.draw(one_sided(200, 2), 1, view)                      # others of their kind
         kl[estimate] = float(closeness(o, of.log_prob(some, EVERYONE)).kl.mean())
     assert kl["fitted"] < 0.3 * kl["centroid"] and kl["full"] < kl["centroid"]
@@ -197,10 +197,10 @@ def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
 
 def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_float32_are_no_harm():
     view = Moving(clustered(), "dot", 1.0)
-    torch.testing.assert_close(snap_rounding("cluster", view).log_prob(asked(), EVERYONE),
-                               snap_rounding("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
+    torch.testing.assert_close(built_source("cluster", view).log_prob(asked(), EVERYONE),
+                               built_source("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
     far = Moving(clustered() * 300, "dot", 1.0)                  # scores of thousands: most masses are 0
-    of = snap_rounding("cluster", far)
+    of = built_source("cluster", far)
     drawn = of.draw(one_sided(40, 1), 5, far)
     log_q = of.log_prob(one_sided(40, 1), EVERYONE)
     assert bool(drawn.log_q.isfinite().all()) and bool((log_q.logsumexp(1).abs() < 1e-4).all())
@@ -210,7 +210,7 @@ def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_flo
 @pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
 def test_midx_is_its_formula(inside, quantisation):
     view, some = Moving(clustered(), "dot", 1.0), asked()
-    of = snap_rounding("midx", view, codewords=5, quantisation=quantisation, within_cell=inside)
+    of = built_source("midx", view, codewords=5, quantisation=quantisation, within_cell=inside)
     log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
     a, b = of.labels // 5, of.labels % 5
     half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
@@ -237,7 +237,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
     for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
                        ("uniform", {}), ("uniform inside", {"estimate": "centroid", "within_cell": "uniform"})):
         log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
-        log_q = snap_rounding("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
+        log_q = built_source("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
         error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
         found[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
     for which, less in ((0, 0.5), (1, 0.9), (2, 0.95)):           # KL, bias, rmse
@@ -250,7 +250,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
 
 def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
     view, some = Moving(clustered()), asked()
-    of = snap_rounding("cluster", view)
+    of = built_source("cluster", view)
     of.draw(some, 1, view)                                       # the first questions are heard, and no others
     shares = {cell: of.log_prob(some, EVERYONE)[:, of.index.cell == cell].logsumexp(1) for cell in range(3)}
     view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
@@ -270,7 +270,7 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
 def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
     view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
     with using(name):
-        of = snap_rounding("cluster", view, within_cell="quantized")
+        of = built_source("cluster", view, within_cell="quantized")
         of.draw(some, 1, view)
         log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
         view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
@@ -333,13 +333,13 @@ def test_summaries_and_groups_are_renewed_when_they_are_due():
 
 def test_the_first_question_makes_a_summary_anew_where_none_is_due():
     view = Moving(clustered())
-    of = snap_rounding("cluster", view)
+    of = built_source("cluster", view)
     blind = of.summary
     of.draw(asked(), 2, view)
     fitted = of.summary
     of.draw(asked(2), 2, view)
     assert of.summary is fitted is not blind and of.recent_queries.shape == (B, D)
-    still = snap_rounding("cluster", view, estimate="centroid")
+    still = built_source("cluster", view, estimate="centroid")
     blind = still.summary
     still.draw(asked(), 2, view)
     assert still.summary is blind and still.recent_queries is None
@@ -348,7 +348,7 @@ def test_the_first_question_makes_a_summary_anew_where_none_is_due():
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
-    of = snap_rounding(case, view)
+    of = built_source(case, view)
     assert int(torch.bincount(of.index.cell).max()) <= 4 * N / of.n_cells_requested + 1
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
@@ -510,8 +510,8 @@ def test_a_slice_ends_where_a_window_does(step, cuts):
     ("cluster", {"clusters": 41}, "negatives.clusters: 41 is more than the 40 candidates"),
     ("midx", {"codewords": 41}, "negatives.codewords: 41 is more than the 40 candidates"),
     ("cluster", {"estimate": "full", "singleton_threshold": 2.0},
-     "negatives.singleton_threshold: full masses are not fitted to questions"),
-    ("cluster", {"share_draws_by": "batch"}, "negatives.share_draws_by: cluster draws for each question"),
+     "negatives.singleton_threshold: full masses are not fitted to queries"),
+    ("cluster", {"share_draws_by": "batch"}, "negatives.share_draws_by: cluster draws for each query"),
     ("cluster", {"replacement": False}, "negatives.replacement"),
     ("cluster", {"exclude_target": True, "share_draws_by": "window"}, "negatives.exclude_target"),
 ])
@@ -523,12 +523,12 @@ def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
-    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+    with pytest.raises(UsageError, match="two or more candidates, but there is 1"):
         source(case, of=ProblemSpec(1, torch.ones(1).double(), 1, dim=4))
     view = Moving(torch.full((V, 8), math.nan))
     with pytest.raises(UsageError, match=r"not finite.*lower train.lr"):
         source(case, of=world()).draw(query(), 2, view)
-    with pytest.raises(UsageError, match="has not seen the model yet"):
+    with pytest.raises(UsageError, match="has not been fitted to the model yet"):
         source(case).log_prob(query(), torch.arange(V).unsqueeze(0))
 
 
@@ -544,7 +544,7 @@ def test_covariances_that_would_not_fit_are_refused():
 def test_without_a_core_torch_draws_from_the_same_q(case):
     view, some = Moving(clustered()), asked()
     settings = {"codewords": 5} if "midx" in case else {}
-    of = snap_rounding(case, view, **settings)
+    of = built_source(case, view, **settings)
     found = {}
     for name in CORES:
         with using(name):

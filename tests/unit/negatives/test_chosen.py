@@ -105,8 +105,8 @@ def test_a_batch_with_fewer_others_than_columns_is_filled_with_columns_without_w
 
 
 @pytest.mark.parametrize("settings, says", [
-    ({"k": V + 1, "inner": {"source": "every"}}, rf"{V + 1} columns cannot be chosen from a pool of {V}; draw fewer$"),
-    ({"k": 1, "inner": {"source": "synthetic_difference", "k": 1}}, "synthetic_difference draws no pool"),
+    ({"k": V + 1, "inner": {"source": "every"}}, rf"{V + 1} negatives cannot be chosen from a pool of {V}; draw"),
+    ({"k": 1, "inner": {"source": "synthetic_difference", "k": 1}}, "synthetic_difference does not draw a pool"),
 ])
 def test_pools_that_cannot_serve_are_refused(settings, says):
     with pytest.raises(UsageError, match=says):
@@ -262,21 +262,21 @@ def test_the_inner_state_goes_with_it(case):
 
 
 @pytest.mark.parametrize(("case", "settings", "says"), [
-    ("mixture", {"inner": {"source": "none"}}, r"negatives.inner: none as set does not draw each row"),
+    ("mixture", {"inner": {"source": "none"}}, r"negatives.inner: none with these settings does not draw"),
     ("mixture", {"inner": {"source": "resampled"}}, r"negatives.inner: resampled as set"),
     ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: .* exclude_target: false"),
     ("mixture", {"plain": {"source": "ace", "min_perplexity": 4}}, r"negatives.plain.source: ace depends on the model"),
     ("mixture", {"inner": {"source": "clustre"}}, r"negatives.source: there is no 'clustre' \(did you mean 'cluster'"),
     ("mixture", {"inner": {"source": "cluster", "clusterz": 3}}, r"negatives.inner: clusterz: no such key"),
-    ("mixture", {"inner": {"source": "cluster", "k": 9}}, r"negatives.inner.k: .* leave it out"),
+    ("mixture", {"inner": {"source": "cluster", "k": 9}}, r"negatives.inner.k: .* remove it"),
     ("mixture", {"inner": {"source": 3}}, r"negatives.inner.source: should be the name of a source, got 3"),
     ("mixture", {"share_draws_by": "batch"}, r"negatives.share_draws_by"),
     ("resampled", {"inner": {"source": "hardest"}}, r"negatives.inner.source: hardest states no probabilities"),
     ("resampled", {"replacement": False}, r"negatives.replacement"),
     ("resampled", {"inner": {"source": "unigram", "k": 0}}, r"negatives.inner: k: should be greater"),
-    ("hardest", {"k": 13}, r"negatives.k: 13 columns cannot be chosen from a pool of 12"),
+    ("hardest", {"k": 13}, r"negatives.k: 13 negatives cannot be chosen from a pool of 12"),
     ("hardest", {"choose": "violation", "inner": {"source": "unigram", "k": 9}}, r"estimates ranks by uniform"),
-    ("hardest", {"inner": {"source": "none"}}, r"none draws no pool"),
+    ("hardest", {"inner": {"source": "none"}}, r"none does not draw a pool"),
 ])
 def test_bad_settings_are_one_line(case, settings, says):
     with pytest.raises(UsageError, match=says) as raised:

@@ -140,7 +140,7 @@ def test_scores_beyond_the_range_of_exp_give_finite_probabilities(excluded: bool
 def test_two_candidates_are_enough_and_one_is_not() -> None:
     drawn = made("exp", 2, 1).draw(ask(torch.ones(2, 1), torch.tensor([0, 1])), 6, VectorView(torch.ones(2, 1)))
     assert drawn.ids is not None and drawn.ids[0].tolist() == [1] * 6 and drawn.ids[1].tolist() == [0] * 6
-    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+    with pytest.raises(UsageError, match="two or more candidates, but there is 1"):
         made("exp", 1, 1)
 
 

@@ -69,7 +69,7 @@ def test_batches_of_one_are_refused(tmp_path, strategy, key):
     """They would hold nothing against any answer."""
     place = small_text(tmp_path)
     found = resolve(strategy, corpus=str(place / "text"), sets=[f"train.{key}=1", "text.min_count=1"])
-    with pytest.raises(UsageError, match=f"train.{key}: 1: in_batch takes the right answers of a batch") as caught:
+    with pytest.raises(UsageError, match=f"train.{key}: 1: in_batch uses the other targets in the batch") as caught:
         components.build(found, tasks.read(found))
     assert "\n" not in str(caught.value)
 

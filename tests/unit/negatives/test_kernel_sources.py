@@ -292,7 +292,7 @@ def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
 
 @pytest.mark.parametrize(("way", "settings", "says"), [
     ("rff", {"replacement": False, "k": 600}, "negatives.replacement: rff cannot draw without replacement"),
-    ("rff", {"share_draws_by": "block"}, "negatives.share_draws_by: rff draws for each question"),
+    ("rff", {"share_draws_by": "block"}, "negatives.share_draws_by: rff draws for each query"),
     ("quadratic", {"share_draws_by": "window", "exclude_target": True},
      "negatives.exclude_target: the rows of a window"),
     ("maclaurin", {"nu": 1.0, "temperature": 1.0}, "negatives.nu: nu and temperature"),
@@ -313,7 +313,7 @@ def test_settings_out_of_bounds_do_not_pass_the_configuration(settings: dict[str
 
 @pytest.mark.parametrize("way", ["rff", "quadratic", "maclaurin", "positive_features"])
 def test_one_candidate_no_vectors_and_too_large_a_tree_are_refused(way: str) -> None:
-    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+    with pytest.raises(UsageError, match="two or more candidates, but there is 1"):
         made(way, 1)
     with pytest.raises(ResourceError, match=r"negatives\.max_gib"):
         made(way, 500, max_gib=1e-7)

@@ -86,12 +86,12 @@ def changed(folder: Path, **parts: Any) -> Path:
 def test_the_page_tells_all_that_the_comparison_found(page: Page, tree: dict[str, Any]) -> None:
     words = page.words.replace("\u00a0", " ")
     for said in (*map(true_minus, tree["verdict"]), "skipgram · on novels · 3 seeds · baseline sgns",
-                 "decided by test log-likelihood", "95 % t interval", "wordsim353 Spearman's ρ",
+                 "primary metric test log-likelihood", "95 % t interval", "wordsim353 Spearman's ρ",
                  "against sgns", "nce against sgns on test log-likelihood: two seeds are too few to separate",
                  "g: Hedges' effect size", "at equal CPU time",
                  "74.25 CPU seconds", "Line: mean over seeds; band: from the lowest to the highest seed",
                  "On the Pareto front:", "NCE samples", "adversarial samples", "1–5", "45–50", "frequency rank",
-                 "1 of 9 cells without scores", "nce-seed3", "failed, code 4", "4.1 GB are needed",
+                 "1 of 9 cells have no scores", "nce-seed3", "failed, code 4", "4.1 GB are needed",
                  "embtrain compare --negatives sgns,nce,ace --model skipgram --corpus novels --seeds 3 --baseline sgns "
                  "--metric test/log_likelihood --benchmarks wordsim353,simlex999 --set model.dim=50", "ab" * 32,
                  "metric: test/log_likelihood",
@@ -131,7 +131,7 @@ def test_each_difference_says_what_would_separate(folder: Path, tree: dict[str, 
     few = [d for d in tree["differences"] if d["kind"] == "seeds" and d["n"] == 2]
     assert few and {d["verdict"] for d in few} == {"two seeds are too few to separate"}
     for d in unclear:
-        said = f"not separable: {d['n']} seeds would separate {number(d['detectable'])}; the difference seen takes "
+        said = f"not separable: {d['n']} seeds would separate {number(d['detectable'])}; the observed difference takes "
         assert said + (f"{d['needed']:,}" if d["needed"] else "more than 1,000") in page.words, said
     worse = changed(comparison(folder.parent / "worse"), differences__0__verdict="B beats A", differences__0__mean=-0.5)
     told = report.document(results.read(worse)).sections[1].blocks
@@ -143,7 +143,7 @@ def test_each_curve_is_drawn_against_epochs_and_cpu_seconds(html: str) -> None:
     epochs = [svg for svg in drawn if ">epoch</text>" in svg]
     cpu = [svg for svg in drawn if re.search(r">CPU seconds(, log scale)?</text>", svg)]
     assert len(epochs) == len(cpu) == 4 + 1  # four measures; NCE against adversarial samples for ace alone
-    assert len(re.findall(r">CPU seconds a run", html)) == 5
+    assert len(re.findall(r">CPU seconds per run", html)) == 5
     assert all(max(float(x) for x in re.findall(r">([\d.]+)</text>", svg) if float(x) >= 1) == 4 for svg in epochs[:1])
     assert all(svg.count("<path") > 3 for svg in drawn)
 
@@ -176,8 +176,8 @@ def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
         file.unlink()
     (made / "comparison.yaml").unlink()
     page = checked(report.write(made)[0].read_text(encoding="utf-8"))
-    for said in ("No run was evaluated during training", "No strategy draws both", "No run left neighbours",
-                 "neither corpus nor code is known", "embtrain report cells/sgns-seed1 cells/nce-seed1 "
+    for said in ("No run was evaluated during training", "No strategy draws both", "No run stored neighbours",
+                 "corpus and code are unknown", "embtrain report cells/sgns-seed1 cells/nce-seed1 "
                  "--baseline sgns --metric test/log_likelihood",
                  "one seed: no interval"):
         assert said in page.words, said
@@ -202,7 +202,7 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    ("{", r"results\.json:1: not JSON"), ("[]", r"results\.json: a mapping"), ('{"a": NaN}', "NaN is no JSON"),
+    ("{", r"results\.json:1: not JSON"), ("[]", r"results\.json: a mapping"), ('{"a": NaN}', "NaN is not a"),
     ('{"cells": {}}', "cells: a list is expected, not a mapping"),
     ('{"cells": [1]}', "cells: row 1: a mapping is expected, not a number"),
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": -1}]}', "row 1: seed must be a count"),
@@ -224,7 +224,7 @@ def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, s
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file; a folder that `embtrain compare` wrote"):
+    with pytest.raises(DataError, match="no such file; give a folder written by `embtrain compare`"):
         report.write(tmp_path)
 
 
@@ -407,9 +407,9 @@ def test_the_spread_between_seeds_sets_the_decimals(folder: Path) -> None:
     ("test/log_likelihood", "test log-likelihood", "Test log-likelihood"),
     ("valid/mrr/scores", "validation mean reciprocal rank, bare scores",
      "Validation mean reciprocal rank, bare scores"),
-    ("test/mr/1-N/tail", "test mean rank, 1-N, tail asked for", "Test mean rank, 1-N, tail asked for"),
-    ("valid/amri/head", "validation adjusted mean rank index, head asked for",
-     "Validation adjusted mean rank index, head asked for"),
+    ("test/mr/1-N/tail", "test mean rank, 1-N, tail queries", "Test mean rank, 1-N, tail queries"),
+    ("valid/amri/head", "validation adjusted mean rank index, head queries",
+     "Validation adjusted mean rank index, head queries"),
     ("wordsim353/spearman", "wordsim353 Spearman's\u00a0ρ", "wordsim353 Spearman's\u00a0ρ"),
     ("training/cpu_seconds", "CPU seconds of training", "CPU seconds of training"), ("odd", "odd", "odd"),
 ])

@@ -80,7 +80,7 @@ def test_the_page_tells_all_that_the_run_left(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run"))
     for said in ("skipgram trained with ace negatives (k = 7, nce loss) on novels", "3 epochs", "60 steps",
                  "6,000 examples in 1 min 30 s (2 min 30 s of CPU)", "−8.412 [−8.441, −8.382]", "90 % interval",
-                 "242 of 353 pairs", "un-hinged", "NCE samples", "adversarial samples", "CPU seconds", "Training loss",
+                 "242 of 353 pairs", "before the hinge", "NCE samples", "adversarial", "CPU seconds", "Training loss",
                  "Held-out log-likelihood", "Entropy of the generator", "Share of false negatives",
                  "Hardness: mean rank", "king 0.81", "treaty −0.31", "frequency rank 3,512", "−1.25",
                  "negatives: {source: ace, k: 7}", "ab" * 32, "embtrain fit --out 'my run'"):
@@ -130,7 +130,7 @@ def test_a_score_too_large_to_draw_is_a_gap_and_no_error(tmp_path: Path) -> None
                                             ("neighbours", "neighbours.json")])
 def test_a_missing_file_is_named_and_the_rest_is_shown(tmp_path: Path, part: str, file: str) -> None:
     page = page_of(run_folder(tmp_path / "run", **({"metrics": json.dumps(LINE) + "\n"} | {part: None})))
-    assert f"holds no {file}" in page.words
+    assert f"has no {file}" in page.words
     assert ("Training loss" in page.words) == (part != "metrics")
     assert ("242 of 353 pairs" in page.words) == (part != "scores")
 
@@ -139,7 +139,7 @@ def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
     parts = ["config", "identity", "metrics", "scores", "neighbours"]
     for part in parts:
         page = page_of(run_folder(tmp_path / part, **{other: None for other in parts if other != part}))
-        missing = {other for other in parts if re.search(rf"holds no {other}\.", page.words)}
+        missing = {other for other in parts if re.search(rf"has no {other}\.", page.words)}
         assert missing == set(parts) - {part}
 
 
@@ -153,19 +153,19 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("part", "content", "says"), [
     ("config", "a: [1", r"config\.yaml:1:6: expected ',' or ']'"), ("config", "- 1", r"yaml:1: should be keys and"),
-    ("config", "", r"config\.yaml: is empty; give the run's own"),
+    ("config", "", r"config\.yaml: is empty; restore the run's own"),
     ("config", "5", r"yaml:1: should be keys and values.* got 5"),
     ("identity", "null", "a mapping is expected, not nothing"),
-    ("scores", '"a"', "a list of rows is expected, not text"),
+    ("scores", '"a"', "expected a list of rows, not text"),
     ("scores", "[true]", "row 1: a mapping is expected, not true or false"), ("neighbours", "[]", "not a list"),
-    ("config", "a: !!timestamp 2020-99-99", r"config\.yaml:1:4: the tag .* is not taken"),
+    ("config", "a: !!timestamp 2020-99-99", r"config\.yaml:1:4: the tag .* is not supported"),
     ("config", "[" * 5000, r"config\.yaml:1:41: nested more than 40 deep"),
     ("config", "a: [" + "1, " * 66_000 + "1]", r"config\.yaml:1:\d+: more than 2,000 values"),
     ("config", "a: 1\n" * 1_000_000, r"config\.yaml: is longer than 200,000 bytes"),
-    ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1:4: the tag .* is not taken"),
+    ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1:4: the tag .* is not supported"),
     ("identity", "[]", r"identity\.json: a mapping"), ("identity", "{", r"identity\.json:1: not JSON"),
     ("identity", '{"a":' * 100_000, r"identity\.json: "),
-    ("scores", "{}", r"scores\.json: a list"), ("scores", "[1]", r"scores\.json: row 1"),
+    ("scores", "{}", r"scores\.json: expected a list"), ("scores", "[1]", r"scores\.json: row 1"),
     ("scores", '[{"benchmark":"a","metric":"b"}]', r"row 1: key 'value' is missing"),
     ("scores", '[{"benchmark":"a","metric":"b","value":NaN}]', r"scores\.json: NaN"),
     ("scores", '[{"benchmark":"a","metric":"b","value":1e999}]', r"row 1: value must be a finite"),
@@ -204,7 +204,7 @@ def test_a_run_has_the_same_sections_in_every_format(tmp_path: Path) -> None:
     assert report.write(folder) == folder / "report.html"
     html, md, tex = ((folder / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "tex"))
     names = [section.name for section in document(read(folder)).sections]
-    assert names == ["Scores", "Curves", "The source of negatives", "Neighbours", "Configuration", "Identity",
+    assert names == ["Scores", "Curves", "Negative sampler", "Neighbours", "Configuration", "Identity",
                      "Run it again"]
     assert re.findall(r"<h2>(.*?)</h2>", html) == re.findall(r"^## (.*)$", md, re.MULTILINE) == names
     assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
@@ -246,8 +246,8 @@ def test_a_file_that_is_missing_is_named_in_markdown(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", scores=None, identity=None)
     report.write(folder)
     md = (folder / "report.md").read_text(encoding="utf-8")
-    assert "No scores: this run's folder holds no scores.json." in md.replace("\\", "")
-    assert "holds no identity.json" in md
+    assert "No scores: the run folder has no scores.json." in md.replace("\\", "")
+    assert "has no identity.json" in md
 
 
 # --- what is read is never markup ----------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_components_share_a_panel_and_every_key_has_its_place() -> None:
     assert [label for label, _ in found.components.curves] == ["NCE samples", "adversarial samples"]
     assert [g.title for g in found.heldout] == ["Held-out log-likelihood", "Held-out mean reciprocal rank"]
     assert [(g.title, len(g.curves)) for g in found.source] == [
-        ("Entropy of the generator, nats", 1), ("Hardness: mean rank", 2), ("Share of columns forgiven", 1),
+        ("Entropy of the generator, nats", 1), ("Hardness: mean rank", 2), ("Share of negatives masked", 1),
         ("New thing", 1)]
     assert [g.key for g in found.other] == ["heldout/hits10", "lr", "x/share"]
 
@@ -417,14 +417,14 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
     assert [line.split()[:2] for line in lines[2:] if not line.startswith(" ")][:3] == [
         ["valid", "mr"], ["test", "mr"], ["training", "seconds"]]
     end = " ".join(" ".join(lines).partition("4 further rows: ")[2].split())
-    assert end.startswith("tail asked for, ties for the model, without a value; /")
+    assert end.startswith("tail queries, ties for the model, without a value; /")
     assert format_text(rows[:1], tmp_path) == report.table(rows[:1])
     folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in rows])
     text = report.write(folder).read_text(encoding="utf-8")
     led, _, folded = text.partition("<details><summary>4 further rows")
     assert led.index("<span>test<") < led.index("<span>valid<") < led.index("<span>training<")
-    assert "<th scope=\"row\">mean rank</th>" in led and "mean rank, tail asked for" not in led
-    assert "mean rank, tail asked for" in folded and "hits@10, ties for the model" in folded
+    assert "<th scope=\"row\">mean rank</th>" in led and "mean rank, tail queries" not in led
+    assert "mean rank, tail queries" in folded and "hits@10, ties for the model" in folded
     assert "1 is best" in checked(text).words and text.count(">all</td>") == 1
 
 

@@ -116,11 +116,11 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match="no whole checkpoint") as error:
+        with pytest.raises(DataError, match="no complete checkpoint") as error:
             latest(folder)
         assert str(folder) in str(error.value)
     DAMAGE["manifest cut"](save(tmp_path, 2, {}, keep=2))
-    with pytest.raises(DataError, match="no whole checkpoint"):
+    with pytest.raises(DataError, match="no complete checkpoint"):
         load(tmp_path)
 
 

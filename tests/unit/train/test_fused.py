@@ -323,7 +323,7 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
                                                              2.0)) if self.config.share_draws_by == "row" else \
                 Negatives(of.ids[:1])
 
-    for share, says in (("row", "one noise mass"), ("window", "wants ids of 2 draws")):
+    for share, says in (("row", "one noise mass"), ("window", "needs ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
         made = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), world(7)), loss, 7)
         with pytest.raises(UsageError, match=says):

@@ -75,7 +75,7 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    ({"loss": "logistic"}, "the kernels know order and margin"), ({"share_draws_by": "batch"},
+    ({"loss": "logistic"}, "the kernels support order and margin"), ({"share_draws_by": "batch"},
                                                                   "negatives.share_draws_by: batch"),
     ({"optimizer": "adam"}, "train.optimizer"), ({}, ""),
 ])

@@ -230,5 +230,5 @@ def test_draws_that_are_not_as_many_as_shared_are_refused() -> None:
     of, lossy = found(found.Config(), WORLD), cost(cost.Config(), WORLD)
     config = TrainConfig(batch=B)
     run = CompiledTriples(of, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(of, lossy, config), config)
-    with pytest.raises(UsageError, match=r"train\.engine: fused wants ids of 8 draws"):
+    with pytest.raises(UsageError, match=r"train\.engine: fused needs ids of 8 draws"):
         run(APART)

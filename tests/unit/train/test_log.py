@@ -67,7 +67,7 @@ def test_what_cannot_be_gone_back_to_is_still_there(path: Path) -> None:
     MetricsLog(path).append({"step": 1})
     damaged = path.read_bytes().replace(b"\n", b"\r")
     path.write_bytes(damaged)
-    with pytest.raises(DataError, match="ends no line; give the file back"):
+    with pytest.raises(DataError, match="is not the end of a line; restore the file"):
         MetricsLog(path).truncate(len(damaged))
     assert path.read_bytes() == damaged
 

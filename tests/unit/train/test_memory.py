@@ -110,7 +110,7 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
 def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
     told = str(experiment.plan(config(place, "skipgram", "autograd")))
     line = next(line for line in told.splitlines() if line.startswith("memory: "))
-    assert "MiB at the most beside the" in line and "in training" in line and "when it is judged" in line
+    assert "MiB in addition to" in line and "in training" in line and "in evaluation" in line
 
 
 def test_few_candidates_asked_again_and_again_take_next_to_nothing(tmp_path: Path) -> None:

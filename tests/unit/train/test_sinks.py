@@ -131,7 +131,7 @@ def test_a_sink_that_fails_is_let_go_and_the_run_goes_on(
         run = fit(place, tmp_path / "run", "remembers")
     assert run.scores and not any(told[0] in ("score", "close") for told in remembers.told)
     assert [record.getMessage() for record in caplog.records if "remembers" in record.getMessage()] == [
-        "remembers is told nothing more: the store is full"]
+        "remembers: failed and is switched off: the store is full"]
 
 
 def test_what_is_told_changes_nothing_that_is_learnt(place: Path, tmp_path: Path, remembers: type[Remembers]) -> None:

@@ -83,7 +83,7 @@ class Cells(NegativeSource):
         uses_unigram = config.within_cell == "unigram"
         weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
-            raise UsageError("negatives.within_cell: unigram needs candidates that were counted")
+            raise UsageError("negatives.within_cell: unigram needs counts of the candidates; choose another value")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
         weights = torch.where(weights > 0, weights, weights[weights > 0].min())
         self.candidate_weights = weights.to(world.device)                                       # (V,) float64
@@ -129,7 +129,8 @@ class Cells(NegativeSource):
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:
-            raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
+            raise UsageError(f"negatives.source: {self.name} has not been fitted to the model yet, so it has no "
+                             "probabilities")
         return self.sampler.log_prob(query, ids.expand(len(query), -1), self.view)
 
     # -- updates from the model ---------------------------------------------------------------------------------

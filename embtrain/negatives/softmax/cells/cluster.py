@@ -70,11 +70,11 @@ class Cluster(Cells):
         super().__init__(config, world)
         v = world.n_candidates
         if config.clusters > v:
-            raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
+            raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates; set fewer")
         self.fits_to_queries = config.estimate == "fitted"
         if config.singleton_threshold and not self.fits_to_queries:
-            raise UsageError(f"negatives.singleton_threshold: {config.estimate} masses are not fitted to questions, "
-                             "and nothing else says who stands out; leave it out, or set negatives.estimate: fitted")
+            raise UsageError(f"negatives.singleton_threshold: {config.estimate} masses are not fitted to queries, so "
+                             "prominent candidates are unknown; remove it, or set negatives.estimate: fitted")
         threshold = 2.0 if config.singleton_threshold is None else config.singleton_threshold
         self.singleton_share = threshold / v if self.fits_to_queries else 0.0
         # With √n clusters q is further from the softmax, and a draw scores more members, so it is slower too

@@ -42,9 +42,9 @@ class Midx(Cells):
         super().__init__(config, world)
         v = world.n_candidates
         if config.codewords > v:
-            raise UsageError(f"negatives.codewords: {config.codewords:,} is more than the {v:,} candidates")
+            raise UsageError(f"negatives.codewords: {config.codewords:,} is more than the {v:,} candidates; set fewer")
         if config.quantisation == "product" and world.dim == 1:
-            raise UsageError("model.dim: 1 has no halves; set negatives.quantisation: residual")
+            raise UsageError("model.dim: 1: cannot be split into halves; set negatives.quantisation: residual")
         self.codewords = config.codewords or max(1, round(v ** 0.375))
         self.n_cells_requested = min(v, self.codewords ** 2)
 

@@ -82,8 +82,8 @@ class KernelSource(NegativeSource):
         super().__init__(config, world)
         check_settings(self.name, config, config.exclude_target, world)
         if world.dim < 1:
-            raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
-                             "model has none")
+            raise UsageError(f"negatives.source: {self.name} computes features of the candidates' vectors, but this "
+                             "model has none; choose another source")
         self.density = "conditional" if config.exclude_target else "exact"
         self.iid = config.total_weight in (None, config.k)                                # else weights are not 1
         order = torch.arange(world.n_candidates)
@@ -138,7 +138,8 @@ class KernelSource(NegativeSource):
     @property
     def _required_view(self) -> ScaledView:
         if self.scaled_view is None:
-            raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
+            raise UsageError(f"negatives.source: {self.name} has not been fitted to the model yet, so it has no "
+                             "probabilities")
         return self.scaled_view
 
     def _set_view(self, view: ModelView) -> None:
@@ -166,8 +167,8 @@ class KernelSource(NegativeSource):
         norms = torch.linalg.vector_norm(table, dim=1)
         if not_finite := (~torch.isfinite(norms)).nonzero().flatten().tolist():
             raise UsageError(f"negatives.source: {self.name}: the vector of candidate {not_finite[0]} is not finite, "
-                             f"nor are {len(not_finite):,} of {len(table):,} in all; the training has "
-                             "diverged: lower train.lr")
+                             f"{len(not_finite):,} of {len(table):,} in total; the training has diverged: lower "
+                             "train.lr")
         largest = 1.0 if scaled.view.geometry == "cosine" else float(norms.max()) ** 2
         sample = torch.arange(0, len(table), -(-len(table) // N_SAMPLED_VECTORS), device=table.device)
         self.feature_map.fit(scaled.class_vectors(sample, torch.float64), scaled.scale ** 2 * largest)
@@ -198,10 +199,10 @@ class KernelSource(NegativeSource):
         self._is_noise_checked, self.floored_fraction = True, self.tree.floored_fraction(query, positive)
         if self.floored_fraction >= MAX_FLOORED_FRACTION and not self._has_warned:
             self._has_warned = True
-            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
-                         "their floor instead, which is little but %s; lower negatives.nu, or raise "
-                         "negatives.features or negatives.leaf_size", self.name, 100 * self.floored_fraction,
-                         *(("below their floor", self.feature_map.description, "even draws") if positive else
+            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are raised to their "
+                         "floor, so the draws are close to %s; lower negatives.nu, or raise negatives.features or "
+                         "negatives.leaf_size", self.name, 100 * self.floored_fraction,
+                         *(("below their floor", self.feature_map.description, "uniform draws") if positive else
                            ("negative", self.feature_map.description, "noise")))
 
     # -- state ----------------------------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ class ExponentialMap(FeatureMap):
 
     def __init__(self, config: ExponentialConfig):
         if config.nu is not None and config.temperature is not None:
-            raise UsageError("negatives.nu: nu and temperature say the same (nu = 1/temperature²); give one of them")
+            raise UsageError("negatives.nu: nu and temperature set the same quantity (nu = 1/temperature²); set one of "
+                             "them")
         self.nu = config.nu if config.temperature is None else config.temperature ** -2
-        nu_text = "nu left to tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
+        nu_text = "nu set by tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
         self.description = f"{nu_text} and negatives.features = {config.features:,}"
 
     def scale(self, tau: float) -> float:

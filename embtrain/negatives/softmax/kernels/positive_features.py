@@ -50,8 +50,8 @@ class PositiveMap(ExponentialMap):
         self.kind, self.width, self.dim = config.kind, config.features, dim
         is_hyperbolic = config.kind == "hyperbolic"
         if is_hyperbolic and config.features % 2:
-            raise UsageError(f"negatives.features: hyperbolic features come in pairs, and {config.features} is odd; "
-                             "give an even number, or negatives.kind: plain")
+            raise UsageError(f"negatives.features: hyperbolic features come in pairs, but {config.features} is odd; "
+                             "set an even number, or negatives.kind: plain")
         n_directions = config.features // (2 if is_hyperbolic else 1)
         self.w = RandomDirections(n_directions, dim, config.directions, random, device)
         self.a = torch.zeros((), dtype=torch.float64, device=device)                           # A
