@@ -217,16 +217,20 @@ def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
 
 def held(of: object) -> int:
     """Bytes of the tensors of an object, its lists and its parts; shared memory counts once."""
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(of)}.values())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(of, set())}.values())
 
 
-def _tensors(of: object) -> Iterator[Tensor]:
+def _tensors(of: object, visited: set[int]) -> Iterator[Tensor]:
+    """The tensors of an object and its parts; parts may refer back to the object."""
+    if id(of) in visited:
+        return
+    visited.add(id(of))
     if isinstance(of, Tensor):
         yield of
     elif isinstance(of, list | tuple):
         for part in of:
-            yield from _tensors(part)
+            yield from _tensors(part, visited)
     elif type(of).__module__.startswith("embtrain.negatives"):
         for name, part in vars(of).items():
-            if name not in ("world", "config", "view", "_seen"):
-                yield from _tensors(part)
+            if name not in ("world", "config", "view"):
+                yield from _tensors(part, visited)

@@ -409,11 +409,11 @@ def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout)
     assert negative.shape == scored.neg.shape and not negative.requires_grad
     assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
-    assert torch.equal(loss(other).negative, negative), "corrected for q"
+    assert torch.equal(loss(other).per_negative, negative), "corrected for q"
     away = 1.0 if loss.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
     low = replace(scored, neg=scored.neg.detach() - 25 if loss.monotone else scored.neg.detach() * 0.01)
-    higher = loss(replace(low, neg=low.neg + 0.5 * away)).negative
-    assert (higher > loss(low).negative).all(), "an easy column says nothing"
+    higher = loss(replace(low, neg=low.neg + 0.5 * away)).per_negative
+    assert (higher > loss(low).per_negative).all(), "an easy column says nothing"
 
 
 @each_case

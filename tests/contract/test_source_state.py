@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.source_worlds import CASES, TableView, V, query, source, taught
+from helpers.source_worlds import CASES, TableView, V, query, source, trained
 from torch import Tensor
 
 from embtrain.common.types import Negatives, Query
@@ -61,7 +61,7 @@ def assert_equal(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("case", LEARNERS)
 def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[int, int]) -> None:
-    start = taught(source(case), steps=5).state_dict()
+    start = trained(source(case), steps=5).state_dict()
     made = loaded(start, case)
     drawn = [draw(made, asked) for asked in QUERIES]
     separate = [draw(loaded(start, case), QUERIES[0])]        # its source has made this draw alone
@@ -79,7 +79,7 @@ def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[
 
 @pytest.mark.parametrize("case", LEARNERS)
 def test_a_draw_that_nothing_is_learnt_from_changes_nothing(case: str) -> None:
-    start = taught(source(case), steps=5).state_dict()
+    start = trained(source(case), steps=5).state_dict()
     results = []
     for more in (0, 1):
         made = loaded(start, case)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import byref
 
 import numpy as np
@@ -62,3 +63,9 @@ def collect(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, a: np.ndarray,
     else:
         call("reinforce", lib.embtrain_reinforce_collect, byref(t.task), len(row), row_arg, ids.shape[1], ids_arg,
              a_arg, *sums_args)
+
+
+def moments(total: float, squares: float, n: float) -> tuple[float, float]:
+    """Mean and sd of n numbers, from their sum and sum of squares."""
+    mean = total / n
+    return mean, math.sqrt(max(0.0, squares / n - mean * mean))

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
-from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, ReinforceSums, factors
+from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, ReinforceSums, factors, moments
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
@@ -175,9 +175,9 @@ class Ace(NegativeSource):
             self.cache.collect(drawn.ids, row, a)
         self.columns_since_step += int(sums.n_used)
         if (n := sums.n_generator) > 0:
-            mean, spread = _moments(sums.cost, sums.cost2, n)
+            mean, spread = moments(sums.cost, sums.cost2, n)
             self.latest_metrics["reward"] = mean
-            advantage, advantage_sd = _moments(sums.advantage, sums.advantage2, n)
+            advantage, advantage_sd = moments(sums.advantage, sums.advantage2, n)
             self.latest_metrics |= {"advantage": advantage, "advantage_sd": advantage_sd}
             self.latest_metrics["false_negatives"] = sums.n_false_negatives / n
             # The running moments move towards those of this block; they apply from the next block on.
@@ -297,9 +297,3 @@ class Ace(NegativeSource):
         self.cache.load_state_dict(state["snapshot"])
         self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
         self.latest_metrics = dict(state["told"])
-
-
-def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
-    """Mean and sd of n numbers, from their sum and sum of squares."""
-    mean = total / n
-    return mean, math.sqrt(max(0.0, squares / n - mean * mean))

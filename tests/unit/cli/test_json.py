@@ -98,7 +98,7 @@ def answer(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def told_keys() -> dict[str, list[str]]:
     """The page's table: a command, and the keys of what it answers."""
-    section = PAGE.read_text(encoding="utf-8").split("## What --json prints")[1].split("\n## ")[0]
+    section = PAGE.read_text(encoding="utf-8").split("## Output of --json")[1].split("\n## ")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
     return {name: re.findall(r"`([^`]+)`", told) for row, told in rows for name in re.findall(r"`([^`]+)`", row)}
 

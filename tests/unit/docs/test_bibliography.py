@@ -11,7 +11,7 @@ from helpers.docs_scripts import script
 
 citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = citations.PAGE.read_text(encoding="utf-8")
 MADE = ("_build", "generated", "reference")
 SUFFIXES = (".py", ".md", ".yaml", ".h", ".cpp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.docs_scripts import script
-from unit.test_docs import all_keys, rows
+from unit.docs.test_docs import all_keys, rows
 
 from embtrain.losses import base as losses
 from embtrain.models import base as models
