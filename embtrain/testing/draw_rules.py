@@ -16,10 +16,10 @@ def settings(case: SourceCase) -> None:
     source = case.source
     case.require("row" in source.sharing_modes, "settings", "sharing_modes lacks 'row'; every source can draw per row")
     for share in ("row", "window", "block", "batch"):
-        if "share" in case.settings:
+        if "share_draws_by" in case.settings:
             break
         try:
-            built = case.build(share=share)
+            built = case.build(share_draws_by=share)
         except UsageError as error:
             is_refused = str(error).startswith("negatives.share_draws_by:")
             case.require(is_refused or share in source.sharing_modes, "settings",

@@ -161,7 +161,7 @@ def test_each_update_has_a_draw_of_its_own(name: str) -> None:
     assert torch.equal(*tables) and losses_told[0] == pytest.approx(losses_told[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("key", ["k=2", "share=batch"])
+@pytest.mark.parametrize("key", ["k=2", "share_draws_by=batch"])
 @pytest.mark.parametrize("name", SOURCES)
 def test_settings_that_it_cannot_honour_are_refused(name: str, key: str) -> None:
     from embtrain.common.errors import UsageError

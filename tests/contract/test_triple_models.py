@@ -225,7 +225,7 @@ def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
 def test_what_cannot_be_is_refused_in_one_line() -> None:
     for name in ("complex", "rotate"):
         found = models.find(name)
-        with pytest.raises(UsageError, match=r"model\.dim: 5: .* even number"):
+        with pytest.raises(UsageError, match=r"model\.dim: 5: .* must be even"):
             found(found.Config(name=name, dim=5), WORLD)
     found = models.find("transe")
     with pytest.raises(UsageError, match=r"model\.name: transe needs entities and relations"):

@@ -81,7 +81,7 @@ class Learner(NegativeSource):
 
 
 @pytest.mark.parametrize(("source", "settings"), [
-    (Even, {}), (Even, {"share": "window"}), (Even, {"share": "batch"}), (Learner, {}), (Unigram, {}),
+    (Even, {}), (Even, {"share_draws_by": "window"}), (Even, {"share_draws_by": "batch"}), (Learner, {}), (Unigram, {}),
     (Unigram, {"exponent": 0.5, "replacement": False}),
 ])
 def test_right_source_passes(source: type[NegativeSource], settings: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ class RaisesInDraw(Even):
     ("learning", LearnsBackwards, {}),
     ("read-only", ChangesModel, {}),
     ("uses_model", ReadsModel, {}),
-    ("rows", DependsOnOtherRows, {"share": "row", "replacement": True}),
+    ("rows", DependsOnOtherRows, {"share_draws_by": "row", "replacement": True}),
     ("settings", RaisesInDraw, {}),
 ])
 def test_broken_source_fails_by_its_rule(rule: str, source: type[NegativeSource], settings: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ def test_the_last_line_is_one_line_of_json() -> None:
 
 
 def test_the_keys_are_those_that_are_documented() -> None:
-    section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
+    section = FORMATS.split("## The output of a bench")[1].split("\n## ")[0]
     told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
     assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
                     "pairs_per_second", "growth", "build", "megabytes", "outside", "bound"}

@@ -131,7 +131,7 @@ def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("changed", "says"), [
-    ({"valid": None}, "a file .valid"), ({"vocab": "0\troot\n2\ta\n"}, "x.tsv.vocab:2: should be 1"),
+    ({"valid": None}, "no file .valid"), ({"vocab": "0\troot\n2\ta\n"}, "x.tsv.vocab:2: should be 1"),
     ({"vocab": "0\ta\n1\ta\n"}, "contains a concept twice; remove "
                                 "one"), ({"test": "1\t9\n"}, "x.tsv.test:1: should be two ids"),
     ({"test": "1\t-1\n"}, "x.tsv.test:1"), ({"test": "1 3\n"}, "x.tsv.test:1"),
@@ -202,7 +202,7 @@ def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("members", "says"), [
-    ({"data.noun": DATA}, "holds no index.noun, and data.noun and index.noun are needed together"),
+    ({"data.noun": DATA}, "contains no index.noun, but data.noun and index.noun are needed together"),
     ({"a/data.noun": DATA, "b/data.noun": DATA, "a/index.noun": INDEX}, "a/data.noun and .*x.zip:b/data.noun; unpack"),
     ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is not a"),
 ])
@@ -386,7 +386,7 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
     ("entries", ("    - synset: 00000100-n", "    - synset: 00000888-n"), "'entity' of 00000100-n is not a sense"),
     ("entries", ("  v:\n", "  v: {}\n"), "entries-d.yaml:14: should be a key"),
     ("entries", ("Dog:\n", ""), "entries-d.yaml:1: should be a part of speech"),
-    ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "file of nouns is"),
+    ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "a file is missing"),
 ])
 def test_a_damaged_source_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     texts = {name: text.replace(*change, 1) if name == file else text

@@ -244,7 +244,7 @@ def test_a_weight_of_any_size_beside_others_has_its_share(tmp_path: Path) -> Non
 
 def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: Path) -> None:
     nx.write_edgelist(nx.karate_club_graph(), tmp_path / "g.edgelist", data=False)
-    settings = {"reads": "graph", "length": 20, "per_node": 2, "p": 0.5, "q": 2.0}
+    settings = {"format": "graph", "length": 20, "per_node": 2, "p": 0.5, "q": 2.0}
     first, again = (lines_of(load(tmp_path / "g.edgelist", **settings)) for _ in range(2))
     assert first == again and len(first) == 68 and {len(line) for line in first} == {20}
     assert lines_of(load(tmp_path / "g.edgelist", **settings, seed=1)) != first
