@@ -52,7 +52,7 @@ def choices() -> Iterator[tuple[Comparison, Choice]]:
     Variants (a reproduction's own runs) and single runs are left out: they are not advice.
     """
     for found in comparisons():
-        if set(found.labels) <= set(shipped.names("configs", "negatives")) and len(found.grid["seeds"]) > 1:
+        if set(found.labels) <= set(shipped.names("configs", "strategies")) and len(found.grid["seeds"]) > 1:
             yield from ((found, choose(found, metric)) for metric in METRIC_LABELS if metric in found.values)
 
 
@@ -68,7 +68,7 @@ def choice_table() -> str:
                                if cheapest != choice.best else "")
         mean = t_interval(found.values[choice.metric][choice.best])
         seeds = len(found.grid["seeds"])
-        engine = found.setup.get("engine", "step")
+        engine = found.setup.get("engine", "autograd")
         lines.append([METRIC_LABELS[choice.metric], f"`{found.grid['corpus']}`, engine {engine}, {seeds} seeds "
                       f"([rows](#{found.name}))",
                       f"`{choice.best}` {figure(mean.mean, mean.sd)}",

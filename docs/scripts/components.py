@@ -74,8 +74,8 @@ def _component(cls: type[Any], name: str, section: str, base: type[Section]) -> 
 def _strategies(section: str, name: str) -> list[str]:
     """Return the shipped strategies that name the component."""
     key = {"negatives": "source", "loss": "name"}.get(section)
-    return [strategy for strategy in shipped.names("configs", "negatives") if key
-            and read_yaml(shipped.path("configs", strategy, "negatives")).tree[section][key] == name]
+    return [strategy for strategy in shipped.names("configs", "strategies") if key
+            and read_yaml(shipped.path("configs", strategy, "strategies")).tree[section][key] == name]
 
 
 def _settings() -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embtrain.common.config import read_yaml
+from embtrain.common.config import read_yaml, renamed_keys
 from embtrain.evaluate.statistics.significance import MeanInterval, t_interval
 from embtrain.experiment.paper import spec as paper
 
@@ -60,6 +60,8 @@ def comparison(folder: Path) -> Comparison:
                     values.setdefault(metric, {}).setdefault(row["strategy"], {})[int(row["seed"])] = float(value)
     report = (folder / "report.md").read_text(encoding="utf-8")
     setup = dict(re.findall(r"^\| (\w+) \| (.*?) \|$", report.rpartition("## ")[2], re.MULTILINE))
+    if "engine" in setup:
+        setup["engine"] = renamed_keys.new_value("train.engine", setup["engine"]) or setup["engine"]
     file = folder / "paper.yaml"
     return Comparison(folder, read_yaml(folder / "comparison.yaml").tree, labels, values, setup,
                       paper.read(file) if file.exists() else None)

@@ -105,6 +105,7 @@ def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() 
     now = make.generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
     assert all(f"`{name}`" in now["bench.md"] for name in benches)
+    assert {cells[1].split("`")[1] for cells in rows(now["choose.md"])[2:]} >= {"english-18m", "gensim-wiki", "ptb"}
     for name in shipped.names("configs", "paper"):
         assert (f"`embtrain reproduce {name}`" in now["absent.md"]) is (name not in folders), name
     for text in [*make.charts().values(), *(text for name, text in now.items() if name.endswith(".svg"))]:
