@@ -77,7 +77,7 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     # The cells of a comparison, in this process; others keep the module as it is.
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
-    blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    blocks = play.blocks((DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8"))
     assert sum(block.kind == "sh" and bool(block.expected) for block in blocks) >= 2
     names: dict[str, object] = {}
     for block in blocks:
