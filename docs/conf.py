@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 
 import citations
 import components
@@ -16,7 +16,7 @@ import embtrain
 project = "embtrain"
 release = version = embtrain.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "generated", "results/README.md", "results/*/report.md"]
+exclude_patterns = ["_build", "results/generated", "results/README.md", "results/comparisons"]
 root_doc = "index"
 
 html_theme = "furo"
@@ -50,7 +50,7 @@ def literal(app: Any, what: str, name: str, thing: object, options: object, line
 
 def link_citations(app: Any, docname: str, source: list[str]) -> None:
     """Link the keys of papers in a page to the bibliography."""
-    if docname not in ("bibliography", "changes", "decisions"):
+    if docname not in ("science/bibliography", "contributing/changes"):
         source[0] = citations.linked(source[0])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 # Waiting threads of GNU OpenMP spin 300,000 times before they sleep. If another process occupies the core of the
-# awaited thread, most of the time was spent spinning: docs/decisions/095-short-spinning.md has the figures.
+# awaited thread, most of the time was spent spinning: docs/decisions/training/095-short-spinning.md has the figures.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

@@ -69,7 +69,7 @@ def _print(line: str) -> None:
 
 def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapping[str, Any],
         write_line: Callable[[str], None] = _print) -> dict[str, Any]:
-    """Run the groups, print each round, and return the summary; docs/formats.md documents its keys."""
+    """Run the groups, print each round, and return the summary; docs/reference/formats.md documents its keys."""
     ours: dict[str, list[Timed]] = {}
     rivals: dict[str, dict[str, list[Timed]]] = {}
     for number in range(1, rounds + 1):

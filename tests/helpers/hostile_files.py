@@ -256,7 +256,7 @@ KINDS = (
     Kind("exported", run, "run/vectors.safetensors",
          (("neighbours", "run", "bal"), ("export", "run", "--out", "x"), ("evaluate", "run", "--on", "wordsim353")),
          flips=0.5, answer=printed, harm=cut_or_flip),
-    Kind("told", run, "run/[cims]*[nl]", (("report", "run"),)),
+    Kind("run-files", run, "run/[cims]*[nl]", (("report", "run"),)),
     Kind("joined", two_runs, "one/*.[sjy]*", (("report", "one", "two", "--out", "joined"),)),
     Kind("order-run", order_run, "run/*.txt", (("evaluate", "run", "--quiet"), ("resume", "run", "--quiet"))),
 )

@@ -25,7 +25,8 @@ HEAD = """\
 PATTERNS = ("embtrain/**/*.py", "embtrain/**/*.cpp", "embtrain/**/*.h", "configs/**/*.yaml", "tests/**/*.py",
             "*.md", "docs/**/*.md")
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # of a name in any style
-NO_PAGES = ("docs/_build", "docs/generated")
+# Generated, and in docs/results/comparisons the recorded output of programs.
+NO_PAGES = ("docs/_build", "docs/reference/registry", "docs/results/generated", "docs/results/comparisons")
 
 
 def budget() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""docs/promises.md says what the slow tests have printed; each has a block of its own there.
+"""docs/science/promises.md says what the slow tests have printed; each has a block of its own there.
 
 EMBTRAIN_PROMISES=write makes a test write its block anew; otherwise it prints and leaves the page alone.
 """
@@ -17,7 +17,7 @@ import pytest
 
 from embtrain.common.files import write_text
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "promises.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "science" / "promises.md"
 
 
 def tell(name: str, text: str, capsys: pytest.CaptureFixture[str], said: str = "") -> None:
@@ -57,7 +57,7 @@ def parts(page: str, name: str) -> tuple[str, str, str]:
     """The page before the text of a block, that text, and the page after it."""
     begin, found, rest = page.partition(f"<!-- printed: {name} -->\n")
     text, closed, end = rest.partition("<!-- end -->")
-    assert found and closed, f"docs/promises.md has no block for {name!r}"
+    assert found and closed, f"docs/science/promises.md has no block for {name!r}"
     return begin + found, text, closed + end
 
 

@@ -1,6 +1,6 @@
 """A paper's claim as a file of configs/paper: the runs, the reported numbers, and the rules that decide the claim.
 
-Errors name file, line and key. docs/formats.md documents the keys.
+Errors name file, line and key. docs/reference/formats.md documents the keys.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     q(i|h) = (1 − ε) q_inner(i|h) + ε q_plain(i)
 
 This bounds an importance weight 1 / q by 1 / (ε q_plain) where q_inner is far too small (Owen and Zhou 2000; Rawat et
-al. 2019 do not use it, and features that may be negative need it most: docs/science.md). Each negative is drawn by one
-component, and its log_q is that of the mixture, whichever drew it.
+al. 2019 do not use it, and features that may be negative need it most: docs/science/equations.md). Each negative is
+drawn by one component, and its log_q is that of the mixture, whichever drew it.
 """
 
 from __future__ import annotations

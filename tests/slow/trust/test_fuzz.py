@@ -20,7 +20,7 @@ from helpers.promises import PAGE, block, tell, with_row
 pytestmark = pytest.mark.slow
 
 FORK = multiprocessing.get_context("fork")
-INPUTS = {"told": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
+INPUTS = {"run-files": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
 MOST = 306                   # of every other kind
 SECONDS = 5.0                # CPU seconds of one input
 BYTES = 200 << 20            # beside twice the file

@@ -32,7 +32,7 @@ from embtrain.negatives.sampling.alias import AliasTable
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
-FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
 
 

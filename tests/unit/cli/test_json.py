@@ -1,5 +1,5 @@
 """`--json`: each command that answers with data prints one JSON value on stdout and nothing else, with the keys that
-docs/formats.md names. Which commands those are is written down here, and no other has the option."""
+docs/reference/formats.md names. Which commands those are is written down here, and no other has the option."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from embtrain.experiment.paper import reproduce
 
 pytestmark = pytest.mark.long
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "formats.md"
 KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 1, "train.chunk": 512, "evaluate.heldout_pairs": 100, "evaluate.benchmarks": [],
         "evaluate.resamples": 0, "evaluate.neighbours": []}

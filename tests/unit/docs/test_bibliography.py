@@ -1,4 +1,4 @@
-"""Bibliography: every key, and every citation by authors and year, resolves to an entry of docs/bibliography.md."""
+"""Bibliography: every key, and every citation by authors and year, resolves to one of its entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = citations.PAGE.read_text(encoding="utf-8")
-MADE = ("_build", "generated", "reference")
+MADE = ("_build", "results/generated", "reference/registry")
 SUFFIXES = (".py", ".md", ".yaml", ".h", ".cpp")
 
 

@@ -31,22 +31,32 @@ from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[3]
+GENERATED = ("docs/_build/", "docs/reference/registry/", "docs/results/generated/", "docs/results/comparisons/")
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for folder in (".", "docs", "docs/tutorials", "docs/walkthroughs", "docs/decisions")
-         for path in (ROOT / folder).glob("*.md")}
-FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
+         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+         if not path.relative_to(ROOT).as_posix().startswith(GENERATED)}
+FILES = (".txt", ".tsv", ".safetensors", ".md")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
 def test_the_pages_are_there() -> None:
-    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/science.md", "docs/formats.md",
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/science/equations.md", "docs/reference/formats.md",
             "docs/decisions/index.md"} <= set(PAGES)
 
 
+def test_a_folder_of_docs_has_at_most_fourteen_entries() -> None:
+    folders = [path for path in [ROOT / "docs", *(ROOT / "docs").rglob("*")] if path.is_dir()]
+    made = ("_build", "__pycache__")
+    n_entries = {path.relative_to(ROOT).as_posix(): sum(entry.name not in made for entry in path.iterdir())
+                 for path in folders if not set(made) & set(path.parts)}
+    assert {name: n for name, n in n_entries.items() if n > 14} == {}
+
+
 def test_the_index_of_decisions_lists_each_once_with_its_title() -> None:
-    titles = {name.rpartition("/")[2]: text.partition("\n")[0].removeprefix("# ")
-              for name, text in PAGES.items() if re.match(r"docs/decisions/\d", name)}
-    assert [name[:3] for name in sorted(titles)] == [f"{number:03d}" for number in range(1, len(titles) + 1)]
+    titles = {name.removeprefix("docs/decisions/"): text.partition("\n")[0].removeprefix("# ")
+              for name, text in PAGES.items() if re.match(r"docs/decisions/\w+/\d", name)}
+    numbers = sorted(name.partition("/")[2][:3] for name in titles)
+    assert numbers == [f"{number:03d}" for number in range(1, len(titles) + 1)]
     listed = re.findall(r"^- \[(.*)\]\((.*)\)$", PAGES["docs/decisions/index.md"], re.MULTILINE)
     assert sorted((name, title) for title, name in listed) == sorted(titles.items())
 
@@ -154,8 +164,8 @@ def placeholders(line: str) -> bool:
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
-    "index", "formats", "choose", "strategies", "models", "data", "runs", "tutorials/words", "tutorials/language",
-    "tutorials/walks", "tutorials/labels", "tutorials/graphs", "tutorials/hierarchies"))])
+    "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
+    *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
     assert lines and [reason for line in lines if (reason := refused(line))] == []
@@ -167,8 +177,8 @@ def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None
     begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
     assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
     assert "make fit" in first and "pip install" in first and "report" in first
-    walks = {path.stem for path in (ROOT / "docs/walkthroughs").glob("*.md")} - {"index"}
-    assert set(re.findall(r"\(docs/walkthroughs/(\w+)\.md\)", first)) == walks
+    walks = {path.stem for path in (ROOT / "docs/guide/walkthroughs").glob("*.md")} - {"index"}
+    assert set(re.findall(r"\(docs/guide/walkthroughs/(\w+)\.md\)", first)) == walks
     assert len(PAGES["README.md"].splitlines()) <= 120
 
 
@@ -195,7 +205,8 @@ def test_make_targets_exist(page: str) -> None:
 
 
 def test_the_python_examples_run(tmp_path: Path) -> None:
-    example = "\n".join(re.findall(r"```python\n(.*?)```", PAGES["README.md"] + PAGES["docs/runs.md"], re.DOTALL))
+    pages = PAGES["README.md"] + PAGES["docs/how-to/runs.md"]
+    example = "\n".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL))
     assert "embtrain.fit(" in example and "GridSearchCV(" in example
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
     (tmp_path / "my.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
@@ -253,7 +264,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
-    section = PAGES["docs/strategies.md"].split("\n## ")[0]
+    section = PAGES["docs/choose/strategies.md"].split("\n## ")[0]
     told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
     for name in shipped.names("configs", "strategies"):
@@ -273,12 +284,12 @@ def test_every_stage_names_its_keys() -> None:
 
 
 def test_science_has_a_row_for_each_item_once() -> None:
-    first = [cells[0] for cells in rows(PAGES["docs/science.md"]) if re.fullmatch(r"[NA]\d+", cells[0])]
+    first = [cells[0] for cells in rows(PAGES["docs/science/equations.md"]) if re.fullmatch(r"[NA]\d+", cells[0])]
     wanted = [*range(1, 17), *range(18, 21)], [*range(1, 17), *range(18, 27)]
     assert first == [f"N{n}" for n in wanted[0]] + [f"A{n}" for n in wanted[1]]
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
-    section = PAGES["docs/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
+    section = PAGES["docs/how-to/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
     told = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
     assert told == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}

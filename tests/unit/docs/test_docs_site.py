@@ -43,17 +43,19 @@ def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     site = {path.relative_to(tmp_path / "site").as_posix(): path.read_text(encoding="utf-8")
             for path in (tmp_path / "site").rglob("*") if path.suffix in (".html", ".css", ".js")}
-    assert {"index.html", "choose.html", "results.html", "tutorials/graphs.html", "adding.html"} <= set(site)
+    assert {"index.html", "choose/index.html", "results/index.html", "guide/tutorials/graphs.html",
+            "contributing/adding.html"} <= set(site)
     assert [name for name, text in site.items() if name.endswith((".html", ".css")) and re.search(OUTSIDE, text)] == []
     assert 'class="flow"' in site["index.html"]
-    assert site["results.html"].count('class="chart"') == len(make.comparisons()) + 1
+    assert site["results/index.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
     for name in ("embtrain.fit", "embtrain.common.types.Negatives", "embtrain.negatives.base.NegativeSource",
                  "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.estimators.SkipGramEmbedder"):
-        assert f'id="{name}"' in site["api.html"], name
-    assert 'class="floors"' in site["architecture.html"] and "reference/sources.html" in site
-    assert 'href="bibliography.html#rawat2019"' in site["samplers.html"]
-    assert "costly" in site["adding.html"] and 'href="results.html#english-18m"' in site["choose.html"]
+        assert f'id="{name}"' in site["reference/api.html"], name
+    assert 'class="floors"' in site["contributing/architecture.html"] and "reference/registry/sources.html" in site
+    assert 'href="../science/bibliography.html#rawat2019"' in site["choose/samplers.html"]
+    assert "costly" in site["contributing/adding.html"]
+    assert 'href="../results/index.html#english-18m"' in site["choose/index.html"]
 
 
 @pytest.mark.parametrize("text", ['<script defer src="https://x.org/a.js">', '<link rel="s" href="//x.org/a.css">',
@@ -63,18 +65,19 @@ def test_what_would_be_fetched_is_found(text: str) -> None:
 
 
 def test_the_picture_shows_the_whole_way_and_needs_nothing() -> None:
-    text = (DOCS / "data-flow.svg").read_text(encoding="utf-8")
+    text = (DOCS / "pictures" / "data-flow.svg").read_text(encoding="utf-8")
     shown = [part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert [name for name in shown if name in WAY] == [*WAY[-1:], *WAY[:-1]]
     assert "prefers-color-scheme:dark" in text and "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
 def test_the_picture_of_the_architecture_shows_each_folder() -> None:
-    text = (DOCS / "architecture.svg").read_text(encoding="utf-8")
+    text = (DOCS / "pictures" / "architecture.svg").read_text(encoding="utf-8")
     shown = {part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
     package = ROOT / "embtrain"
     folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
-    assert folders <= shown and folders <= set(spans((DOCS / "architecture.md").read_text(encoding="utf-8")))
+    page = (DOCS / "contributing" / "architecture.md").read_text(encoding="utf-8")
+    assert folders <= shown and folders <= set(spans(page))
 
 
 WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "mask", "LossInput", "loss",
@@ -88,20 +91,24 @@ def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
     there = {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
     assert sorted(now) == sorted(there)
     stale = [name for name in now if now[name] != there[name]]
-    assert stale == [], "run python docs/make.py"
+    assert stale == [], "run python docs/scripts/make.py"
+    drawn = make.charts()
+    assert set(drawn) == {path.parent / "chart.svg" for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
+    assert [path for path, text in drawn.items() if path.read_text(encoding="utf-8") != text] == []
     assert make.REPORT.read_text(encoding="utf-8") == make.report_chart()
 
 
 def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() -> None:
-    folders = {path.parent.name for path in raw.RESULTS.glob("*/scores.csv")}
-    benches = {path.stem for path in raw.RESULTS.glob("bench-*.json")}
+    folders = {path.parent.name for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
+    benches = {path.stem for path in raw.BENCH.glob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
     now = make.generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
     assert all(f"`{name}`" in now["bench.md"] for name in benches)
+    assert {cells[1].split("`")[1] for cells in rows(now["choose.md"])[2:]} >= {"english-18m", "gensim-wiki", "ptb"}
     for name in shipped.names("configs", "paper"):
         assert (f"`embtrain reproduce {name}`" in now["absent.md"]) is (name not in folders), name
-    for text in [text for name, text in now.items() if name.endswith(".svg")]:
+    for text in [*make.charts().values(), *(text for name, text in now.items() if name.endswith(".svg"))]:
         ElementTree.fromstring(text)
 
 
@@ -115,7 +122,7 @@ def test_every_result_names_the_licences_of_its_data() -> None:
 
 def known(**of: list[float]) -> raw.Comparison:
     values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
-    return raw.Comparison("x", {"metric": "test/mrr"}, list(of), values, {}, None)
+    return raw.Comparison(Path("x"), {"metric": "test/mrr"}, list(of), values, {}, None)
 
 
 def test_the_choice_is_that_of_rows_whose_answer_is_known() -> None:
@@ -155,7 +162,7 @@ def test_a_picture_has_each_mean_at_its_place() -> None:
 # --- other tools ---------------------------------------------------------------------------------------------------
 
 def tables() -> dict[str, list[list[str]]]:
-    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    page = (DOCS / "guide" / "coming-from.md").read_text(encoding="utf-8")
     return {part.partition("\n")[0]: [cells for cells in rows(part) if len(cells) == 3][2:]
             for part in page.split("\n## ")[1:]}
 
@@ -196,7 +203,7 @@ def test_the_words_of_gensim_are_gensims() -> None:
 
 
 def test_defaults_that_differ_from_gensims_are_named() -> None:
-    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    page = (DOCS / "guide" / "coming-from.md").read_text(encoding="utf-8")
     listed = page.partition("These differ unless you set them otherwise:")[2].partition("\n## ")[0]
     theirs = {name: value.default for name, value in inspect.signature(Word2Vec.__init__).parameters.items()}
     ours = experiment.resolve("sgns", "skipgram").model_dump()

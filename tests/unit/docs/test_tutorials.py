@@ -1,8 +1,8 @@
 """The tutorials and the walks are true: their blocks are run in order, and print what the pages say.
 
 Numbers agree with the page within 5 %, within .02, or within half the width of their printed interval (`differing` in
-docs/play.py); seconds are not compared. The numbers of the pages are those of the compiled core: without a core the
-text is compared and the numbers are not. A command fails where the page says so, and nowhere else.
+docs/scripts/play.py); seconds are not compared. The numbers of the pages are those of the compiled core: without a core
+the text is compared and the numbers are not. A command fails where the page says so, and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from embtrain.kernels.core.library import core
 
 pytestmark = pytest.mark.long
 
-PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
-WALKS = [page for page in sorted((DOCS / "walkthroughs").glob("*.md")) if page.stem != "index"]
+PAGES = [page for page in sorted((DOCS / "guide" / "tutorials").glob("*.md")) if page.stem != "index"]
+WALKS = [page for page in sorted((DOCS / "guide" / "walkthroughs").glob("*.md")) if page.stem != "index"]
 
 
 play = script("play")
@@ -36,7 +36,7 @@ play = script("play")
 def test_there_is_one_for_each_task() -> None:
     """And the page that names them names no other."""
     assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies", "translation"}
-    index = (DOCS / "tutorials/index.md").read_text(encoding="utf-8")
+    index = (DOCS / "guide" / "tutorials" / "index.md").read_text(encoding="utf-8")
     named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
     assert named == {page.stem for page in PAGES}
     models = re.findall(r"(?<!\})`(\w+)`", "".join(line for line in index.splitlines() if line.startswith("|")))
@@ -46,7 +46,7 @@ def test_there_is_one_for_each_task() -> None:
 
 def test_there_is_a_walk_for_each_of_five_people() -> None:
     assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
-    index = (DOCS / "walkthroughs/index.md").read_text(encoding="utf-8")
+    index = (DOCS / "guide" / "walkthroughs" / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
     walked = "".join(page.read_text(encoding="utf-8") for page in WALKS)
     for met in ("ends in 2", "ends in 3", "Ctrl-C: ends in 130", "windows-1252", "utf-16", "pip install -e ."):
@@ -77,7 +77,7 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     # The cells of a comparison, in this process; others keep the module as it is.
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
-    blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
+    blocks = play.blocks((DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8"))
     assert sum(block.kind == "sh" and bool(block.expected) for block in blocks) >= 2
     names: dict[str, object] = {}
     for block in blocks:

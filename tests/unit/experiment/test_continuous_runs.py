@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "model.dim": 6, "model.output_table.kind": "sphere",
         "train.epochs": 2, "train.chunk": 512, "train.batch": 128, "train.log_every": 1, "evaluate.heldout_pairs": 200,
         "evaluate.benchmarks": [], "evaluate.resamples": 0, "evaluate.neighbours": []}
-STRATEGIES = [name for name in shipped.names("configs", "negatives")
-              if read_yaml(shipped.path("configs", name, "negatives")).tree.get("model", {}).get("targets")]
+STRATEGIES = [name for name in shipped.names("configs", "strategies")
+              if read_yaml(shipped.path("configs", name, "strategies")).tree.get("model", {}).get("output_table")]
 
 
 @pytest.fixture(scope="module")

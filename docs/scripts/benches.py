@@ -1,0 +1,43 @@
+"""Tables and charts of the benches: lines of JSON in docs/results/bench."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+from chart import Panel, Point, dots
+from raw import BENCH, about, figure, table
+
+MACHINE_KEYS = ("processor", "cores", "load", "python", "embtrain")
+
+
+def bench_tables() -> str:
+    """Return a section for each bench: where and when it ran, and a row for each case."""
+    runs, parts = about()["runs"], []
+    for path in sorted(BENCH.glob("bench-*.json")):
+        bench = json.loads(path.read_text(encoding="utf-8"))
+        rival = next(iter(bench["rivals_cpu"]))
+        machine = ", ".join(f"{key} {bench['about'][key]}" for key in MACHINE_KEYS if key in bench["about"])
+        rows = [[case, f"{statistics.median(ours):.3g}", f"{statistics.median(bench['rivals_cpu'][rival][case]):.3g}",
+                 f"{bench['ratio_cpu'][case]:.2g}"] for case, ours in bench["ours_cpu"].items()]
+        parts.append(f"### `{path.stem}`\n\n{runs[path.stem]['date']}; {machine}; {bench['rounds']} "
+                     f"round{'s' * (bench['rounds'] > 1)} in turns, medians of CPU seconds ({bench['unit']}); "
+                     f"`embtrain bench {bench['bench']}`.\n\n"
+                     + table(["case (t: threads)", "ours", rival, "times faster"], rows))
+    return "\n".join(parts)
+
+
+def loss_speed_chart() -> str:
+    """Draw bench-nmt.json: pairs of sentences trained on in a second, one panel for each size of the table."""
+    quality = json.loads((BENCH / "bench-nmt.json").read_text(encoding="utf-8"))["quality"]
+    panels: dict[str, list[Point]] = {}
+    for case, speeds in quality.items():
+        loss, size, _ = case.rsplit("-", 2)
+        points = panels.setdefault(f"{int(size[1:]):,} words: pairs trained on in a CPU second", [])
+        rival = next(name for name in speeds if name != "ours")
+        for name, speed in ((rival, list(speeds.values())[1]), (loss, speeds["ours"])):
+            if name not in [point.label for point in points]:
+                pairs = speed["pairs_per_cpu_second"]
+                points.append(Point(name, pairs, None, None, figure(pairs, 10)))
+    return dots("Pairs of sentences trained on in a second under each loss", [
+        Panel(heading, points) for heading, points in panels.items()])
