@@ -31,7 +31,7 @@ ORDERS = {"": True, "-order": False}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """One round for each seed; `only` names some cases, such as PAIR or BLOCK-order."""
+    """One round for each seed; `only` names some cases, for example PAIR or BLOCK-order."""
     known = {f"{layout}{suffix}-t{n}": (n, settings | {"train.shuffle": shuffle}) for n in threads
              for layout, settings in LAYOUTS.items() for suffix, shuffle in ORDERS.items()}
     chosen = choose(known, only)

@@ -29,7 +29,8 @@ Count = Annotated[int, Field(ge=0)]
 class RecipeFile(Section):
     """One file and its locations, tried in the order package, cache, mirror, url."""
 
-    sha256: str = Field(description="of the whole file; 'unverified' where nobody here could check the bytes")
+    sha256: str = Field(
+        description="sha256 of the whole file; 'unverified' if it could not be compared with the publisher's")
     bytes: int | None = Field(None, ge=0, le=2**40, description="size of the file; also the bound of a download")
     package: str | None = Field(None, description="an installed Python package that holds the file")
     path: str | None = Field(None, description="where in that package")
@@ -126,7 +127,7 @@ class CorpusLanguages(Section):
 
     source: str = Field(min_length=1, description="what the names of its files end in, or its column of a table")
     target: str = Field(min_length=1, description="the same of the language that is written")
-    columns: tuple[str, ...] | None = Field(None, description="of a table, parted by a TAB: the language of each")
+    columns: tuple[str, ...] | None = Field(None, description="language of each column of a table separated by tabs")
 
 
 class CorpusRecipe(Section):

@@ -128,7 +128,7 @@ def read(where: list[Path], files: Inventory, layout: ParallelLayout) -> Paralle
             out.parts.setdefault(part, []).extend(_table(source, layout, out))
         elif layout.source is None or layout.target is None:
             raise UsageError(f"{source.name}: the translation direction is unknown; set translation.source and "
-                             "translation.target to the endings of the file names, such as de and en")
+                             "translation.target to the endings of the file names, for example de and en")
     for stem, by_language in sides.items():
         out.parts.setdefault(parts[stem], []).extend(_pair_lines(stem, by_language, layout, where))
     if not any(out.parts.values()):

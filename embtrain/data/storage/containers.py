@@ -107,7 +107,7 @@ def _damage_as_data_error(name: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file or folder") from error
+        raise DataError(f"{name}: file or folder not found") from error
     except PermissionError as error:
         raise ResourceError(f"{name}: no permission to read it") from error
     except _DAMAGED as error:

@@ -26,7 +26,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.engines.false_negatives import KnownPositives
 
-HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
+HEADER = ("strategy", "query", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
 
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,

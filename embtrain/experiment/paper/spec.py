@@ -69,7 +69,7 @@ class Expected(Section):
         description="read in the publication, in a public repository, or quoted from memory")
     reading: Literal["value", "exp", "gain", "least"] = Field(
         "value", description="ours: the mean, e^mean, run/against - 1, or the least x that is not worse")
-    run: str | None = Field(None, description="whose measure stands beside it")
+    run: str | None = Field(None, description="name of the run whose measurement is shown next to it")
     metric: Metric | None = Field(None, description="BENCHMARK/METRIC")
     against: str | None = Field(None, description="gain: over which runs")
 

@@ -42,7 +42,7 @@ def write(folder: Path, parts: Components) -> None:
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
-    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, such as corpus=PATH.
+    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, like corpus=PATH.
 
     The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
     not a run or has no checkpoint; ResourceError if the model does not fit into memory.

@@ -287,7 +287,7 @@ class Ace(NegativeSource):
         return {**super().state_dict(), "generator": self.generator.state_dict(),
                 "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
                 "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
-                "stepped": self.has_stepped, "told": dict(self.latest_metrics)}
+                "stepped": self.has_stepped, "metrics": dict(self.latest_metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -296,4 +296,4 @@ class Ace(NegativeSource):
         self.reward_sd, self.reward_mean = state["scale"].to(self.reward_sd), state["centre"].to(self.reward_mean)
         self.cache.load_state_dict(state["snapshot"])
         self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
-        self.latest_metrics = dict(state["told"])
+        self.latest_metrics = dict(state["metrics"])

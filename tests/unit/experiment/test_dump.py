@@ -49,7 +49,7 @@ def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> No
     rows = [(words[c], words[t]) for c, t in zip(query.context.tolist(), query.target.tolist(), strict=True)]
     assert len({line["known"] for line in lines}) == 3
     for line in lines:
-        i, j = rows.index((line["asked"], line["target"])), words.index(line["drawn"])
+        i, j = rows.index((line["query"], line["target"])), words.index(line["drawn"])
         assert float(line["score"]) == pytest.approx(float(every[i, j]), rel=1e-4, abs=1e-6)
         seen = bool(known.contains(query.context[i:i + 1], torch.tensor([[j]])))
         assert line["known"] == ("target" if line["drawn"] == line["target"] else "yes" if seen else "no")

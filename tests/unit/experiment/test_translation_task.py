@@ -126,7 +126,7 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels support"),
     ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is not a multiple of heads 3"),
     ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
-    ("sgns", ["language.streams=2"], r"language: no such key"),
+    ("sgns", ["language.streams=2"], r"language: unknown key"),
     ("vmf", ["evaluate.table=bfloat16", "evaluate.beam=2"], r"^evaluate\.table: bfloat16: finds .* evaluate\.beam: 1$"),
     ("sgns", ["evaluate.table=bfloat16"], r"^evaluate\.table: bfloat16: loss\.name: logistic ranks words by score"),
 ])
@@ -232,7 +232,7 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
     assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
     with pytest.raises(UsageError, match=r"^--set train\.lr=1: an existing run is only evaluated"):
         experiment.evaluate(run.folder, None, ["train.lr=1"])
-    with pytest.raises(UsageError, match=r"evaluate\.beem: no such key"):
+    with pytest.raises(UsageError, match=r"evaluate\.beem: unknown key"):
         experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
 
 
@@ -372,7 +372,7 @@ def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Pat
         (lone / f"train.{language}").write_bytes((corpus / f"train.{language}").read_bytes())
     told = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
                    sets=[*sets, "translation.test=0"], code=2)
-    assert "has no such held-out sentences; set translation.test above 0" in told
+    assert "has no test sentences; set translation.test above 0" in told
 
 
 def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_command_translates_as_the_run_was_judged(run: experiment.Run, tmp_p
         file.write_bytes(data)
         for error in (embtrain(str(file), code=3), embtrain(given=data, code=3)):
             assert re.search(says, error) and error.count("\n") == 1
-    assert "gone.txt: no such file" in embtrain(str(tmp_path / "gone.txt"), code=3)
+    assert "gone.txt: file not found" in embtrain(str(tmp_path / "gone.txt"), code=3)
     assert "is a folder; give a file" in embtrain(str(tmp_path), code=2)
 
 
@@ -130,8 +130,8 @@ def test_predictions_are_translations_and_files_are_judged_by_name(run: experime
 
 
 @pytest.mark.parametrize(("files", "name", "says"), [
-    ({}, "gone", r"gone\.de: no such file; a test set is two files that end in \.de and \.xx, or a table"),
-    ({"a.de": "am\n"}, "a.de", r"a\.xx: no such file; a test set is two files"),
+    ({}, "gone", r"gone\.de: file not found; a test set is two files that end in \.de and \.xx, or a table"),
+    ({"a.de": "am\n"}, "a.de", r"a\.xx: file not found; a test set is two files"),
     ({"a.de": "am\n", "a.xx": "b\nc\n"}, "a", r"a\.de has 1 lines and a\.xx 2"),
     ({"t.tsv": "am\n"}, "t.tsv", r"t\.tsv:1: has 1 columns"),
     ({"train.de": "am\n", "train.xx": "b\n", "dev.de": "am\n", "dev.xx": "b\n"}, ".",
