@@ -58,7 +58,7 @@ def _up_to(closers: str | tuple[str, ...], pattern: re.Pattern[str], by: str | C
 
 
 def _without_languages(text: str) -> str:
-    """`text` without the links to other languages at its end, found from the end on: a link holds no `]` but its own
+    """`text` without the links to other languages at its end, found from the end on: a link contains no `]` but its own
     last two."""
     end = last = len(text) - text.endswith("\n")
     while text.endswith("]]", 0, end):

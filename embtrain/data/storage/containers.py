@@ -46,7 +46,7 @@ class Source:
 
     name: str                 # path, or path:member
     stream: io.BufferedReader[Any]
-    size: int                 # bytes of the file on disk that holds it
+    size: int                 # bytes of the file on disk that contains it
 
 
 def base_name(name: str) -> str:
@@ -278,5 +278,5 @@ def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str]
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a member may hold data: it is neither a folder nor a hidden file."""
+    """Return whether a member may contain data: it is neither a folder nor a hidden file."""
     return not name.endswith("/") and not base_name(name).startswith(".")

@@ -153,9 +153,9 @@ class GeneratorCache:
     # -- draws and densities ------------------------------------------------------------------------------------
 
     def draw(self, row: Tensor, k: int, by_noise: int | None, probe: bool, random: torch.Generator) -> GeneratorDraw:
-        """Draw k columns for each row (G,), and with `probe` append its greedy candidate.
+        """Draw k negatives for each row (G,), and with `probe` append its greedy candidate.
 
-        The noise draws the first `by_noise` columns, or each with probability λ (None).
+        The noise draws the first `by_noise` negatives, or each with probability λ (None).
         """
         if self.uses_core:
             seed = int(torch.randint(2**62, (), generator=random))
