@@ -202,7 +202,7 @@ def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("members", "says"), [
-    ({"data.noun": DATA}, "holds no index.noun, and data.noun and index.noun are needed together"),
+    ({"data.noun": DATA}, "contains no index.noun, but data.noun and index.noun are needed together"),
     ({"a/data.noun": DATA, "b/data.noun": DATA, "a/index.noun": INDEX}, "a/data.noun and .*x.zip:b/data.noun; unpack"),
     ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is not a"),
 ])
