@@ -37,7 +37,8 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
-    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, min_perplexity: 10}\nloss: {name: nce}\n")
+    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, min_perplexity: 10}\n"
+                   "loss: {name: nce}\n")
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
     _, made = open_run(run, ["sgns"], [5])
