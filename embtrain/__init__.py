@@ -1,9 +1,16 @@
 """embtrain trains embeddings with interchangeable negative samplers.
 
     import embtrain
-    run = embtrain.fit(negatives="ace")
+    run = embtrain.fit(negatives="ace")     # embtrain.Run("runs/ace"): an existing run
     run.vectors.most_similar("king")
-    embtrain.Run("runs/ace").vectors       # of an existing run
+
+    cli/         the command `embtrain`           estimators.py  scikit-learn estimators
+    bench/       benchmarks of speed              testing/       checks for components of other packages
+    experiment/  runs and comparisons             report/        reports and charts
+    train/       training steps and loop          evaluate/      scores of models and of vectors
+    models/      queries and scores               negatives/     negative samplers
+    losses/      losses of scores                 data/          readers of data files
+    kernels/     compiled kernels                 common/        records, errors, files, configuration
 """
 
 import os

@@ -1,4 +1,13 @@
-"""Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`."""
+"""Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
+
+    base.py      the loop of a benchmark           words.py     text and runs of skip-gram for others
+    skipgram.py  an epoch of skip-gram             bounds.py    lower bounds of its time
+    quality.py   its quality over seeds            reading.py   from a file of words to ids
+    samplers.py  softmax samplers                  kernels.py   feature maps of kernels
+    ace.py       adversarial training              nmt.py       translation
+    transe.py    an epoch of TransE                ranking.py   link prediction
+    order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
+"""
 
 from __future__ import annotations
 

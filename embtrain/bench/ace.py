@@ -37,7 +37,7 @@ RIVAL = {"negatives.share_draws_by": "window"}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as ace-small."""
+    """Rounds of every case; `only` names some, for example ace-small."""
     texts = {"own": TEXTS["small"]._replace(corpus=corpus)} if corpus else TEXTS
     names = {(size, n): {f"{strategy}-{size}-t{n}": strategy for strategy in use.strategies}
              for size, use in texts.items() for n in threads}

@@ -62,7 +62,7 @@ GAUSS = ("rff", "orthogonal")      # maps of e^{-‖x-y‖²/2}; the others are 
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as rff-100."""
+    """Rounds of every case; `only` names some, for example rff-100."""
     if corpus is not None:
         raise UsageError(f"--corpus: the bench kernels always uses {CORPUS}; remove it")
     cases = [f"{name}-t{t}" for t in threads for name in ("quadratic", *MAPS)]

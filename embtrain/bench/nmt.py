@@ -43,7 +43,7 @@ MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share_draws_by=batch",
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as vmf-v50000."""
+    """Rounds of every case; `only` names some, for example vmf-v50000."""
     name = corpus or CORPUS
     cases = {f"{strategy}-v{v}-t{n}": (strategy, v, n) for n in threads for v in SIZES
              for strategy in (*STRATEGIES, *DECODING)}

@@ -32,7 +32,7 @@ COLUMNS = (1, 4, 16)
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as k16."""
+    """Rounds of every case; `only` names some, for example k16."""
     known = {f"k{k}-t{n}": (n, k) for n in threads for k in COLUMNS}
     chosen = {name: known[name] for name in choose(known, only)}
     task = cast(PairsTask, tasks.read(_settings(corpus or CORPUS, COLUMNS[0], 1)))

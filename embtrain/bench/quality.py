@@ -31,7 +31,7 @@ ORDERS = {"": True, "-order": False}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """One round for each seed; `only` names some cases, such as PAIR or BLOCK-order."""
+    """One round for each seed; `only` names some cases, for example PAIR or BLOCK-order."""
     known = {f"{layout}{suffix}-t{n}": (n, settings | {"train.shuffle": shuffle}) for n in threads
              for layout, settings in LAYOUTS.items() for suffix, shuffle in ORDERS.items()}
     chosen = choose(known, only)
@@ -54,13 +54,15 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "dim": DIM, "settings": words.SHARED, "benchmarks": list(BENCHMARKS)}
     summary = run("quality", f"s of {EPOCHS} epochs", groups, rounds, about)
-    of = {who: values for (who, part), values in found.items() if part == "mean"}
-    summary["spearman"] = {f"{who}/{part}": [round(x, 4) for x in values] for (who, part), values in found.items()}
-    summary["difference"] = {case: _difference(of[case], of[f"gensim-t{known[case][0]}"]) for case in chosen}
+    mean_scores = {system: values for (system, part), values in found.items() if part == "mean"}
+    summary["spearman"] = {f"{system}/{part}": [round(x, 4) for x in values]
+                           for (system, part), values in found.items()}
+    summary["difference"] = {case: _difference(mean_scores[case], mean_scores[f"gensim-t{known[case][0]}"])
+                             for case in chosen}
     return summary
 
 
-def _kept(found: dict[tuple[str, str], list[float]], who: str, train: Callable[..., Timed]) -> Work:
+def _kept(found: dict[tuple[str, str], list[float]], system: str, train: Callable[..., Timed]) -> Work:
     """Work that trains with seeds 1, 2, … and records the quality of each."""
     seeds = itertools.count(1)
 
@@ -68,7 +70,7 @@ def _kept(found: dict[tuple[str, str], list[float]], who: str, train: Callable[.
         timing = train(seed=next(seeds), benchmarks=BENCHMARKS)
         worth = timing.quality
         for part, value in {**worth, "mean": statistics.fmean(worth.values())}.items():
-            found.setdefault((who, part), []).append(value)
+            found.setdefault((system, part), []).append(value)
         return timing
     return work
 

@@ -49,7 +49,7 @@ class RankingCase(NamedTuple):
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as l1."""
+    """Rounds of every case; `only` names some, for example l1."""
     names = {(norm, n): f"{norm}-d{DIM}-t{n}" for norm in NORMS for n in threads}
     chosen = choose(names.values(), only)
     found = _graph(corpus or CORPUS)

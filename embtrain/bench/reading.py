@@ -25,7 +25,7 @@ CONFIG = TextConfig(min_count=MIN_COUNT, tokenizer="whitespace", valid=0, test=0
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as second-start."""
+    """Rounds of every case; `only` names some, for example second-start."""
     chosen = choose([f"{kind}-t{n}" for n in threads for kind in KINDS], only)
     file = words.prefix(corpus or CORPUS, 0)
     size = file.stat().st_size

@@ -13,7 +13,7 @@ cluster      4 √n clusters, exact inside; masses are fitted to     rff        
              another batch than that whose KL is taken; -copied:     -copied: blocks of 64, whose vectors are copies in
              2 √n, the vectors of each in one piece, in 8 bits       8 bits
 rff-tree     the paper's: D = 200, binary, one class a leaf;        quadratic  α = 100, binary, blocks of 64
-             -float32, where --only names it: with such sums
+             -float32, where --only names it: float32 sums
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 tree-DN      rff-tree with D = N: run where --only names them, for the largest takes 2 GB among 500,000 classes
 
@@ -167,7 +167,7 @@ class ExactSoftmax:
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as cluster-100k."""
+    """Rounds of every case; `only` names some, for example cluster-100k."""
     if corpus is not None:
         raise UsageError("--corpus: the bench samplers generates its vectors; remove it")
     cases = CASES | ONLY_ON_REQUEST if only else CASES

@@ -49,7 +49,7 @@ def cases(threads: Sequence[int]) -> dict[str, Case]:
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as CENTRE-d100."""
+    """Rounds of every case; `only` names some, for example CENTRE-d100."""
     known = cases(threads)
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, TOKENS)

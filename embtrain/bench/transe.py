@@ -54,7 +54,7 @@ RIVALS = (("Adam", 256), ("Adagrad", 1024))
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as k64."""
+    """Rounds of every case; `only` names some, for example k64."""
     names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
     chosen = choose(list(names), only)
     task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))

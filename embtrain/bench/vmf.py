@@ -32,7 +32,7 @@ PLAIN = Vmf(VmfConfig(variant="plain"), ProblemSpec(2, torch.ones(2)))
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, such as loss."""
+    """Rounds of every case; `only` names some, for example loss."""
     if corpus is not None:
         raise UsageError("--corpus: the bench vmf reads no text; remove it")
     names = {(kind, n): f"{kind}-d{DIM}-t{n}" for kind in WAYS for n in threads}

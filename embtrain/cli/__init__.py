@@ -1,4 +1,16 @@
-"""The command `embtrain`: commands.py defines the subcommands, entry_point.py handles errors and exit codes."""
+"""The command `embtrain`.
+
+    commands.py     the application and most of its commands
+    experiments.py  compare, reproduce, report, diagnose and bench
+    prediction.py   predict
+    vectors.py      neighbours and export
+    doctor.py       doctor
+    options.py      options shared by several commands
+    entry_point.py  errors as one line and an exit code
+    interrupt.py    SIGINT and SIGTERM
+    limits.py       limits of the machine, as errors
+    streams.py      standard streams that are closed, full or gone
+"""
 
 from typing import NoReturn
 

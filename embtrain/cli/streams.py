@@ -75,5 +75,5 @@ def _surviving(original: Any, number: int, closed: bool) -> Any:
 
 
 def lost_reason(stream: Any) -> str:
-    """Why text written to sys.stdout or sys.stderr was lost; "" if none was."""
+    """The reason why text written to sys.stdout or sys.stderr was lost; "" if none was."""
     return stream.lost_reason if isinstance(stream, _Stream) else ""

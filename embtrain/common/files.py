@@ -167,7 +167,7 @@ def check_exists(path: Path, kind: str = "a run folder") -> None:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise DataError(f"{path}: no such file or folder{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
+        raise DataError(f"{path}: file or folder not found{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
                         "creates one") from None
     except OSError:
         return  # the reason is reported when the path is opened

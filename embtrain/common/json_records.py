@@ -53,7 +53,7 @@ def count(value: Any, where: str) -> int:
 
 
 def finite_or_none(value: Any, where: str) -> float | None:
-    """A finite number or null. Values above MAX_VALUE, such as the perplexity of a diverged model, become None."""
+    """A finite number or null. Values above MAX_VALUE, like the perplexity of a diverged model, become None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:

@@ -45,7 +45,7 @@ def classes(package: str, base: type) -> dict[str, type[Any]]:
 
 @cache
 def broken(package: str) -> dict[str, str]:
-    """name -> file, line and what is wrong, for every module and entry point of the group that cannot be loaded."""
+    """name -> file, line and error, for every module and entry point of the group that cannot be loaded."""
     return {}
 
 

@@ -30,7 +30,7 @@ def plain_lines(text: str) -> str:
 
 
 def shortened(line: str) -> str:
-    """Cut the middle of a line longer than MAX_LINE characters; its ends hold the place and the remedy."""
+    """Cut the middle of a line longer than MAX_LINE characters; its ends contain the place and the remedy."""
     cut = len(line) - MAX_LINE
     return line if cut <= 0 else f"{line[:MAX_LINE // 2]} [{cut:,} characters left out] {line[-MAX_LINE // 2:]}"
 

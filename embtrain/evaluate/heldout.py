@@ -66,8 +66,9 @@ def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodC
             clusters: NDArray[np.int64] | None = None, chunk_cells: int = MAX_SCORES_HELD) -> list[Score]:
     """Score held-out pairs: one Score per measure.
 
-    `logits` maps Q distinct queries to (Q, V) and receives each of them once. clusters (B,): ids of what is resampled
-    together; by default CENTRES neighbouring centres (Query.window). At most about `chunk_cells` scores are in memory.
+    `logits` maps Q distinct queries to (Q, V) and receives each of them once. clusters (B,): ids of the
+    groups that are resampled together; by default CENTRES neighbouring centres (Query.window). At most about
+    `chunk_cells` scores are in memory.
     """
     if len(query) == 0:
         names = METRICS + ((*LOG_Z, "log_z_sd") if config.log_z else ())

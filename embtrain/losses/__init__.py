@@ -11,6 +11,6 @@ margin.py            margin ranking loss
 order.py             margin loss of order embeddings
 continuous.py        base of the losses that compare a predicted vector with the target's vector
 cosine.py            cosine loss
-vmf.py               von Mises-Fisher loss; bessel.py: its normalizer
+vmf.py, bessel.py    von Mises-Fisher loss, and its normalizer
 power_spherical.py   power spherical loss
 """

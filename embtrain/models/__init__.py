@@ -4,7 +4,8 @@ base.py          Model, its declarations; names, find
 products.py      dot product and cosine scores, shared by models
 distances.py     distance scores, shared by models
 output_table.py  initial output embedding table: random, or from a file
-skipgram.py      skip-gram for text; node2vec.py: the same for random walks
+skipgram.py      skip-gram for text
+node2vec.py      the same for random walks
 lm.py            LSTM language model
 xc.py            linear model for extreme classification
 order.py         order embeddings of hierarchies

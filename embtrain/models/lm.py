@@ -92,7 +92,7 @@ class Lm(Model):
 
     def encode(self, batch: Batch) -> Query:
         word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
-        assert len(batch) % streams == 0, "a batch holds as many words of each stream"
+        assert len(batch) % streams == 0, "a batch contains as many words of each stream"
         if len(batch) == 0:
             return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)

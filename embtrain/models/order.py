@@ -72,7 +72,7 @@ class Order(Model):
         step = max(1, MAX_DIFFERENCES // max(1, h.numel()))
         if candidates.shape[1] <= step:
             return self._score_ids(h, sign, candidates)
-        # The differences to all candidates are too many to hold at once.
+        # The differences to all candidates are too many to keep at once.
         return evaluate_in_pieces(self._score_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
                          candidates.shape[1])
 

@@ -4,6 +4,7 @@ base         interface, common settings and traits of all sources; `names` and `
 none         no negatives
 every        all candidates, once each: the exact sum
 in_batch     the targets of the other rows of a chunk
+plugin_checks  checks of the draws of sources of other packages
 static       q is the same for every query: uniform, log-uniform, unigram
 softmax      q approximates the model's softmax: exactly, by cells, by kernels, resampled, in a mixture
 hard         negatives are chosen by their score, or constructed; most have no q

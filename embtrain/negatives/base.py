@@ -109,19 +109,19 @@ class NegativeSource:
         cost (G, K): the mean over the rows that share the draw, false negatives excluded; (B, K), one line per row, if
         `learns_per_row`.
 
-        query and drawn are those of one earlier `draw`, with false negatives added. What else this method needs of that
-        draw is in `drawn.state`, which `draw` sets: other draws may have been made in between.
+        query and drawn are those of one earlier `draw`, with false negatives added. Other data of that
+        draw that this method needs are in `drawn.state`, which `draw` sets: other draws may have been made in between.
         """
         return {}
 
     def prepare_log_prob(self, view: ModelView) -> None:
-        """Prepare `log_prob` without a draw: read from the model what is still missing.
+        """Prepare `log_prob` without a draw: read the missing data from the model.
 
         Must not change later draws.
         """
 
     def on_epoch_start(self, view: ModelView) -> None:
-        """Rebuild what is derived from the model's table. Called at the start of an epoch.
+        """Rebuild the data derived from the model's table. Called at the start of an epoch.
 
         `draw` also receives the view, for sources that rebuild at another interval.
         """

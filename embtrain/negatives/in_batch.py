@@ -6,7 +6,7 @@ unigram    q(y) = n(y) / Σ n, counted in training                             (
 streaming  q(y) ∝ 1 / δ_y;   at step t, where y occurs:  δ_y ← (1 − α) δ_y + α (t − a_y),  a_y ← t
            δ_y, the mean number of steps between two batches with y; α falls as 1 / (occurrences) to `rate`
            (Yi et al., Sampling-bias-corrected neural modeling, RecSys 2019, algorithm 2)
-none       no q: the negatives are as frequent as they are
+none       no q: the frequency of the negatives is not corrected
 
 If the target is corrected as well (loss.form: ranking, Yi et al. eq. 5), the optimum is log P at every batch size.
 

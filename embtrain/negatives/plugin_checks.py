@@ -19,7 +19,7 @@ from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
 
 FIRST = 3             # draws of which log q is checked
-CELLS = 4_000_000     # probabilities that such a check may compute; larger tables are not summed
+CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
 TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
 _HERE = __name__.partition(".")[0]
 _guarded: dict[type[Any], type[Any]] = {}
@@ -144,9 +144,9 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
     rows = min(len(query), CELLS // source.world.n_candidates, 16)
     if source.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
         return
-    asked = query.rows(slice(0, rows))
+    part = query.rows(slice(0, rows))
     everyone = torch.arange(source.world.n_candidates, device=query.target.device).unsqueeze(0)
-    log_q = source.log_prob(asked, everyone)
+    log_q = source.log_prob(part, everyone)
     total = log_q.double().exp().sum(-1)
     if not ((total - 1).abs() < TOLERANCE).all():
         worst = float(total.flatten()[(total - 1).abs().argmax()])

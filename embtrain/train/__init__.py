@@ -5,7 +5,7 @@ config.py      the keys under `train:`
 optimizers.py  RowAdagrad, LazyAdam and Adam for embedding tables
 hardness.py    rank, cosine and cost of the negatives, per component
 engines/       one training step: autograd, or the compiled core
-checks/        what is checked before training, and errors of a diverged run
+checks/        checks before training, and errors of a diverged run
 state/         checkpoints, the metrics log, signals
 sinks/         TensorBoard and MLflow
 """

@@ -142,7 +142,7 @@ class Trainer:
         if result.cost is not None and result.query is not None and result.drawn is not None:
             fields |= hardness(result.query, result.drawn, result.cost, self.step.view)
             n_masked = 0 if result.drawn.false_negatives is None else result.drawn.false_negatives.shape[1]
-            fields["forgiven"] = n_masked / max(1, len(result.query) * result.drawn.k)
+            fields["masked"] = n_masked / max(1, len(result.query) * result.drawn.k)
         fields |= {f"source/{name}": value for name, value in (result.source | self.source.metrics()).items()}
         fields |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
         self.metrics.append(fields)

@@ -183,7 +183,7 @@ def _message(error: Any, path: KeyPath, model_class: type[BaseModel]) -> str:
     if kind == "missing":
         return "needs a value"
     if kind == "extra_forbidden":
-        return f"no such key{_near_key(str(path[-1]), path[:-1], model_class)}"
+        return f"unknown key{_near_key(str(path[-1]), path[:-1], model_class)}"
     suffix = f", got {describe_value(value)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"should be a section of keys{suffix}"

@@ -3,7 +3,7 @@
 The places are tried in this order: an installed package, the cache, a mirror, the net.
 
 EMBTRAIN_CACHE        the cache folder (folders.py); a file is stored there under its hash
-EMBTRAIN_DATA_MIRROR  a folder (used in place) or an http(s) prefix that holds files by the recipes' `mirror` paths
+EMBTRAIN_DATA_MIRROR  a folder (used in place) or an http(s) prefix of files by the recipes' `mirror` paths
 EMBTRAIN_OFFLINE=1    nothing is downloaded
 
 Every call hashes the file again; no earlier result is trusted.

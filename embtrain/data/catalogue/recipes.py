@@ -29,13 +29,14 @@ Count = Annotated[int, Field(ge=0)]
 class RecipeFile(Section):
     """One file and its locations, tried in the order package, cache, mirror, url."""
 
-    sha256: str = Field(description="of the whole file; 'unverified' where nobody here could check the bytes")
+    sha256: str = Field(
+        description="sha256 of the whole file; 'unverified' if it could not be compared with the publisher's")
     bytes: int | None = Field(None, ge=0, le=2**40, description="size of the file; also the bound of a download")
-    package: str | None = Field(None, description="an installed Python package that holds the file")
-    path: str | None = Field(None, description="where in that package")
-    mirror: str | None = Field(None, description="where below EMBTRAIN_DATA_MIRROR")
+    package: str | None = Field(None, description="an installed Python package that contains the file")
+    path: str | None = Field(None, description="path of the file in that package")
+    mirror: str | None = Field(None, description="path of the file below EMBTRAIN_DATA_MIRROR")
     url: str | None = Field(None, description="an address that always serves the same bytes (a pinned commit)")
-    derived: str | None = Field(None, description="how to make the file, where no address serves it")
+    derived: str | None = Field(None, description="instructions that produce the file, if it has no address")
 
     @field_validator("sha256")
     @classmethod
@@ -105,9 +106,9 @@ class CorpusCounts(Section):
     train: Count | None = Field(None, description="distinct triples, or pairs of sentences")
     valid: Count | None = None
     test: Count | None = None
-    concepts: Count | None = Field(None, description="of a hierarchy")
-    pairs: Count | None = Field(None, description="of a hierarchy: direct ones; of parallel text: of sentences")
-    counted: str = Field("by the reader and tokenizer above", description="the rule the numbers were counted by")
+    concepts: Count | None = Field(None, description="concepts of a hierarchy")
+    pairs: Count | None = Field(None, description="direct pairs of a hierarchy, or pairs of sentences")
+    counted: str = Field("by the reader and tokenizer above", description="rule by which the numbers were counted")
 
 
 class CorpusParts(Section):
@@ -124,9 +125,9 @@ class CorpusParts(Section):
 class CorpusLanguages(Section):
     """Source and target language of parallel text."""
 
-    source: str = Field(min_length=1, description="what the names of its files end in, or its column of a table")
-    target: str = Field(min_length=1, description="the same of the language that is written")
-    columns: tuple[str, ...] | None = Field(None, description="of a table, parted by a TAB: the language of each")
+    source: str = Field(min_length=1, description="ending of the source language's file names, or its column")
+    target: str = Field(min_length=1, description="the same for the target language")
+    columns: tuple[str, ...] | None = Field(None, description="language of each column of a table separated by tabs")
 
 
 class CorpusRecipe(Section):
@@ -138,17 +139,19 @@ class CorpusRecipe(Section):
     homepage: str | None = None
     citation: str | None = None
     note: str | None = None
-    reader: str = Field(description="how bytes become documents, labels or triples: data/{readers,sparse,graph}.py")
-    tokenizer: str = Field("auto", description="what text.tokenizer: auto means here")
-    label_attributes: int | None = Field(None, description="what labels.label_attributes: null means here")
+    reader: str = Field(description="reader of the files, in embtrain/data")
+    tokenizer: str = Field("auto", description="tokenizer that text.tokenizer: auto selects")
+    label_attributes: int | None = Field(None, description="value that labels.label_attributes: null selects")
     files: tuple[CorpusFile, ...] = Field((), description="the parts; all are needed")
-    planted: PlantedConfig | None = Field(None, description="reader planted: what is made, in place of files")
-    grammar: GrammarConfig | None = Field(None, description="reader grammar: what is made, in place of files")
-    languages: CorpusLanguages | None = Field(None, description="reader parallel: from which into which")
-    parts: CorpusParts | None = Field(None, description="files of its own to hold out, where it has them; of parallel "
-                                                        "text names or patterns, without .gz and language")
+    planted: PlantedConfig | None = Field(
+        None, description="reader planted: sizes of the synthetic documents, in place of files")
+    grammar: GrammarConfig | None = Field(
+        None, description="reader grammar: sizes of the synthetic sentences, in place of files")
+    languages: CorpusLanguages | None = Field(None, description="reader parallel: source and target language")
+    parts: CorpusParts | None = Field(None, description="files of the held-out parts, if there are any; for "
+                                                        "parallel text names or patterns, without .gz and language")
     chosen: bool = Field(False, description="its rare words have been replaced already: every word has an id")
-    root: str | None = Field(None, description="of a hierarchy: what the files leave out above all without a hypernym")
+    root: str | None = Field(None, description="root of a hierarchy, if the files omit it")
     expected: CorpusCounts = CorpusCounts()
 
     @model_validator(mode="after")
@@ -174,7 +177,7 @@ class GoldFormat(Section):
     columns: tuple[str, ...] = Field(min_length=2)
     delimiter: Delimiter = "tab"
     header: bool = Field(False, description="the first line names the columns")
-    comment: str | None = Field(None, min_length=1, description="lines that begin so are skipped")
+    comment: str | None = Field(None, min_length=1, description="prefix of lines that are skipped")
 
     def positions(self, *needed: str) -> list[int]:
         """Return the indices of the needed columns; UsageError if one is missing or duplicated."""
@@ -227,7 +230,7 @@ class EvalRecipe(Section):
     copies: tuple[RecipeFile, ...] = Field((), description="the same gold in other bytes")
     format: GoldFormat = GoldFormat(columns=("word1", "word2", "score"))
     expected: GoldCounts = GoldCounts()
-    training: EvalTraining | None = Field(None, description="of translation: what is trained with the vectors")
+    training: EvalTraining | None = Field(None, description="kind translation: the translator trained on the vectors")
     known_results: tuple[KnownResult, ...] = ()
 
     @model_validator(mode="after")

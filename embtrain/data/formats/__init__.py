@@ -6,4 +6,5 @@ delimited      lines of fields separated by tab, comma or blanks, and CSV
 json_lines     one JSON object a line
 xml            incremental XML without entity declarations
 tei            the text of TEI files
+wiki_markup    the text of MediaWiki markup
 """

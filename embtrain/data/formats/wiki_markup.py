@@ -1,7 +1,7 @@
 """The text of a page of MediaWiki markup, as gensim's filter_wiki gives it, in a time linear in the page's length.
 
 Several of gensim's patterns search the rest of a page for a closing mark, once for each opening mark. A page of marks
-that are never closed, such as `[[File:`, `<ref>` or `{|`, then takes the square of its length. Here no search goes
+that are never closed, like `[[File:`, `<ref>` or `{|`, then takes the square of its length. Here no search goes
 beyond the last mark that can close anything. The result is gensim's, with one exception: the caption of a file
 replaces that file, where gensim replaces the first equal text of the page.
 """
@@ -58,7 +58,7 @@ def _up_to(closers: str | tuple[str, ...], pattern: re.Pattern[str], by: str | C
 
 
 def _without_languages(text: str) -> str:
-    """`text` without the links to other languages at its end, found from the end on: a link holds no `]` but its own
+    """`text` without the links to other languages at its end, found from the end on: a link contains no `]` but its own
     last two."""
     end = last = len(text) - text.endswith("\n")
     while text.endswith("]]", 0, end):
@@ -73,7 +73,7 @@ def _without_languages(text: str) -> str:
 
 
 def _without_files(text: str) -> str:
-    """`text` with its caption in place of each file or image: what stands behind the last `|` before the next `]`."""
+    """`text` with each file or image replaced by its caption: the text between the last `|` and the next `]`."""
     out, begin, copied = [], 0, 0
     while (at := text.find("]", begin)) >= 0:
         begin, first = at + 1, begin
@@ -84,7 +84,7 @@ def _without_files(text: str) -> str:
 
 
 def _without_cells(text: str) -> str:
-    """`text` with a line feed for each mark of a table's cell and what stands before the last `|` of its run; a run
+    """`text` with a line feed for each mark of a table's cell and the text before the last `|` of its run; a run
     ends at a bracket or a line feed."""
     out, copied, run_end, last_bar = [], 0, -1, -1
     for found in _CELL.finditer(text):

@@ -117,7 +117,7 @@ def _lines(where: Path, name: str) -> Iterator[tuple[str, str]]:
             continue
         if first_name:
             raise DataError(
-                f"{where}: holds {first_name} and {source.name}; unpack it, and give the folder of one of them"
+                f"{where}: contains {first_name} and {source.name}; unpack it, and give the folder of one of them"
             )
         first_name = source.name
         for number, line in read_nonblank_lines(source):

@@ -90,7 +90,7 @@ def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
         if line[0] != " ":
             synset, key = _key(line, f"{name}:{number}"), ""
             if not _SYNSET.fullmatch(synset) or synset in first:
-                raise DataError(f"{name}:{number}: should be a noun's synset such as 02086723-n: that occurs once, got "
+                raise DataError(f"{name}:{number}: should be a noun's synset that occurs once, like 02086723-n:, got "
                                 f"{line[:60]!r}")
             first[synset] = ""
         elif line[:2] == "  " and line[2:3] not in (" ", "-"):
@@ -114,7 +114,7 @@ def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[
         elif line[:2] == "  " and line[2:3] != " ":
             kind = _KIND.fullmatch(_key(line[2:], f"{name}:{number}"))
             if kind is None or not word:
-                raise DataError(f"{name}:{number}: should be a part of speech such as n:, got {line[:60]!r}")
+                raise DataError(f"{name}:{number}: should be a part of speech, like n:, got {line[:60]!r}")
             noun = kind[1] == "n"
         elif noun and line.startswith(("    - synset: ", "      synset: ")):
             synset = _scalar(line[14:], f"{name}:{number}")

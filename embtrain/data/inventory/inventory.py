@@ -78,7 +78,7 @@ class Inventory:
             yield source, part[source.name]
 
     def paths(self) -> list[Path]:
-        """Return the files on disk that contain what is read."""
+        """Return the files on disk from which the corpus is read."""
         return list(dict.fromkeys(entry.file.path for entry in self.entries if entry.part))
 
     def without(self, *parts: str, reason: str) -> Inventory:
@@ -171,7 +171,7 @@ def _verdict(rules: FileRules, name: str) -> str:
 
 
 def _entry(file: ListedFile, rules: FileRules) -> FileEntry:
-    """Return a training file, unless its kind or name shows that it holds no data."""
+    """Return a training file, unless its kind or name shows that it contains no data."""
     if role := rules.role(base_name(file.inside)):
         return FileEntry(file, role)
     if file.named:

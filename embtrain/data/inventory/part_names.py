@@ -149,7 +149,7 @@ def is_negatives(name: str) -> bool:
 
 
 def no_data_reason(name: str) -> str:
-    """Return why a file of a folder holds no data for any reader; '' if its name gives no reason."""
+    """Return why a file of a folder contains no data for any reader; '' if its name gives no reason."""
     *folders, base = name.split("/")
     if any(folder.lower() in _SCRATCH for folder in folders):
         return "in a folder of temporary files or backups"

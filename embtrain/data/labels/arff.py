@@ -188,7 +188,7 @@ def _parse_row(where: str, line: bytes, attributes: _Attributes) -> tuple[np.nda
                             "omitted values mean that one; list 0 first")
         return columns, value
     if _DENSE.fullmatch(line) is None:
-        raise DataError(f"{where}: expected a row such as {{3 1,17 0.5}} or 1,0,0.5, found {quoted_start(line)}")
+        raise DataError(f"{where}: expected a row like {{3 1,17 0.5}} or 1,0,0.5, found {quoted_start(line)}")
     value = np.fromstring(line, np.float64, sep=",")
     if len(value) != n:
         raise DataError(f"{where}: has {len(value)} values for {n:,} attributes")

@@ -29,8 +29,8 @@ class PlantedConfig(Section):
 
     labels: int = Field(ge=2, le=10_000_000, description="n")
     features: int = Field(ge=2, le=10_000_000, description="v")
-    documents: int = Field(ge=2, le=10_000_000, description="of the training part")
-    test: int = Field(ge=1, le=1_000_000, description="of the test part")
+    documents: int = Field(ge=2, le=10_000_000, description="training documents")
+    test: int = Field(ge=1, le=1_000_000, description="test documents")
     clusters: int = Field(ge=1, description="C")
     pool: int = Field(200, ge=1, le=10_000, description="features of a cluster")
     prototype: int = Field(12, ge=2, le=200, description="features of a label")
@@ -38,9 +38,9 @@ class PlantedConfig(Section):
     together: float = Field(0.7, ge=0, le=1, description="chance that a further label is of the first one's cluster")
     drawn: int = Field(6, ge=1, le=100, description="features drawn for each label")
     noise: int = Field(10, ge=0, le=1000, description="features drawn at random")
-    exponent: float = Field(0.8, ge=0, le=3, description="of the power law of labels")
-    shift: float = Field(10.0, ge=0, description="how flat its head is")
-    seed: int = Field(1, ge=0, description="of everything")
+    exponent: float = Field(0.8, ge=0, le=3, description="exponent of the power law of label frequencies")
+    shift: float = Field(10.0, ge=0, description="added to the rank in the power law: larger values flatten its head")
+    seed: int = Field(1, ge=0, description="random seed")
 
     @model_validator(mode="after")
     def _clusters_have_labels(self) -> Self:

@@ -113,10 +113,10 @@ def _syntax_error(line: bytes) -> str:
     """Describe the first malformed word of a line."""
     first, *rest = line.split(b" ")
     if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
-        return f"expected labels such as 3,14 before the first space, found {quoted_start(first)}"
+        return f"expected labels like 3,14 before the first space, found {quoted_start(first)}"
     for word in b" ".join(rest).split():
         if not re.fullmatch(_PAIR, word):
-            return f"expected feature:value such as 7:0.5, found {quoted_start(word)}"
+            return f"expected feature:value like 7:0.5, found {quoted_start(word)}"
     return f"expected labels, a space and feature:value words, found {quoted_start(line)}"
 
 

@@ -57,11 +57,11 @@ def _files(where: Path, layout: ParallelLayout) -> list[Path]:
         ends = [packed, *(end for end in ("", *PACKED) if end != packed)]
         path = next((path for end in ends if (path := where.with_name(f"{stem}.{x}{end}")).is_file()), None)
         if path is None:
-            raise DataError(f"{where.with_name(f'{stem}.{x}')}: no such file; a test set is two files that end in "
+            raise DataError(f"{where.with_name(f'{stem}.{x}')}: file not found; a test set is two files that end in "
                             f".{languages[0]} and .{languages[-1]}, or a table (.tsv)")
         paths.append(path)
     if not paths:
-        raise DataError(f"{where}: no such file or folder; give a table (.tsv) of source and target")
+        raise DataError(f"{where}: file or folder not found; give a table (.tsv) of source and target")
     return paths
 
 

@@ -26,10 +26,10 @@ class GrammarConfig(Section):
     things: int = Field(60, ge=2, le=10_000, description="nouns")
     verbs: int = Field(25, ge=2, le=10_000, description="verbs")
     properties: int = Field(15, ge=2, le=10_000, description="adjectives")
-    train: int = Field(ge=1, le=1_000_000, description="pairs to train on")
-    valid: int = Field(200, ge=1, le=100_000, description="pairs held out to decide when to stop")
-    test: int = Field(200, ge=1, le=100_000, description="pairs held out to judge the result")
-    seed: int = Field(1, ge=0, description="of everything")
+    train: int = Field(ge=1, le=1_000_000, description="training pairs")
+    valid: int = Field(200, ge=1, le=100_000, description="validation pairs")
+    test: int = Field(200, ge=1, le=100_000, description="test pairs")
+    seed: int = Field(1, ge=0, description="random seed")
 
 
 def sentences(config: GrammarConfig) -> dict[str, list[tuple[str, str]]]:

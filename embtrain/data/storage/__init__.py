@@ -6,5 +6,6 @@ lines        numbered lines of a stream, of bounded length
 encoding     a hint for bytes that are not UTF-8
 cache        cached arrays, verified by their hashes
 folders      the cache folder, and retries if a part of it is deleted
+npy          .npy files, with checked headers
 checksummed  safetensors files that contain their own sha256
 """

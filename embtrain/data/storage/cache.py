@@ -28,7 +28,7 @@ from embtrain.common.files import read_json, write_atomically, write_json
 from embtrain.data.storage import npy
 from embtrain.data.storage.folders import retry_if_deleted
 
-LAYOUT = 2                  # incremented if the meaning of the files changes: older folders are then rebuilt
+LAYOUT = 3                  # incremented if the meaning of the files changes: older folders are then rebuilt
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 BLOCKS, BLOCK = 1024, 1 << 16
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
@@ -137,7 +137,7 @@ def _build_folder(folder: Path, key: str, build: Callable[[AppendableArray], Enc
             np.lib.format.write_array(file, getattr(encoded, name))
     with write_atomically(folder / _WORDS) as file:
         file.write("\n".join(encoded.words).encode("utf-8", "surrogatepass"))
-    write_json(folder / _FACTS, {**encoded.facts, "told": encoded.warnings})
+    write_json(folder / _FACTS, {**encoded.facts, "warnings": encoded.warnings})
     _write_manifest(folder, key, _file_names())
     reread = _open(folder, key, hashed=False)  # hashed a moment ago
     if reread is None:
@@ -212,7 +212,7 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
         ids = npy.load(folder / "ids.npy", "r")
         sequence, document, counts, part = (npy.load(folder / f"{name}.npy") for name in _SMALL)
         facts = read_json(folder / _FACTS)
-        warnings = tuple(str(line) for line in facts.pop("told", ()))
+        warnings = tuple(str(line) for line in facts.pop("warnings", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # errors of a damaged array
         return None

@@ -46,7 +46,7 @@ class Source:
 
     name: str                 # path, or path:member
     stream: io.BufferedReader[Any]
-    size: int                 # bytes of the file on disk that holds it
+    size: int                 # bytes of the file on disk that contains it
 
 
 def base_name(name: str) -> str:
@@ -107,7 +107,7 @@ def _damage_as_data_error(name: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file or folder") from error
+        raise DataError(f"{name}: file or folder not found") from error
     except PermissionError as error:
         raise ResourceError(f"{name}: no permission to read it") from error
     except _DAMAGED as error:
@@ -278,5 +278,5 @@ def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str]
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a member may hold data: it is neither a folder nor a hidden file."""
+    """Return whether a member may contain data: it is neither a folder nor a hidden file."""
     return not name.endswith("/") and not base_name(name).startswith(".")

@@ -76,7 +76,7 @@ class Census:
 
 
 def count_left_out(text: str, lower: bool, shortest: int, longest: int) -> np.ndarray:
-    """Count what is dropped from a text, without digits and signs in ASCII: (5,) int64."""
+    """Count the letters that are dropped from a text, without digits and signs in ASCII: (5,) int64."""
     counts = np.zeros(len(_NAMES), dtype=np.int64)
     if not text.isascii():
         counts[DIGITS] = len(_FOREIGN_DIGIT.findall(text))

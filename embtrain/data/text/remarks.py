@@ -70,10 +70,10 @@ def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iter
         yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
                f"{section}.tokenizer=whitespace to keep the subwords")
     if tally.tokenised and is_auto:
-        yield (f"{tally.tokenised[0]}: marks such as {tally.tokenised[1]} indicate tokenized text, which is split only "
+        yield (f"{tally.tokenised[0]}: marks like {tally.tokenised[1]} indicate tokenized text, which is split only "
                f"at spaces; set {section}.tokenizer=words to split it like prose")
     if tally.tagged:
-        yield (f"{tally.tagged[0]}: contains tags such as {tally.tagged[1][:40]}, whose names are read as words; "
+        yield (f"{tally.tagged[0]}: contains tags like {tally.tagged[1][:40]}, whose names are read as words; "
                "remove them from the text")
 
 

@@ -1,6 +1,6 @@
 """Text -> skip-gram windows: a centre and the words around it.
 
-Of a word with frequency f = count / Σ counts an occurrence is kept with probability          (t is text.sample)
+An occurrence of a word with frequency f = count / Σ counts is kept with probability          (t is text.sample)
     word2vec   min(1, √(t/f) + t/f)     the C code
     eq23       min(1, √(t/f))           1 - P(w) of the paper's eq. 23, clipped
 Rare and dropped words are removed before windows are formed, so windows reach further. Each kept occurrence is a

@@ -86,7 +86,7 @@ def statements(source: Source) -> Iterator[Statement]:
 def _iri(text: str, where: str) -> str:
     name = _unescaped(text, where)
     if _NO_IRI.search(name):
-        raise DataError(f"{where}: <{text}>: an escape stands for a character that an IRI cannot contain; write it in "
+        raise DataError(f"{where}: <{text}>: an escape denotes a character that an IRI cannot contain; write it in "
                         "percent encoding")
     if not _ABSOLUTE.match(name):
         raise DataError(f"{where}: <{text}>: is not an absolute IRI; begin it with a scheme, e.g. http:")

@@ -81,7 +81,7 @@ def read_huggingface(folder: Path) -> Vectors:
     path = folder / MODEL
     try:
         with open_unpacked(path), safetensors.safe_open(path, framework="numpy") as file:
-            if TABLE not in file.keys():  # noqa: SIM118  it is no dict
+            if TABLE not in file.keys():  # noqa: SIM118  it is not a dict
                 raise DataError(f"{path}: contains no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
             is_sealed = checksummed.CHECKSUM_KEY in (file.metadata() or {})
@@ -89,7 +89,7 @@ def read_huggingface(folder: Path) -> Vectors:
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
                                 f"{shape}")
             check_memory(path, shape[0], shape[1], default_max_bytes())
-            tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is no dict
+            tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is not a dict
             arrays = (
                 {name: file.get_tensor(name) for name in tensors}
                 if is_sealed

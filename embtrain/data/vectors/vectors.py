@@ -251,7 +251,7 @@ def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) ->
     if len(first) == len(words):
         return Vectors(list(words), table)
     twice = next(word for i, word in enumerate(words) if first[word] != i)
-    _log.warning("%s: %s rows repeat a word (such as %r); the first of each is kept", path,
+    _log.warning("%s: %s rows repeat a word (for example %r); the first of each is kept", path,
                  f"{len(words) - len(first):,}", twice[:40])
     return Vectors(list(first), table[list(first.values())])
 

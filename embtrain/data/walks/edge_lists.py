@@ -53,7 +53,7 @@ class Edges:
 
 
 def verdict(name: str) -> str:
-    """Return whether a file of a folder may hold edges or walks, as `FileRules.verdict`."""
+    """Return whether a file of a folder may contain edges or walks, as `FileRules.verdict`."""
     return "" if name.lower().endswith((".edges", ".edgelist")) else text_verdict(name)
 
 

@@ -53,7 +53,7 @@ class DirectedScores(NamedTuple):
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which pairs have known words, (n,)."""
+        """Mask of the pairs whose words are known, (n,)."""
         return ~np.isnan(self.forward)
 
 

@@ -96,7 +96,7 @@ def scores(part: str, scored: PairScores, valid: PairScores, config: EvaluateCon
 
 
 def correct(scored: PairScores, valid: PairScores) -> NDArray[np.float64]:
-    """What each positive and its one negative add to the accuracy: 0, 1/2 or 1, (n,)."""
+    """Contribution of each positive and its one negative to the accuracy: 0, 1/2 or 1, (n,)."""
     return _correct(scored.one_negative_each(), choose_thresholds(valid.one_negative_each()).accuracy)
 
 

@@ -55,7 +55,7 @@ class Scorer:
         return best
 
     def describe_scores(self, pairs: Sequence[WordPair]) -> str:
-        """How the scores of these pairs were computed, as text for a note."""
+        """A note on the computation of the scores of these pairs."""
         words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
         n = [len(senses) for senses in (self.senses.concepts_of(word, pos) for word, pos in words) if senses]
         detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""

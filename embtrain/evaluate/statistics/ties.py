@@ -1,7 +1,7 @@
 """Removes differences that are only rounding errors, before scores are ranked or compared.
 
-A table holds float32 numbers, which are accurate to DIGITS decimal digits. Cosines that should be equal differ in later
-digits, and a rank correlation or an average precision would then use an order that the vectors do not contain.
+A table contains float32 numbers, which are accurate to DIGITS decimal digits. Cosines that should be equal differ in
+later digits, and a rank correlation or an average precision would then use an order that the vectors do not contain.
 """
 
 from __future__ import annotations

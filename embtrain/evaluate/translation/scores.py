@@ -46,10 +46,11 @@ class TranslationEvaluate(EvaluateConfig):
         0, ge=0, description="validation sentences translated at each evaluation during training; 0: none")
     beam: int = Field(1, ge=1, le=100, description="translations kept at each word; 1: greedy")
     table: Literal["float32", "bfloat16"] = Field(
-        "float32", description="bfloat16: greedy looks for a word in a rounded table, and decides among the best 16")
+        "float32", description="bfloat16: greedy decoding finds 16 words by a rounded table and ranks them in float32")
     unknown: Literal["ban", "keep", "copy"] = Field(
-        "ban", description="<unk> as an answer: never, as it is, or the source word that was looked at most")
-    duplicates: Literal["keep", "remove"] = Field("keep", description="a word that stands twice in a row")
+        "ban", description="a predicted <unk>: excluded, kept, or replaced by the source word with the most attention")
+    duplicates: Literal["keep", "remove"] = Field(
+        "keep", description="a word that is predicted twice in a row: kept twice, or once")
     batch: int = Field(100, ge=1, le=10_000, description="sentences translated at once")
     examples: int = Field(5, ge=0, le=1000, description="sentences of test shown with the nearest words; 0: none")
 

@@ -1,4 +1,4 @@
-"""Which sources, losses and models can be combined, for `embtrain list` (listing.py).
+"""Valid combinations of sources, losses and models, for `embtrain list` (listing.py).
 
 Pairs are checked by train/checks/compatibility.py on a problem that is never trained: with the defaults of every source
 and loss, and with the mask that suits the loss. A model is checked with every geometry that its keys can give it.

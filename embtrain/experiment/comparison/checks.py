@@ -52,7 +52,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
             reference = same_model if key == "model" else first
             for differing_key, a, b in outcome.differing_keys(outcome.value_at(reference.settings, key),
                                                               outcome.value_at(cell.settings, key), key):
-                # KeyPath that belong to a strategy, such as its loss, or that do not affect held-out scores.
+                # KeyPath that belong to a strategy, like its loss, or that do not affect held-out scores.
                 if differing_key in task.strategy_keys or (key == "model"
                                                     and any(run_settings.strategy_sets(cell_of_pair.strategy,
                                                                                        differing_key)

@@ -2,7 +2,7 @@
 
 The design is paired. All cells read the same text with the same split. The cells of one seed start from the same tables
 and see the same positives in the same order, so that the effect of the seed cancels in their differences. Anything that
-would break the pairs, such as a strategy that changes the window, is refused before training.
+would break the pairs, like a strategy that changes the window, is refused before training.
 
     DIR/comparison.yaml   the grid, every default written out
     DIR/cells/NAME/       one run each; NAME.error.json for one that failed

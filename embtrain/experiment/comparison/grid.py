@@ -20,7 +20,7 @@ FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # keys wh
 def _metric(text: str) -> str:
     benchmark, _, metric = text.partition("/")
     if not benchmark or not metric:
-        raise ValueError("should be BENCHMARK/METRIC, such as test/mrr")
+        raise ValueError("should be BENCHMARK/METRIC, for example test/mrr")
     return text
 
 

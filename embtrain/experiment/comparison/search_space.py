@@ -68,7 +68,7 @@ def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) 
 
 def _parse_range(text: str) -> Range:
     key, equals, value = (part.strip() for part in text.partition("="))
-    wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], such as "
+    wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], like "
                        "train.lr=0.01:0.5:log")
     if not equals or not key:
         raise wrong

@@ -1,4 +1,4 @@
-"""The verdict of a comparison in three sentences: separable differences from the baseline, cost, open questions.
+"""The verdict of a comparison in three sentences: separable differences from the baseline, cost, undecided differences.
 
 The first and the third do not depend on timings.
 """

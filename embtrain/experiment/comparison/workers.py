@@ -33,7 +33,7 @@ from embtrain.report.format import duration
 from embtrain.train.state.signals import Stop
 
 FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order a run writes them
-TAIL = 1 << 13  # bytes of metrics.jsonl that hold its last line
+TAIL = 1 << 13  # bytes of metrics.jsonl that contain its last line
 _POLL = 0.05    # seconds
 _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
 

@@ -115,7 +115,7 @@ def open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thre
            ) -> tuple[Settings, Components]:
     """Settings and components of a run as training left them, with a warning if it is not finished.
 
-    If the run's own strategy is among `strategies`, its source gets room for max(sizes) columns. Threads: as given,
+    If the run's own strategy is among `strategies`, its source gets room for max(sizes) negatives. Threads: as given,
     else train.threads.
     """
     return _open_run(folder, strategies, sizes, threads)[:2]

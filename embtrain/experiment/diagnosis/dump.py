@@ -1,6 +1,6 @@
 """Drawn negatives of strategies on a trained model, as a table of columns.
 
-A line is one column drawn for one held-out query: strategy, query, target, drawn candidate, component that drew it,
+A line is one negative drawn for one held-out query: strategy, query, target, drawn candidate, component that drew it,
 score, log q and weight (empty: none, and 1), and `known`: target, yes (a positive seen in training), no, or empty if
 the task has no set of positives, or none that fits into memory.
 """
@@ -26,12 +26,12 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.engines.false_negatives import KnownPositives
 
-HEADER = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
+HEADER = ("strategy", "query", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
 
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries: int = 64,
          threads: int | None = None) -> int:
-    """Write k columns of each strategy for at most `max_queries` held-out queries as TSV; returns the count.
+    """Write k negatives of each strategy for at most `max_queries` held-out queries as TSV; returns the count.
 
     strategies: empty for the run's own. threads: as in `diagnose`.
     """

@@ -1,8 +1,8 @@
 """Quality of one negative sampler on some queries: distance to the softmax, gradient bias and cost.
 
-p and q̄ are over the candidates other than the target. If a source states q of every candidate, columns are drawn from
+p and q̄ are over the candidates other than the target. If a source states q of every candidate, negatives are drawn from
 it with one uniform number each; if it corrects by a quantity of its own (resampled), it draws itself. If its q is an
-estimate (in_batch), columns are drawn at the frequency of the data's positives, which is what it estimates, and are
+estimate (in_batch), negatives are drawn at the frequency of the data's positives, which is what it estimates, and are
 corrected by the estimate. An exhaustive source is the softmax: it costs as much as all scores. Definitions:
 embtrain/evaluate/gradient_bias.py.
 """
@@ -36,7 +36,7 @@ N_BATCHES = 512       # of positives that an estimate is made from
 def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec,
                     m: int,
                     batch: int = 128) -> SamplerQuality:
-    """Prepare a source and return its SamplerQuality. m: columns of a draw; batch: rows of an in-batch draw.
+    """Prepare a source and return its SamplerQuality. m: negatives of a draw; batch: rows of an in-batch draw.
 
     A source that adapts to queries is fitted on `timing_query`, one that estimates q on batches of positives drawn at
     the frequency of the data. UsageError if it estimates frequencies and training counted none.
@@ -74,7 +74,7 @@ class SamplerQuality:
         self.row_slices = list(slices(len(target), max(1, MAX_SCORES_HELD // self.view.n_candidates)))
 
     def measurement(self, name: str, m: int, error: dict[str, float | None], note: str) -> Measurement:
-        """All results of the source with m columns.
+        """All results of the source with m negatives.
 
         error: that of `error`, computed for every m before the first measurement. The clock decides how often the
         source draws for `milliseconds`, and a source may remember its draws.

@@ -50,5 +50,5 @@ def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
 
 
 def _has_files(path: Path) -> bool:
-    """Whether the file exists, or files whose names start with it, such as DATA.de and DATA.en."""
+    """Whether the file exists, or files whose names start with it, like DATA.de and DATA.en."""
     return path.exists() or (path.parent.is_dir() and any(path.parent.glob(glob.escape(path.name) + ".*")))

@@ -33,7 +33,7 @@ from embtrain.experiment.tasks.base import Task
 class _Choices:
     """The names of --on, by how they are scored."""
 
-    tables: Sequence[BenchmarkChoice]    # on the vectors as they are
+    tables: Sequence[BenchmarkChoice]    # without training
     files: Sequence[Path]                # by the task of the run
     translators: Sequence[EvalRecipe]    # by a translator that is trained on the vectors
 

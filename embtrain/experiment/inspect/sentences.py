@@ -31,7 +31,7 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     settings = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
     text = TranslationTask.read(settings).text
     if len(text.part(part)) == 0:
-        raise UsageError(f"--part: {part}: {settings.corpus} has no such held-out sentences; set translation.{part} "
+        raise UsageError(f"--part: {part}: {settings.corpus} has no {part} sentences; set translation.{part} "
                          "above 0")
     side_text, end_token = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
     return (" ".join(side_text.words(i) + end_token) for i in text.part(part))

@@ -27,26 +27,26 @@ NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("v
 
 
 class PaperRun(Kind):
-    x: float | None = Field(None, description="where these runs stand on the axis; null: a line across the figure")
+    x: float | None = Field(None, description="position of these runs on the axis; null: a line across the figure")
 
 
 class Axis(Section):
     """A figure of measures against the varied quantity."""
 
-    name: str = Field(min_length=1, description="what x is")
-    metrics: list[str] = Field(min_length=1, description="what is drawn against it: BENCHMARK/METRIC")
+    name: str = Field(min_length=1, description="label of the axis")
+    metrics: list[str] = Field(min_length=1, description="metrics plotted against it: BENCHMARK/METRIC")
 
 
 class Check(Section):
     """One condition of the claim, evaluated by claims.py; all of them must hold."""
 
-    rule: Literal["not_worse", "better", "near"] = Field(description="which rule")
-    run: str = Field(description="the runs that are judged")
+    rule: Literal["not_worse", "better", "near"] = Field(description="rule that compares the runs")
+    run: str = Field(description="runs to which the rule applies")
     metric: Metric = Field(description="BENCHMARK/METRIC")
-    against: str | None = Field(None, description="better, not_worse: the runs they are compared with")
-    margin: float | None = Field(None, gt=0, description="not_worse: by how much they may be worse")
-    value: float | None = Field(None, description="near: what they should be near to")
-    within: float | None = Field(None, gt=0, description="near: how far they may be from it")
+    against: str | None = Field(None, description="better, not_worse: runs of the comparison")
+    margin: float | None = Field(None, gt=0, description="not_worse: largest difference that still counts as equal")
+    value: float | None = Field(None, description="near: expected value")
+    within: float | None = Field(None, gt=0, description="near: largest distance from the expected value")
 
     @model_validator(mode="after")
     def _keys_of_the_rule(self) -> Check:
@@ -61,17 +61,17 @@ class Check(Section):
 class Expected(Section):
     """A reported number."""
 
-    what: str = Field(min_length=1, description="what was measured")
-    value: float = Field(description="as reported, in our unit")
+    what: str = Field(min_length=1, description="measured quantity")
+    value: float = Field(description="reported number, in the unit of this package")
     where: str = Field(min_length=1, description="table, figure or equation")
-    protocol: str = Field(min_length=1, description="how it was measured, in words")
+    protocol: str = Field(min_length=1, description="protocol of the measurement, in words")
     source: Literal["published", "repository", "recalled"] = Field(
         description="read in the publication, in a public repository, or quoted from memory")
     reading: Literal["value", "exp", "gain", "least"] = Field(
-        "value", description="ours: the mean, e^mean, run/against - 1, or the least x that is not worse")
-    run: str | None = Field(None, description="whose measure stands beside it")
+        "value", description="our number: the mean, e^mean, run/against - 1, or the least x that is not worse")
+    run: str | None = Field(None, description="name of the run whose measurement is shown next to it")
     metric: Metric | None = Field(None, description="BENCHMARK/METRIC")
-    against: str | None = Field(None, description="gain: over which runs")
+    against: str | None = Field(None, description="gain: runs that the gain is relative to")
 
     @model_validator(mode="after")
     def _keys_of_the_reading(self) -> Expected:
@@ -94,23 +94,23 @@ class Protocol(Section):
 class Paper(Section):
     """A file of configs/paper."""
 
-    title: str = Field(min_length=1, description="the question, in a few words")
-    citation: str = Field(min_length=1, description="who claims it, and where")
-    claim: str = Field(min_length=1, description="in words")
+    title: str = Field(min_length=1, description="title of the page")
+    citation: str = Field(min_length=1, description="authors and publication of the claim")
+    claim: str = Field(min_length=1, description="the claim in words")
     corpus: str = Field("gensim-wiki", description="a recipe of corpora/, or the path of a text")
-    seeds: int = Field(3, ge=1, le=1000, description="how many, from 1 on")
+    seeds: int = Field(3, ge=1, le=1000, description="number of seeds: 1, 2, ...")
     cpu_seconds: float = Field(gt=0, description="CPU seconds for all runs on this corpus; no run begins after them")
-    baseline: str = Field(description="the runs that the report compares all others with")
-    metric: Metric = Field("test/log_likelihood", description="what the report decides by")
+    baseline: str = Field(description="runs with which the report compares all others")
+    metric: Metric = Field("test/log_likelihood", description="metric of the verdict: BENCHMARK/METRIC")
     benchmarks: Benchmarks = Field([], description="names of evals/; one that is not on the machine is left out")
     during_training: Benchmarks = Field(
         [], description="those benchmarks that are also scored at each evaluation during training")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
     runs: dict[RunName, PaperRun] = Field(min_length=2, description="the runs, each by a name")
-    axis: Axis | None = Field(None, description="a figure against what is varied")
-    checks: list[Check] = Field(min_length=1, description="what must be so for the claim to hold")
-    expected: list[Expected] = Field([], description="numbers that were reported; none where there is a picture alone")
-    protocol: list[Protocol] = Field(min_length=1, description="where we do otherwise")
+    axis: Axis | None = Field(None, description="a figure against the varied quantity; null: none")
+    checks: list[Check] = Field(min_length=1, description="conditions of the claim")
+    expected: list[Expected] = Field([], description="reported numbers; empty if the paper has only a figure")
+    protocol: list[Protocol] = Field(min_length=1, description="differences from the paper's protocol")
 
     def grid(self, name: str) -> dict[str, Any]:
         """As a grid that `embtrain compare` could run."""

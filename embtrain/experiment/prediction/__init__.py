@@ -5,5 +5,5 @@
     words.py        context words of a word, neighbours on walks of a node
     language.py     next words                         labels.py       labels of documents
     triples.py      link prediction                    pairs.py        hypernyms and hyponyms
-    translation.py  translations of lines
+    translation.py  translations of lines              translator.py   the same for a stream or a file
 """

@@ -94,14 +94,14 @@ class Predictor:
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         """Return predictions for the words of a command line. UsageError for a malformed query or an unknown name."""
-        raise AbstractMethod(self, "given")
+        raise AbstractMethod(self, "predict_words")
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
         """Yield predictions for the queries of a file in order, computed in chunks.
 
         DataError names the line of a malformed query. A query with an unknown name gives a prediction without answers.
         """
-        raise AbstractMethod(self, "read")
+        raise AbstractMethod(self, "predict_file")
 
     @torch.no_grad()
     def scores(self, batch: Batch, rows: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -153,7 +153,7 @@ class LinePredictor(Predictor, Generic[Q]):
 
     def predict(self, queries: Sequence[Q]) -> list[Prediction]:
         """Return predictions for the queries, in order."""
-        raise AbstractMethod(self, "of")
+        raise AbstractMethod(self, "predict")
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         try:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from embtrain.data.storage.containers import Source
+from embtrain.experiment.prediction import translator
 from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
-from embtrain.experiment.run import translation
 from embtrain.experiment.tasks.translation import TranslationTask
 
 MAX_CHUNK = 100  # lines in a chunk, as in the command
@@ -24,12 +24,12 @@ class TranslationPredictor(Predictor):
         return list(self._predict_lines([" ".join(words).encode()], "the line", ""))
 
     def predict_file(self, source: Source) -> Iterator[Prediction]:
-        return self._predict_lines(translation.bounded_lines(source.stream), source.name, source.name)
+        return self._predict_lines(translator.bounded_lines(source.stream), source.name, source.name)
 
     def _predict_lines(self, stream: Iterable[bytes], name: str, place: str) -> Iterator[Prediction]:
         """Yield one prediction a line; `name` is the name of the stream in errors."""
         lines, lines_to_read = itertools.tee(stream)
-        translations = translation.translate_lines(
+        translations = translator.translate_lines(
             self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name
         )
         for number, (text, line) in enumerate(zip(translations, lines, strict=False), 1):

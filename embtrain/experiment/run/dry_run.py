@@ -2,7 +2,7 @@
 
     memory = max(peak of reading, building and a few blocks,  memory then in use + that of scoring)  − the program's
 
-The first term is the peak RSS that the operating system reports: it includes gradients, gathered columns and memory
+The first term is the peak RSS that the operating system reports: it includes gradients, gathered negatives and memory
 that the allocator cannot return, which no sum over array sizes would. The task estimates the memory of scoring by
 scoring a little. The program's own memory is the RSS with all modules loaded and no corpus.
 """

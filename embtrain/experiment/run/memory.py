@@ -1,7 +1,7 @@
 """Refuse a run that needs more memory than is free, before the memory is allocated.
 
     tables   at least 4·V·D bytes, plus the optimizer state: known before anything is built
-    a step   columns, gathered rows and gradients: first a lower bound, then by trial (train/checks/memory_trial.py)
+    a step   negatives, gathered rows and gradients: first a lower bound, then by trial (train/checks/memory_trial.py)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _require(need: int, subject: str) -> None:
 def _min_step_bytes(parts: ModelParts) -> int:
     """Lower bound on the bytes of an update: scores and gathered rows, forward and backward.
 
-    For the fused engine, the columns of a block's centres or queries.
+    For the fused engine, the negatives of a block's centres or queries.
     """
     config = parts.source.config
     k = parts.world.n_candidates if parts.source.exhaustive else config.k if parts.source.components else 0

@@ -16,7 +16,7 @@ class Settings(Section):
     """The whole configuration of a run.
 
     `model`, `negatives` and `loss` have the keys of the components they name. The model's task adds a section for its
-    data, such as `text`, and the keys of `evaluate`.
+    data, like `text`, and the keys of `evaluate`.
     """
 
     strategy: str = Field("sgns", description="strategy, a file of configs/strategies")

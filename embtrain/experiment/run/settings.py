@@ -39,7 +39,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
             flag_names: Mapping[str, str] | None = None) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    flag_names: replacements for flags such as `--loss` or `--set train.lr=0` in error messages, by flag.
+    flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
     default = read_yaml(shipped.folder("configs") / "default.yaml")
@@ -147,7 +147,7 @@ def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
 def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
     """KeyPath of a shipped strategy that the model and its task do not have.
 
-    In a user's own file such a key may be a typo, which `build` reports.
+    In a user's own file this key may be a typo, which `build` reports.
     """
     if model not in models.names():
         return []

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text import stored_corpus
-from embtrain.experiment.run import components, settings as run_settings, translation
+from embtrain.experiment.run import components, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.train.state import checkpoint
 
@@ -42,14 +43,14 @@ def write(folder: Path, parts: Components) -> None:
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
-    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, such as corpus=PATH.
+    """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, like corpus=PATH.
 
     The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
     not a run or has no checkpoint; ResourceError if the model does not fit into memory.
     """
     settings = run_settings.from_run(folder, sets)
     if settings.model.name == Nmt.name:
-        return translation.load(folder, sets)[0]
+        return open_translator(folder, sets)[0]
     components.use_threads(settings.train.threads)
     train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})
@@ -61,6 +62,33 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     else:
         task = tasks.find(settings).from_run_folder(settings, folder)
         parts = components.build(_without_file(settings), task, _world(folder, settings, task, arrays), observed=False)
+    _restore(folder, settings, parts)
+    parts.model.eval()
+    return parts
+
+
+def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None
+                    ) -> tuple[Components, TranslationTask]:
+    """Load the translator of a run; its corpus is not needed.
+
+    sets: evaluation keys to override; flag_names: their names in error messages. UsageError if the run is not a
+    translator, DataError if its checkpoint does not match.
+    """
+    settings = run_settings.from_run(folder, sets, flag_names)
+    if settings.model.name != Nmt.name:
+        raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; give a run of "
+                         "model.name: nmt")
+    TranslationTask.check(settings)
+    settings = _without_file(settings)
+    components.use_threads(settings.train.threads)
+    task = TranslationTask.from_run_folder(settings, folder)
+    parts = components.build(settings, task)
+    _restore(folder, settings, parts)
+    return parts, task
+
+
+def _restore(folder: Path, settings: Settings, parts: Components) -> None:
+    """Load the parameters of a run from its last checkpoint, or from its best one. DataError if they do not match."""
     best = settings.train.patience and (folder / "best").is_dir()
     state = checkpoint.load(folder / ("best" if best else "checkpoints"))
     try:
@@ -70,8 +98,6 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; restore the "
                         "run's own config.yaml") from error
-    parts.model.eval()
-    return parts
 
 
 def _from_corpus(folder: Path, settings: Settings) -> Task:
@@ -86,12 +112,12 @@ def _from_corpus(folder: Path, settings: Settings) -> Task:
 
 
 def _without_file(settings: Settings) -> Settings:
-    """Drop the file of model.output_table: the checkpoint has that table, and the file may be gone."""
-    targets: Any = getattr(settings.model, "targets", None)
-    if targets is None or targets.file is None:
+    """Drop the file of model.output_table: the checkpoint contains that table, and the file may be gone."""
+    table: Any = getattr(settings.model, "output_table", None)
+    if table is None or table.file is None:
         return settings
-    targets = targets.model_copy(update={"kind": "sphere", "file": None})
-    return settings.model_copy(update={"model": settings.model.model_copy(update={"targets": targets})})
+    table = table.model_copy(update={"kind": "sphere", "file": None})
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"output_table": table})})
 
 
 def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> ProblemSpec:

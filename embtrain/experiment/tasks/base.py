@@ -2,7 +2,7 @@
 
 A task reads the corpus, provides training and held-out examples, scores the trained model and writes its exports. A
 model names its task (`Model.task`). The task has two sections of the settings: `section`, how its data are read, and
-`evaluate`, what is measured.
+`evaluate`, the measured scores.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ class Task:
 
     def problem_spec(self, device: str) -> ProblemSpec:
         """Return the properties of the data that sources and losses may use."""
-        raise AbstractMethod(self, "world")
+        raise AbstractMethod(self, "problem_spec")
 
     def known_positives(self, max_bytes: int) -> KnownPositives:
         """Return the exact set of positives in training. ResourceError if it takes more than `max_bytes`."""
-        raise AbstractMethod(self, "answers")
+        raise AbstractMethod(self, "known_positives")
 
     def candidate_names(self) -> Sequence[str]:
         """Return the name of each candidate, (V,)."""
-        raise AbstractMethod(self, "candidates")
+        raise AbstractMethod(self, "candidate_names")
 
     def describe_queries(self, query: Query) -> list[str]:
         """Return the text of each query, (n,); by default the names of the contexts."""
@@ -142,18 +142,18 @@ class Task:
 
         DataError if a file of the folder is missing or damaged.
         """
-        raise AbstractMethod(cls, "stored")
+        raise AbstractMethod(cls, "from_run_folder")
 
     def validate(self, components: ModelParts) -> list[Score]:
         """Return the scores of an evaluation during training, without intervals."""
-        raise AbstractMethod(self, "during")
+        raise AbstractMethod(self, "validate")
 
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         """Return the scores of the trained model.
 
         Adds the values that the scores are computed from, item by item, to `items`, and writes exports into `folder`.
         """
-        raise AbstractMethod(self, "judge")
+        raise AbstractMethod(self, "score_run")
 
     def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Return the scores of the trained model on the user's file `where`; no file of the run changes.
@@ -166,7 +166,7 @@ class Task:
 
     def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the peak extra memory of `validate` and `score_run`, in bytes."""
-        raise AbstractMethod(self, "judging")
+        raise AbstractMethod(self, "evaluation_bytes")
 
 
 PACKAGE = "embtrain.experiment.tasks"

@@ -28,10 +28,11 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
 from embtrain.evaluate.translation import scores as translation_scores
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate
-from embtrain.experiment.run import scoring as scoring, translate_words
+from embtrain.experiment.run import scoring as scoring
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
+from embtrain.experiment.tasks import translate_words
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import KnownPositives

@@ -12,7 +12,7 @@ from embtrain.kernels.core.binding import address, check_array, check_range, fie
 WIDTH = 16  # classes of a block of g
 BUNDLE = 16  # running sums compared at once in the core
 
-# What a density reads of an id, contiguous: its class c, log π(y|c), and p.
+# Values that a density reads for an id, contiguous: its class c, log π(y|c), and p.
 WORD = np.dtype([("klass", np.int32), ("log_within", np.float32), ("p", np.float32), ("unused", np.float32)])
 
 
@@ -83,7 +83,7 @@ class GeneratorRows(NamedTuple):
 
 
 class GeneratorDraws(NamedTuple):
-    """K columns for each of G rows; one more with a probe."""
+    """K negatives for each of G rows; one more with a probe."""
 
     ids: np.ndarray       # (G, K) int64
     origin: np.ndarray    # (G, K) int8  0 the noise, 1 g, 2 the probe
@@ -102,12 +102,12 @@ class ReinforceSpec(NamedTuple):
 
 
 class ReinforceSums(NamedTuple):
-    """Sums over the columns drawn by g, except n_used, n_noise and n_clipped."""
+    """Sums over the negatives drawn by g, except n_used, n_noise and n_clipped."""
 
-    n_generator: float = 0         # number of these columns
-    n_used: float = 0         # columns with ρ > 0 of any origin
-    n_noise: float = 0        # columns drawn by the noise
-    n_clipped: float = 0      # noise columns with ρ at the clip
+    n_generator: float = 0         # number of these negatives
+    n_used: float = 0         # negatives with ρ > 0 of any origin
+    n_noise: float = 0        # negatives drawn by the noise
+    n_clipped: float = 0      # noise negatives with ρ at the clip
     n_false_negatives: float = 0      # Σ (1 - negative_share)
     cost: float = 0         # Σ cost
     cost2: float = 0        # Σ cost²
@@ -116,13 +116,13 @@ class ReinforceSums(NamedTuple):
 
 
 class DrawnNegatives(NamedTuple):
-    """Drawn columns and their costs, (G, K) each."""
+    """Drawn negatives and their costs, (G, K) each."""
 
     ids: np.ndarray                 # int64
     origin: np.ndarray              # int8  0 the noise, 1 g, 2 a probe
     log_g: np.ndarray               # float32
     cost: np.ndarray                # float32
-    negative_share: np.ndarray | None  # float32  the share of rows for which the column is a true negative; None: 1
+    negative_share: np.ndarray | None  # float32  the share of rows for which the negative is a true negative; None: 1
 
 
 class ReinforceTask(ctypes.Structure):

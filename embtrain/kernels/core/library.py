@@ -48,7 +48,7 @@ def _load_core(choice: str, requested: str, folder: Path, source: Path) -> ctype
     if choice == "require" or requested:
         setting = f"EMBTRAIN_CORE_LEVEL={requested}" if requested else "EMBTRAIN_CORE=require"
         hint = "python build_core.py --sanitize" if requested == SANITIZED else INSTALL_HINT
-        raise ResourceError(f"{setting}: {folder} has no such library for this processor; {hint}")
+        raise ResourceError(f"{setting}: {folder} contains no library for this processor; {hint}")
     return None
 
 

@@ -34,7 +34,7 @@ class NegativeBatch(NamedTuple):
     log_q_target: np.ndarray | None = None  # (P,) float32; None: looked up in log_q_table
     weight: np.ndarray | None = None        # (K,) or (G, K) float32; 0: a probe, scored but not trained on; None: 1
     total_weight: float = 1.0                       # weight of the noise per positive
-    mask_target: bool = False            # mask columns that equal the target of a pair, for that pair
+    mask_target: bool = False            # mask negatives that equal the target of a pair, for that pair
     false_negatives: np.ndarray | None = None         # (2, N) int64 (pair, column), sorted by pair: masked as well
 
     @property
@@ -48,7 +48,7 @@ class NegativeBatch(NamedTuple):
 
 class UpdateResult(NamedTuple):
     loss: float                 # summed over the pairs
-    # (G, K) float32: the score of each column before its unit's update, or its mean over a block
+    # (G, K) float32: the score of each negative before its unit's update, or its mean over a block
     scores: np.ndarray | None
     c_grad: np.ndarray | None   # float64, shape of c: ∂L/∂c
 

@@ -2,7 +2,11 @@
 
 Same folders and function names as the wrappers. No file may load the library.
 
-sampling/ · scoring/ · text/ · training/ · roofline.py
+    sampling/    draws from cells, trees and the adversarial generator; int8 rows
+    scoring/     dot products, ranks, von Mises-Fisher normalizer
+    text/        scanning, subsampling, windows
+    training/    updates of skip-gram, triples and order embeddings
+    roofline.py  micro-benchmarks
 """
 
 from __future__ import annotations

@@ -82,9 +82,9 @@ def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta:
 
 
 def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int) -> GeneratorDraws:
-    """Draw k columns per row (G,). With `probe`, the row's greedy id is appended.
+    """Draw k negatives per row (G,). With `probe`, the row's greedy id is appended.
 
-    by_noise: how many leading columns come from the noise; None: each with probability λ.
+    by_noise: how many leading negatives come from the noise; None: each with probability λ.
     """
     t.check()
     row_arg = array_arg("row", row, np.int64, (len(row),))

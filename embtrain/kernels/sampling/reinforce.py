@@ -1,8 +1,8 @@
-"""REINFORCE: from the costs of columns to factors of log g, and from these to the sparse half of the gradient.
+"""REINFORCE: from the costs of negatives to factors of log g, and from these to the sparse half of the gradient.
 
     a = ρ (r - b),   r = (cost - centre) / scale;   with a negative share: r <- share r - (1 - share) penalty
     ρ = 1 for draws of g, min(clip, g / p) for draws of the noise (0 without importance), 0 for a probe
-    b = `baseline`, or r of the last column, or the mean r of the batch's other columns drawn by g (0 without others)
+    b = `baseline`, or r of the last negative, or the mean r of the batch's others drawn by g (0 without others)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["DrawnNegatives", "GradientSums", "ReinforceSpec", "ReinforceSums", "
 
 
 def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tuple[np.ndarray, ReinforceSums]:
-    """Factors a (G, K) float32, and sums over the columns. `word` is that of the tables."""
+    """Factors a (G, K) float32, and sums over the negatives. `word` is that of the tables."""
     ids, origin, log_g, cost, negative_share = drawn
     shape = (len(ids), ids.shape[-1])
     arrays = [array_arg(name, x, dtype, dims) for name, x, dtype, dims in (

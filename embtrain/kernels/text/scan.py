@@ -2,7 +2,7 @@
 
 A type is a distinct word as bytes, numbered by first appearance. ASCII words are delimited and lowercased by the
 scanner. A word with other bytes is foreign: it is stored unchanged, with all the context that str.lower() or a
-tokenizer could need. The caller decides once per distinct foreign word which words it stands for.
+tokenizer could need. The caller converts each distinct foreign word into words once.
 
   mode         separators                                foreign
   WHITESPACE   those of str.split(), and NUL             a whole word with a byte of 128 or more

@@ -5,7 +5,7 @@
 
 for the losses `order`, E_t + Σ_j w_j max(0, α − E_j), and `margin`, Σ_j w_j max(0, η + E_t − E_j).
 
-A unit is one row: a given concept, its target and K columns. Energies are evaluated before the unit. If a concept
+A unit is one row: a given concept, its target and K negatives. Energies are evaluated before the unit. If a concept
 occurs in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of this
 one row, followed by the projection onto the orthant.
 

@@ -2,8 +2,8 @@
 
     s(a,b) = u_a · v_b      v_b -= lr (∂L/∂s_ab) u_a      u_a -= lr Σ_b (∂L/∂s_ab) v_b
 
-for the losses of embtrain/losses. The ids of the columns are given in one of three layouts: each pair has its own K
-columns (PAIR, share 0), the pairs of a window share K (CENTRE, share 1), n windows share K (BLOCK, share n).
+for the losses of embtrain/losses. The ids of the negatives are given in one of three layouts: each pair has its own K
+negatives (PAIR, share 0), the pairs of a window share K (CENTRE, share 1), n windows share K (BLOCK, share n).
 
 A unit is one window, or the windows of one block. Scores and gradients are evaluated before the unit. If a row occurs
 in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of these

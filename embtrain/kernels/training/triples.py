@@ -2,16 +2,16 @@
 
     l1  q = e_a ± r, s_b = −Σ_d |q_d − b_d|      l2  s_b = −‖q − b‖      dot  q = e_a ∘ r, s_b = q · b
 
-±: minus if the slot is 1. For the losses of embtrain/losses. The ids of the columns are given: each row has its own K
+±: minus if the slot is 1. For the losses of embtrain/losses. The ids of the negatives are given: each row has its own K
 (share 0), or n rows share K (share n). NegativeBatch and UpdateResult are documented in
 embtrain/kernels/core/tables.py; P and C are the rows.
 
 A unit is a row, or the rows of one draw. Scores, slopes and q are evaluated before the unit. Then its rows are updated
-in turn, each by its own gradient. With shared columns the order is: targets, columns, then each row's entity and
-relation. With columns per row: target, columns, entity, relation.
+in turn, each by its own gradient. With shared negatives the order is: targets, negatives, then each row's entity and
+relation. With negatives per row: target, negatives, entity, relation.
 
 A repeated row is updated twice. With an accumulator this differs from one update by the sum, and l1 and l2 evaluate the
-gradient at the current value of a target or of a row's own column. Without repeated rows a unit is equivalent to a
+gradient at the current value of a target or of a row's own negative. Without repeated rows a unit is equivalent to a
 torch step on its batch. With more threads each takes a range of units, and rows are updated without locks (Hogwild).
 """
 

@@ -7,7 +7,7 @@
 r   cost of the negative: un-hinged, not corrected for q, normalized by running moments; minus `penalty` if y is a
     masked false negative.
 b   none | moving average | leave-one-out mean of the batch | self_critical: r of the greedy candidate argmax g_θ(y|x),
-    which is drawn as an additional column with weight 0. None of them biases the gradient.
+    which is drawn as an additional negative with weight 0. None of them biases the gradient.
 ρ   off-policy weight of noise negatives, which are learnt from too: ρ = min(clip, g_θ(y|x) / p_nce(y)), constant.
 
 g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share_draws_by: window`
@@ -75,7 +75,7 @@ class AceConfig(NegativesConfig):
 
 
 class AceState(NamedTuple):
-    """What `learn` needs of a draw."""
+    """The part of a draw that `learn` needs."""
 
     generation: object                             # of the rows of the cache
     row: Tensor                                    # (G,) int64  row in the cache; (B,) with `shared`
@@ -287,7 +287,7 @@ class Ace(NegativeSource):
         return {**super().state_dict(), "generator": self.generator.state_dict(),
                 "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
                 "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
-                "stepped": self.has_stepped, "told": dict(self.latest_metrics)}
+                "stepped": self.has_stepped, "metrics": dict(self.latest_metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -296,4 +296,4 @@ class Ace(NegativeSource):
         self.reward_sd, self.reward_mean = state["scale"].to(self.reward_sd), state["centre"].to(self.reward_mean)
         self.cache.load_state_dict(state["snapshot"])
         self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
-        self.latest_metrics = dict(state["told"])
+        self.latest_metrics = dict(state["metrics"])

@@ -153,9 +153,9 @@ class GeneratorCache:
     # -- draws and densities ------------------------------------------------------------------------------------
 
     def draw(self, row: Tensor, k: int, by_noise: int | None, probe: bool, random: torch.Generator) -> GeneratorDraw:
-        """Draw k columns for each row (G,), and with `probe` append its greedy candidate.
+        """Draw k negatives for each row (G,), and with `probe` append its greedy candidate.
 
-        The noise draws the first `by_noise` columns, or each with probability λ (None).
+        The noise draws the first `by_noise` negatives, or each with probability λ (None).
         """
         if self.uses_core:
             seed = int(torch.randint(2**62, (), generator=random))
@@ -281,7 +281,7 @@ class GeneratorCache:
         The last bits of a matrix product depend on its shape, so rows are recomputed in the same groups.
         """
         n = self.n_rows
-        return {"asked": torch.cat(self.key_batches) if self.key_batches else self.context_index.keys[:0].clone(),
+        return {"keys": torch.cat(self.key_batches) if self.key_batches else self.context_index.keys[:0].clone(),
                 "together": torch.tensor([len(x) for x in self.key_batches], dtype=torch.int64), "drawn": self.n_draws,
                 "total": self.total[:n].clone(), "count": self.count[:n].clone(), "into_z": self.grad_z[:n].clone(),
                 "into_w": self.grad_w.clone()}
@@ -289,7 +289,7 @@ class GeneratorCache:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore, after the parameters of the generator: recomputes the rows."""
         self.invalidate()
-        for new in state["asked"].to(self.grad_w.device).split(state["together"].tolist()):
+        for new in state["keys"].to(self.grad_w.device).split(state["together"].tolist()):
             self._add(new)
         self.n_draws = state["drawn"]
         for name, table in (("total", self.total), ("count", self.count), ("into_z", self.grad_z)):

@@ -70,11 +70,11 @@ class KbganScorer(nn.Module):
 
 
 class KbganState(NamedTuple):
-    """What `learn` needs of a draw."""
+    """The part of a draw that `learn` needs."""
 
     context: Tensor  # (G,) or (G, C)
     pool: Tensor     # (G, Y)
-    chosen: Tensor   # (G, K)  columns of the pool
+    chosen: Tensor   # (G, K)  positions in the pool
 
 
 class Kbgan(NegativeSource):

@@ -34,7 +34,7 @@ class MixtureConfig(NegativesConfig):
 
 
 class MixtureState(NamedTuple):
-    """What `learn` needs of a draw: origin and state of the inner draw."""
+    """The part of a draw that `learn` needs: origin and state of the inner draw."""
 
     origin: Tensor | None  # (B, K) int8, or broadcast to it
     inner: object
@@ -81,7 +81,7 @@ class Mixture(NegativeSource):
         assert plain_draw.ids is not None and plain_draw.log_q_target is not None
         ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
         log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
-        # A probe, of weight 0, is an additional column after the k negatives and stays.
+        # A probe, of weight 0, is an additional negative after the k negatives and stays.
         from_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
         row, column = from_plain.nonzero(as_tuple=True)
         if len(row):

@@ -28,7 +28,7 @@ TITLE = {
     "hardness/lambda4_sd": "Spread (sd) of λ₄",
     "hardness/rest": "Mean length of the remainder, ‖y‖",
     "source/reversed": "Share of predictions beyond 135°",
-    "forgiven": "Share of negatives masked",
+    "masked": "Share of negatives masked",
     "lr": "Learning rate",
 }
 METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank", "mr": "mean rank",
@@ -54,7 +54,7 @@ MEANING = {"spearman": "rank correlation of similarities with human ratings; 1 i
                    "labels", "bleu": "word sequences shared with the reference, 0 to 100",
            "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
-SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that describe the drawn columns
+SOURCE = ("source", "hardness", "masked")  # first parts of the keys that describe the drawn columns
 # Held-out measures that get large panels.
 MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "accuracy@1")
 

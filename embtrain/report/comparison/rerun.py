@@ -1,4 +1,4 @@
-"""How to reproduce a comparison: command, grid and shared settings."""
+"""The section on how to repeat a comparison: command, grid and shared settings."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Diagnosis:
     model: str
     corpus: str
     part: str          # part that the queries are from: test or valid
-    questions: int
+    queries: int
     candidates: int
     draws: int
     threads: int
@@ -153,7 +153,7 @@ def document(diagnosis: Diagnosis) -> ReportDocument:
                      *_growth_section(diagnosis),
                      ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
                      ReportSection("meant", "Definitions", [Items([*DEFINITIONS, *notes])])]
-    counts = [f"{diagnosis.questions:,} queries of {diagnosis.part}",
+    counts = [f"{diagnosis.queries:,} queries of {diagnosis.part}",
               f"{diagnosis.draws:,} draws each"] if diagnosis.lines else []
     about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
                         f"{diagnosis.threads} thread{'s' * (diagnosis.threads != 1)}", diagnosis.run])

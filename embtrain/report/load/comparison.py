@@ -133,7 +133,7 @@ def read(folder: Path) -> Results:
     """Read a comparison. DataError, with file and key, if results.json is missing or malformed."""
     path = folder / "results.json"
     if not path.exists():
-        raise DataError(f"{path}: no such file; give a folder written by `embtrain compare`")
+        raise DataError(f"{path}: file not found; give a folder written by `embtrain compare`")
     file = read_json(path, ComparisonResults.from_json, MAX_RESULTS_BYTES)
     assert file is not None
     known = {mean.strategy for mean in file.summary}

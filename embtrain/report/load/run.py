@@ -107,7 +107,7 @@ def read(folder: Path) -> RunRecord:
     """Read a run folder. DataError if it is not one, or if a file is damaged."""
     check_exists(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; give a run folder, e.g. runs/...")
+        raise DataError(f"{folder}: folder not found; give a run folder, e.g. runs/...")
     paths = {name: folder / name if (folder / name).exists() else None for name in FILES}
     if not any(paths.values()):
         raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")

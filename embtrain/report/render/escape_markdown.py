@@ -16,7 +16,7 @@ def words(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return `text` on one line as a code span, between more backticks than it holds in a row."""
+    """Return `text` on one line as a code span, between more backticks than it contains in a row."""
     text = plain(text)
     ticks = "`" * (1 + _longest_run(text))
     pad = " " if text[:1] in ("`", " ", "") or text[-1:] in ("`", " ") else ""
@@ -24,7 +24,7 @@ def code(text: str) -> str:
 
 
 def block(text: str, language: str = "") -> str:
-    """Return the lines of `text` as a fenced code block, between more backticks than it holds in a row."""
+    """Return the lines of `text` as a fenced code block, between more backticks than it contains in a row."""
     fence = "`" * max(3, 1 + _longest_run(text))
     return "\n".join([fence + language, *(plain(line) for line in text.split("\n")), fence])
 

@@ -54,7 +54,7 @@ class AllocationCounter(TorchDispatchMode):
 
 
 def _dense_parts(value: object) -> Iterator[Tensor]:
-    """The dense tensors that hold a value's elements: two for a sparse tensor."""
+    """The dense tensors that contain a value's elements: two for a sparse tensor."""
     if not isinstance(value, Tensor) or value.is_meta:
         return
     if value.layout == torch.sparse_coo:

@@ -57,7 +57,7 @@ def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[
 
 
 def _table_remedy(model: Model) -> str:
-    """Why the model's table is not fixed, and how to fix it; the end of a sentence."""
+    """The reason why the model's table is not fixed, and a remedy: the end of a sentence."""
     if not hasattr(model.config, "output_table"):
         return "learns its own; use another model, e.g. skipgram"
     return ("learns it with these settings; set model.output_table.frozen: true and model.output_table.kind: sphere, "

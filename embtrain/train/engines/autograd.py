@@ -26,7 +26,7 @@ from embtrain.train.engines.base import Engine, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
 MAX_SCORES_HELD = 32_000_000      # scores in memory at once
-MIN_COLUMNS_SHARED = 1_024          # a separate model call must save this many copied columns
+MIN_NEGATIVES_SHARED = 1_024          # a separate model call must save this many copied negatives
 MAX_LOGGED_COSTS = 2_000_000  # costs kept for the log alone
 
 
@@ -189,13 +189,13 @@ class Step(Engine):
     def _score_by_draw(self, query: Query, ids: Tensor, draw: Tensor) -> Tensor:
         """Scores (R, K) of ids (G, K), where row r reads the draw `draw[r]`, (R,).
 
-        A draw shared by many consecutive rows is scored once for all of them: copying its columns per row would
+        A draw shared by many consecutive rows is scored once for all of them: copying its negatives per row would
         dominate the update.
         """
         if ids.shape[0] == 1:
             return self.model.score(query, ids)
         distinct, counts = torch.unique_consecutive(draw, return_counts=True)
-        if (len(draw) - len(distinct)) * ids.shape[1] < MIN_COLUMNS_SHARED * len(distinct):
+        if (len(draw) - len(distinct)) * ids.shape[1] < MIN_NEGATIVES_SHARED * len(distinct):
             return self.model.score(query, ids.index_select(0, draw))
         ends = counts.cumsum(0).tolist()
         return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
@@ -254,7 +254,7 @@ def costs_for_source(source: NegativeSource, cost: Tensor, drawn: Negatives) -> 
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
     """Mean cost of each drawn negative over the rows that share the draw: (B, K) to (G, K).
 
-    Rows for which the column is a false negative are excluded, unless that excludes all rows: a learning source then
+    Rows for which the negative is false are excluded, unless that excludes all rows: a learning source then
     receives the same cost as for a draw of one row.
     """
     draw = drawn.draw_index(len(cost), cost.device)

@@ -46,14 +46,14 @@ class CompiledTriples(CompiledStep):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         e, r = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.e, self.model.r))
-        questions = TripleQueries(
+        queries = TripleQueries(
             *(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target))
         )
         columns, rule, lr = self._columns(drawn), self._rule(), self.optimizers[0].param_groups[0]["lr"]
         loss, costs = 0.0, list[Tensor]()
         for rows in self._chunks(len(block)):
-            part_questions, part_columns = _slice(questions, columns, rows)
-            result = update(e, r, part_questions, part_columns, rule, lr, self.threads, keep)
+            part_queries, part_columns = _slice(queries, columns, rows)
+            result = update(e, r, part_queries, part_columns, rule, lr, self.threads, keep)
             loss += result.loss
             if result.scores is not None:
                 costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part_columns))
@@ -84,10 +84,10 @@ class CompiledTriples(CompiledStep):
         return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
 
-def _slice(questions: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:
+def _slice(queries: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:
     """A slice of the rows, with their draws."""
-    if rows.start == 0 and rows.stop == len(questions.target):
-        return questions, columns
+    if rows.start == 0 and rows.stop == len(queries.target):
+        return queries, columns
     share, false_negatives = columns.share, columns.false_negatives
     draws = slice(rows.start // share, -(-rows.stop // share)) if share else rows
     if false_negatives is not None:
@@ -95,7 +95,7 @@ def _slice(questions: TripleQueries, columns: NegativeBatch, rows: slice) -> tup
         false_negatives = np.ascontiguousarray(false_negatives[:, a:b]) - np.array([[rows.start], [0]])
     def slice_draws(x: np.ndarray | None) -> np.ndarray | None:
         return x if x is None or x.ndim == 1 else x[draws]
-    return TripleQueries(*(x[rows] for x in questions)), columns._replace(
+    return TripleQueries(*(x[rows] for x in queries)), columns._replace(
         ids=columns.ids[draws],
         log_q=slice_draws(columns.log_q),
         weight=slice_draws(columns.weight),

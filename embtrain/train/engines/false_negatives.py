@@ -60,7 +60,7 @@ def _targets(drawn: Negatives, target: Tensor) -> Tensor:
     if draw is None or ids.shape[1] <= 64:                                       # narrow: compare directly
         ids = ids if draw is None else ids.index_select(0, draw)
         return torch.stack((ids == target.unsqueeze(1)).nonzero(as_tuple=True))
-    # Wide and shared: sort each draw once. The columns equal to a target are one run of the sorted draw.
+    # Wide and shared: sort each draw once. The negatives equal to a target are one run of the sorted draw.
     values, order = ids.sort(dim=1, stable=True)                                 # (G, K)
     span = int(values.max()) + 1
     flat = (values + span * torch.arange(len(ids), device=ids.device).unsqueeze(1)).view(-1)

@@ -1,4 +1,4 @@
-"""TensorBoard sink: RUN/tensorboard, for `tensorboard --logdir RUN` or the folder that holds several runs.
+"""TensorBoard sink: RUN/tensorboard, for `tensorboard --logdir RUN` or the folder that contains several runs.
 
 Each batch of log lines becomes one complete event file, named after the number of its first line. A resumed run
 rewrites the first file with all lines so far and deletes the others, so that no step occurs twice.

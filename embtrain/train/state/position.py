@@ -12,7 +12,7 @@ _STORED_AS = {"evaluations_since_best": "waited"}  # fields that checkpoints sto
 
 @dataclass
 class Position:
-    """How far a run has come: counters, times, the best evaluation so far."""
+    """The position of a run: counters, times, the best evaluation so far."""
 
     epoch: int = 0
     block: int = 0

@@ -1,6 +1,6 @@
 """A nested state as a JSON tree and a safetensors file.
 
-The file holds the tensors under the names 0, 1, 2, … The tree is the state without its tensors. A node is
+The file contains the tensors under the names 0, 1, 2, … The tree is the state without its tensors. A node is
 
     null, true, 3, 0.5, "text"     itself
     [node, …]                      a list
@@ -45,7 +45,7 @@ class _BadNode(Exception):
 
 
 def encode(state: dict) -> tuple[Any, list[Tensor]]:
-    """The tree of a state and its tensors. Raises TypeError or ValueError for values that a tree cannot hold."""
+    """The tree of a state and its tensors. Raises TypeError or ValueError for values that a tree cannot contain."""
     tensors: list[Tensor] = []
     return _encode(state, tensors, "state", MAX_DEPTH), tensors
 
@@ -140,7 +140,7 @@ def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
 
 
 def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
-    """The value of a node. Each tensor may be used once, so that a tree cannot need more memory than the file holds."""
+    """The value of a node. Each tensor may be used once, so that a tree needs no more memory than the file."""
     if depth == 0:
         raise _BadNode(f"more than {MAX_DEPTH} levels deep")
     if isinstance(node, list):

@@ -405,6 +405,73 @@ def test_a_split_class_is_found(source: str, n: int, tmp_path: Path) -> None:
     assert len(split_classes(tmp_path)) == n
 
 
+# --- a folder can be read at a glance ---------------------------------------------------------------------------
+
+MAX_ENTRIES, MAX_MAP_LINES = 14, 15
+PRESCRIBED = {"__init__.py", "__main__.py", "py.typed"}   # Python prescribes these names
+# A name of a map: at the beginning of a line or of a second column, before two blanks or more.
+MAP_NAMES = re.compile(r"(?:^ *|  +)((?:\w+(?:\.py|/)?)(?:, \w+(?:\.py|/)?)*)(?=  +\S)", re.MULTILINE)
+
+
+def entries(folder: Path) -> set[str]:
+    """Files and folders of a folder, without those that Python prescribes, builds and caches."""
+    return {path.name for path in folder.iterdir()
+            if path.name not in PRESCRIBED | {"__pycache__"} and path.suffix not in (".so", ".pyc")
+            and not path.name.startswith(".")}
+
+
+def full_folders(package: Path) -> list[str]:
+    """One line for every folder with more than MAX_ENTRIES entries, folders of C++ files included."""
+    folders = [package, *(path for path in package.rglob("*") if path.is_dir() and path.name != "__pycache__")]
+    return [f"{path.relative_to(package.parent)}: {len(entries(path))} entries" for path in sorted(folders)
+            if len(entries(path)) > MAX_ENTRIES]
+
+
+def wrong_maps(package: Path) -> list[str]:
+    """One line for every `__init__` whose docstring is missing or long, omits an entry or names an unknown one."""
+    faults = []
+    for path in sorted(package.rglob("__init__.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        named = {name.rstrip("/").removesuffix(".py") for names in MAP_NAMES.findall(doc) for name in names.split(", ")}
+        present = {name.removesuffix(".py") for name in entries(path.parent)}
+        where = path.relative_to(package.parent)
+        faults += [f"{where}: does not name {name}" for name in sorted(present - named)]
+        faults += [f"{where}: names {name}, which does not exist" for name in sorted(named - present)]
+        if not 1 <= len(doc.splitlines()) <= MAX_MAP_LINES:
+            faults.append(f"{where}: docstring of {len(doc.splitlines())} lines")
+    return faults
+
+
+def test_no_folder_is_too_full() -> None:
+    assert full_folders(PACKAGE) == []
+
+
+def test_packages_map_their_folders() -> None:
+    assert wrong_maps(PACKAGE) == []
+
+
+def test_a_full_folder_is_found(tmp_path: Path) -> None:
+    names = [f"source/{i}.cpp" for i in range(MAX_ENTRIES)]
+    package = plant(tmp_path, dict.fromkeys([*names, "source/a.so", "source/__pycache__/a.pyc", "py.typed"], ""))
+    assert full_folders(package) == []
+    (package / "source/one_more.h").write_text("")
+    assert full_folders(package) == ["embtrain/source: 15 entries"]
+
+
+@pytest.mark.parametrize(("text", "faults"), [
+    ("A map.\n\na.py  one\nb/    two\n", []), ("A map.\n\n    a  one file    b/  two\n", []),
+    ("A map.\n\na.py, b  two\n", []),
+    ("A map of a and b.\n\na.py  one\n", ["does not name b"]),
+    ("A map.\n\na.py  one\nb     two\nc.py  three\n", ["names c, which does not exist"]),
+    ("A map.\n\na.py  one\nb     two" + "\n." * 12, ["docstring of 16 lines"]),
+    ("", ["does not name a", "does not name b", "docstring of 0 lines"]),
+])
+def test_a_wrong_map_is_found(tmp_path: Path, text: str, faults: list[str]) -> None:
+    files = dict.fromkeys(["a.py", "b/c.cpp", "_core.so", "py.typed"], "")
+    package = plant(tmp_path, {"__init__.py": f'"""{text}"""', **files})
+    assert wrong_maps(package) == [f"embtrain/__init__.py: {fault}" for fault in faults]
+
+
 def test_a_folder_that_a_run_has_made_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
     """`make fit` makes runs/, and the tests have a module of that name."""
     (tmp_path / "runs").mkdir()

@@ -152,7 +152,7 @@ def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, ca
         assert cli.run() == 3
         told = capsys.readouterr().err.splitlines()
         assert len(told) == 1, name
-        assert "runs/ace: no such file or folder (did you mean 'runs/20260101-skipgram-ace'?); give" in told[0], name
+        assert "runs/ace: file or folder not found (did you mean 'runs/20260101-skipgram-ace'?); give" in told[0], name
 
 
 def test_data_list_names_every_recipe_once(console: Console) -> None:

@@ -128,25 +128,25 @@ def test_all_errors_of_all_layers_at_once_in_the_order_in_which_they_stand(tmp_p
     low = layer(tmp_path, "text:\n  min_cuont: 3\n  rule: word2vce\nnegatives:\n  k: five\n", "low.yaml")
     high = layer(tmp_path, "text: {lower: maybe, words: [a, null]}\nseed: 3\n", "high.yaml")
     assert wrong(low, high, from_set("text.sample=-1")) == [
-        "low.yaml:2:3: text.min_cuont: no such key (did you mean 'min_count'? "
+        "low.yaml:2:3: text.min_cuont: unknown key (did you mean 'min_count'? "
         "keys here: min_count, max_size, sample, lower, rule, words)",
         "low.yaml:3:3: text.rule: should be 'word2vec' or 'eq23', got 'word2vce' (did you mean 'word2vec'?)",
         "low.yaml:5:3: negatives.k: should be a valid integer, got 'five'",
         "high.yaml:1:8: text.lower: should be a valid boolean, got 'maybe'",
         "high.yaml:1:33: text.words[1]: should be text (in quotes where it looks like something else), got null",
-        "high.yaml:2:1: seed: no such key (keys here: corpus, text, negatives)",
+        "high.yaml:2:1: seed: unknown key (keys here: corpus, text, negatives)",
         "--set text.sample=-1: text.sample: should be greater than or equal to 0, got -1",
     ]
 
 
 def test_a_key_of_another_section_is_found_there() -> None:
     assert wrong(from_set("min_count=3")) == [
-        "--set min_count=3: min_count: no such key (did you mean 'text.min_count'? keys here: corpus, text, negatives)"]
+        "--set min_count=3: min_count: unknown key (did you mean 'text.min_count'? keys here: corpus, text, negatives)"]
 
 
 def test_an_unknown_key_of_a_source_lists_the_keys_of_that_source(tmp_path: Path) -> None:
     lines = wrong(layer(tmp_path, "negatives:\n  features: 64\n"))
-    assert lines == ["own.yaml:2:3: negatives.features: no such key (keys here: source, k)"]
+    assert lines == ["own.yaml:2:3: negatives.features: unknown key (keys here: source, k)"]
 
 
 @pytest.mark.parametrize(("text", "says"), [

@@ -193,12 +193,12 @@ def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypat
     Path("runs/acee").mkdir()                                          # not a run
     with pytest.raises(DataError) as error:
         files.check_exists(Path(path))
-    assert str(error.value) == (f"{path.rstrip('/')}: no such file or folder{hint}; give a run folder; `embtrain fit "
+    assert str(error.value) == (f"{path.rstrip('/')}: file or folder not found{hint}; give a run folder; `embtrain fit "
                                 "--out DIR` creates one")
     files.check_exists(Path("runs/acee"))
 
 
 def test_without_runs_no_name_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"^runs/ace: no such file or folder; give"):
+    with pytest.raises(DataError, match=r"^runs/ace: file or folder not found; give"):
         files.check_exists(Path("runs/ace"))

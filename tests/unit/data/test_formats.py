@@ -120,7 +120,7 @@ def test_a_few_tags_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     corpus = read(tmp_path / "a.txt", ("A film that I liked very much, for all that was said of it.<br /><br />" +
                                        "It is long, and its music is what one comes for, or so they say; " * 8) * 9)
     assert "br" in corpus.vocabulary.words
-    assert caplog.messages == [f"{tmp_path / 'a.txt'}: contains tags such as <br />, whose names are read as words; "
+    assert caplog.messages == [f"{tmp_path / 'a.txt'}: contains tags like <br />, whose names are read as words; "
                                "remove them from the text"]
 
 
@@ -202,7 +202,7 @@ def test_marks_of_tokenised_text_stay_whole_in_every_file(tmp_path: Path, core: 
         corpus = load_language([tmp_path], "auto", LanguageConfig(min_count=1, valid=0, test=0), None, "x")
     assert set(corpus.vocabulary.words) == {"<s>", "the", "<unk>", "did", "n't", "'s", "$", "N", "</s>", "<eos>"}
     assert lines_of(corpus)[-1] == "the 's N <eos>"
-    assert ("train.txt: marks such as <s> indicate tokenized text, which is split only at spaces; set "
+    assert ("train.txt: marks like <s> indicate tokenized text, which is split only at spaces; set "
             "language.tokenizer=words to split it like prose") in caplog.text
 
 

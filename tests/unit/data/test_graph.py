@@ -285,7 +285,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_bytes(b"a\tr\tb\nc\tr\t\xff\n")
     with pytest.raises(DataError, match=r"train.txt:2: byte 5 is not UTF-8"):
         load(tmp_path)
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="file or folder not found"):
         load(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data.tsv").write_text(TRAIN)

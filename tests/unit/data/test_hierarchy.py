@@ -458,7 +458,7 @@ def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("nothing")
     with pytest.raises(DataError, match=r"neither WordNet's data\.noun nor a split's"):
         load([tmp_path], PairsConfig(), "x")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="file not found"):
         load([tmp_path / "gone.tsv"], PairsConfig(), "x")
 
 

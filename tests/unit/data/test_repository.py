@@ -150,7 +150,7 @@ def test_parts_without_a_first_line_share_one_shape(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("0 1:1\n1 x:1\n", r":2: expected feature:value such as 7:0\.5, found 'x:1'"),
+    ("0 1:1\n1 x:1\n", r":2: expected feature:value like 7:0\.5, found 'x:1'"),
     ("+1 1:1\n", ":1: expected"), ("0 1:1\n+1 1:1\n", ":2: expected labels"),
     ("0 1:1\n1 9999999999:1\n", ":2: an id above"),
 ])
@@ -162,12 +162,12 @@ def test_what_is_wrong_without_a_first_line(tmp_path: Path, text: str, says: str
 @pytest.mark.parametrize(("text", "line", "says"), [
     ("", 1, "documents features labels"), ("3 5\n", 1, "found '3 5"), ("a b c\n", 1, "three numbers"),
     ("1 0 4\n1 1:1\n", 1, "0 features and 4 labels"), ("1 5 1\n0 1:1\n", 1, "5 features and 1 labels"),
-    ("1 9999999999 4\n0 1:1\n", 1, "at most 2,147,483,647"), ("1 5 4\n0;1 1:1\n", 2, "labels such as 3,14"),
+    ("1 9999999999 4\n0 1:1\n", 1, "at most 2,147,483,647"), ("1 5 4\n0;1 1:1\n", 2, "labels like 3,14"),
     ("1 5 4\n0 1:1 2\n", 2, "found '2'"), ("1 5 4\n0 1:x\n", 2, "found '1:x'"), ("1 5 4\n0 1:nan\n", 2, "'1:nan'"),
     ("1 5 4\n0 -1:2\n", 2, "'-1:2'"), ("1 5 4\n4 1:1\n", 2, "label 4"), ("1 5 4\n0 5:1\n", 2, "feature 5"),
     ("1 5 4\n0 1:1e39\n", 2, "float32"), ("1 5 4\n0 1:1\n1 1:1\n", 3, "one document more"),
     ("2 5 4\n0 1:1\n", None, "truncated"),
-    ("1 5 4\n0,,1 1:1\n", 2, "labels such as"), ("1 5 4\n0 1:1:1\n", 2, "'1:1:1'"), ("1 5 4\n0 1 :1\n", 2, "'1'"),
+    ("1 5 4\n0,,1 1:1\n", 2, "labels like"), ("1 5 4\n0 1:1:1\n", 2, "'1:1:1'"), ("1 5 4\n0 1 :1\n", 2, "'1'"),
 ])
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -224,7 +224,7 @@ def test_a_folder_without_documents_and_a_reader_that_is_none(tmp_path: Path) ->
         load(at(tmp_path, "3 3 3\n0\n1\n0,2\n"))
     with pytest.raises(DataError, match=r"data\.txt:4: one document more than the 2 that the first line declares"):
         load(at(tmp_path, "2 3 3\n0 0:1\n1 1:1\n2 2:1\n"))
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="file not found"):
         load(tmp_path / "nowhere")
     with pytest.raises((UsageError, ValueError)):
         LabelsConfig.model_validate({"reader": "pickle"})

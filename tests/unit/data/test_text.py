@@ -209,7 +209,7 @@ def test_a_text_without_a_word_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_places_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none: no such file"):
+    with pytest.raises(DataError, match="none: file not found"):
         read(tmp_path / "none")
     with pytest.raises(DataError, match="no text file"):
         read(tmp_path)

@@ -121,7 +121,7 @@ def test_a_word_twice_keeps_its_first_vector_and_is_told(tmp_path: Path, format:
                                                                          b"a " + struct.pack("<f", 4)))
     vectors = read(tmp_path / "x")
     assert same(vectors, ["a", "b"], np.arange(4, dtype=np.float32).reshape(2, 2))
-    told = f"{tmp_path / 'x'}: 1 rows repeat a word (such as 'a'); the first of each is kept"
+    told = f"{tmp_path / 'x'}: 1 rows repeat a word (for example 'a'); the first of each is kept"
     assert [record.getMessage() for record in caplog.records] == [told]
 
 

@@ -333,7 +333,7 @@ def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, mon
 
 @pytest.mark.parametrize("metric", ["mrr", "test/", "/mrr"])
 def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
-    with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, such as test/mrr"):
+    with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, for example test/mrr"):
         compare.read_grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
 
 
@@ -619,7 +619,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no strategies named 'foo'"),
     ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
     ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
-     "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
+     "g.yaml:3:30: runs.x.sets[0]: train.epoch: unknown key (did you mean 'epochs'?"),
     ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
     ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no evals named 'mem'"),
     ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is not one of sgns, nce"),
@@ -639,7 +639,7 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
 @pytest.mark.parametrize(("line", "says"), [
     ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
     ("--negatives sgns,foo", "--negatives: strategy: no strategies named 'foo'"),
-    ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
+    ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: unknown key"),
     ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
     ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not, "),
     ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
@@ -718,7 +718,7 @@ def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path
 
 
 @pytest.mark.parametrize(("metric", "says"), [
-    ("foo", "--metric: metric: should be BENCHMARK/METRIC, such as test/mrr, got 'foo'"),
+    ("foo", "--metric: metric: should be BENCHMARK/METRIC, for example test/mrr, got 'foo'"),
     ("test/foo", "--metric: test/foo: nce-seed1 does not have this score; there are: valid/log_likelihood, "),
 ])
 def test_a_metric_that_no_joined_run_has_is_a_matter_of_the_command(done: Comparison, tmp_path: Path, metric: str,

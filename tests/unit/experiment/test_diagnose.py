@@ -270,7 +270,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
 def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Measurement], tmp_path: Path,
                             monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads((run / "diagnosis" / "diagnosis.json").read_text())
-    assert len(found["lines"]) == len(lines) and found["questions"] == 12 and found["part"] == "test"
+    assert len(found["lines"]) == len(lines) and found["queries"] == 12 and found["part"] == "test"
     page = (run / "diagnosis" / "diagnosis.html").read_text()
     checked(page)
     assert page.count("<svg viewBox") == 2 and "http:" not in page.replace("http://www.w3.org", "")

@@ -37,7 +37,8 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
-    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, modes: 10}\nloss: {name: nce}\n")
+    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, min_perplexity: 10}\n"
+                   "loss: {name: nce}\n")
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
     _, made = open_run(run, ["sgns"], [5])
@@ -49,7 +50,7 @@ def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> No
     rows = [(words[c], words[t]) for c, t in zip(query.context.tolist(), query.target.tolist(), strict=True)]
     assert len({line["known"] for line in lines}) == 3
     for line in lines:
-        i, j = rows.index((line["asked"], line["target"])), words.index(line["drawn"])
+        i, j = rows.index((line["query"], line["target"])), words.index(line["drawn"])
         assert float(line["score"]) == pytest.approx(float(every[i, j]), rel=1e-4, abs=1e-6)
         seen = bool(known.contains(query.context[i:i + 1], torch.tensor([[j]])))
         assert line["known"] == ("target" if line["drawn"] == line["target"] else "yes" if seen else "no")
@@ -67,7 +68,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "uniform", "--m", "2",
                                      "--queries", "3", "--dump-negatives", str(out), "--threads", "1"])
     assert cli.run() == 0
-    assert capsys.readouterr().out == f"6 columns: {out}\n" and len(read(out)) == 6
+    assert capsys.readouterr().out == f"6 negatives: {out}\n" and len(read(out)) == 6
     assert not (run / "diagnosis").exists()
 
 

@@ -58,7 +58,7 @@ def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None
     made = resolve("sgns", config=own, sets=["negatives.k=11"], seed=8)
     assert (made.negatives.k, made.negatives.exponent, made.train.epochs) == (11, 1.0, 4)  # type: ignore[attr-defined]
     assert (made.train.seed, made.strategy, made.loss.name, made.model.name) == (8, "sgns", "logistic", "skipgram")
-    with pytest.raises(UsageError, match=r"negatives\.baseline.*no such key"):
+    with pytest.raises(UsageError, match=r"negatives\.baseline.*unknown key"):
         resolve("sgns", sets=["negatives.baseline=none"])
 
 
@@ -129,7 +129,7 @@ def test_a_strategy_that_sets_what_a_model_lacks_is_told_in_one_line(tmp_path: P
     assert str(caught.value) == ("--negatives: vmf is not for model.name: transe (it sets model.similarity, "
                                  "model.output_table)")
     (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # one's own may be misspelt
-    with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: no such key \(did you mean 'similarity'"):
+    with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: unknown key \(did you mean 'similarity'"):
         resolve(str(tmp_path / "own.yaml"), "skipgram")
 
 

@@ -361,5 +361,5 @@ def test_tables_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path)
 def test_own_settings_are_labels_alone() -> None:
     assert set(LabelsConfig.model_fields) == {"reader", "label_attributes", "split", "valid", "test", "split_seed",
                                               "files", "reduction", "unit"}
-    with pytest.raises(UsageError, match=r"text\.window.*no such key"):
+    with pytest.raises(UsageError, match=r"text\.window.*unknown key"):
         resolve("softmax", "xc", sets=["text.window=3"])

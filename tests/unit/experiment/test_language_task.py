@@ -71,12 +71,12 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
     ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
-    ("sgns", ["train.chunk=null"], r"^train\.chunk: None: .* such as 140$"),
+    ("sgns", ["train.chunk=null"], r"^train\.chunk: None: .* e\.g\. 140$"),
     ("sgns", ["train.chunk=3"], r"^train\.chunk: 3: a block contains a chunk of each of the 4 streams"),
     ("sgns", ["train.batch=10"], r"^train\.batch: 10: an update takes a whole block, or .* set train\.batch: 40$"),
     ("softmax", ["train.engine=fused"], r"train\.engine: fused: model\.name: lm: the kernels support only skipgram"),
     ("softmax", ["train.patience=1", "evaluate.words=0"], r"train\.patience: nothing is held out; set evaluate\.words"),
-    ("softmax", ["text.window=2"], r"text: no such key"),
+    ("softmax", ["text.window=2"], r"text: unknown key"),
 ])
 def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path, strategy: str, sets: list[str],
                                                    says: str) -> None:

@@ -139,7 +139,7 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
     ("source: recalled", "source: guessed", 22, "'published', 'repository' or 'recalled'"),
-    ("source: published", "origin: published", 20, "no such key"),
+    ("source: published", "origin: published", 20, "unknown key"),
     ("margin: 9", "margin: 0", 18, "greater than 0"),
     (", margin: 9", "", 18, "rule not_worse takes against, margin in addition to run and metric; margin is missing"),
     ("margin: 9", "margin: 9, within: 1", 18, "within is not allowed"),
@@ -155,7 +155,7 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
     ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is not one of the benchmarks"),
     ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no evals named 'mem' (did you mean 'men'?)"),
-    ("x: 1}", "y: 1}", 14, "no such key"),
+    ("x: 1}", "y: 1}", 14, "unknown key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
 ])
 def test_what_is_wrong_is_told_with_its_line(place: Path, old: str, new: str, line: int, says: str) -> None:
@@ -180,8 +180,8 @@ def test_the_command_ends_with_2_and_one_line(place: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("{strategy: nce, sets: [negatives.k=1]", "{strategy: foo, sets: [negatives.k=1]",
      "14:12: runs.nce-k1.strategy: strategy: no strategies named 'foo'"),
-    ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: no such key"),
-    ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: no such key")])
+    ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: unknown key"),
+    ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: unknown key")])
 def test_what_cannot_be_run_is_told_with_its_place_and_not_by_a_flag(
         place: Path, tmp_path: Path, old: str, new: str, says: str) -> None:
     file = yaml_of(place, old, new)

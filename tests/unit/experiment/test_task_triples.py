@@ -88,7 +88,7 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     curves = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
     assert len(curves) == 2 and curves[-1] == pytest.approx(found["valid/mrr"])
-    assert lines[0]["forgiven"] > 0                                      # filter: observed knows the triples
+    assert lines[0]["masked"] > 0                                      # filter: observed knows the triples
     identity = json.loads((run.folder / "identity.json").read_text())
     assert identity["task"] == "triples" and identity["corpus"]["counts"]["train"] == 100
     page = (run.folder / "report.html").read_text()
@@ -205,7 +205,7 @@ def test_two_runs_are_compared_on_the_same_triples(graph: Path, tmp_path: Path,
 def test_parts_that_do_not_fit_are_refused(graph: Path) -> None:
     with pytest.raises(DataError, match="is neither a file or folder nor a recipe"):
         tasks.read(settings(graph.parent / "nowhere"))
-    with pytest.raises(UsageError, match=r"triples.slots: no such key \(did you mean 'slot'"):
+    with pytest.raises(UsageError, match=r"triples.slots: unknown key \(did you mean 'slot'"):
         settings(graph, "triples: {slots: both}\n")
     with pytest.raises(UsageError, match="brown: its recipe's reader is tagged"):
         config = settings(graph)

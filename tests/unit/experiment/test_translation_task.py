@@ -37,8 +37,9 @@ from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment import Settings
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.inspect.sentences import sentences
-from embtrain.experiment.run import components, scoring, translate_words, translation
-from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.prediction import translator as trained_translator
+from embtrain.experiment.run import components, scoring, stored
+from embtrain.experiment.tasks import base as tasks, translate_words
 from embtrain.train.loop import Trainer
 
 pytestmark = pytest.mark.long
@@ -114,7 +115,7 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     found = {row.metric: row for row in made.task.validate(made)}
     assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
     assert "greedy" in found["bleu"].note
-    text = list(translation.translate_lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
+    text = list(trained_translator.translate_lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
     assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
 
 
@@ -126,7 +127,7 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels support"),
     ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is not a multiple of heads 3"),
     ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
-    ("sgns", ["language.streams=2"], r"language: no such key"),
+    ("sgns", ["language.streams=2"], r"language: unknown key"),
     ("vmf", ["evaluate.table=bfloat16", "evaluate.beam=2"], r"^evaluate\.table: bfloat16: finds .* evaluate\.beam: 1$"),
     ("sgns", ["evaluate.table=bfloat16"], r"^evaluate\.table: bfloat16: loss\.name: logistic ranks words by score"),
 ])
@@ -189,7 +190,7 @@ def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: ex
 def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: experiment.Run) -> None:
     shown = json.loads((run.folder / "examples.json").read_text())
     assert [set(one) for one in shown] == [{"source", "reference", "translation", "wrong"}] * 2
-    made, task = translation.load(run.folder)
+    made, task = stored.open_translator(run.folder)
     read = tasks.read(run.settings)
     batch = make_batch(read.text, np.array(read.text.part("test")[:2]))
     e = torch.nn.functional.normalize(scoring.encode_heldout(made, batch).vector)
@@ -217,7 +218,7 @@ def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: py
     assert asked and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
     assert rows["bleu"].value == pytest.approx(value(run, "bleu"), abs=3)
     with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds only the best word, but a beam"):
-        translation.load(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
+        stored.open_translator(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
 
 
 def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> None:
@@ -232,7 +233,7 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
     assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
     with pytest.raises(UsageError, match=r"^--set train\.lr=1: an existing run is only evaluated"):
         experiment.evaluate(run.folder, None, ["train.lr=1"])
-    with pytest.raises(UsageError, match=r"evaluate\.beem: no such key"):
+    with pytest.raises(UsageError, match=r"evaluate\.beem: unknown key"):
         experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
 
 
@@ -261,7 +262,7 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
     words = (folder / "target.vocabulary.txt").read_text()
     (folder / "target.vocabulary.txt").write_text(words.split("\n", 2)[2])
     with pytest.raises(DataError, match=r"target\.vocabulary\.txt: should begin with the rows <eos> and <unk>; begins"):
-        translation.load(folder)
+        stored.open_translator(folder)
 
 
 def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -295,12 +296,12 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
 
 def test_only_a_translator_translates(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not a run: it has no config"):
-        translation.load(tmp_path)
+        stored.open_translator(tmp_path)
     from embtrain.common.config import dump
 
     (tmp_path / "config.yaml").write_text(dump(experiment.resolve("sgns", "lm", "ptb")))
     with pytest.raises(UsageError, match=r"model\.name: lm does not translate"):
-        translation.load(tmp_path)
+        stored.open_translator(tmp_path)
 
 
 def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -372,7 +373,7 @@ def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Pat
         (lone / f"train.{language}").write_bytes((corpus / f"train.{language}").read_bytes())
     told = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
                    sets=[*sets, "translation.test=0"], code=2)
-    assert "has no such held-out sentences; set translation.test above 0" in told
+    assert "has no test sentences; set translation.test above 0" in told
 
 
 def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path) -> None:
@@ -413,7 +414,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
     made = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
-    read = Mock(side_effect=translation.translate)
+    read = Mock(side_effect=translate_words.translate)
     monkeypatch.setattr(translate_words, "translate", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
@@ -438,10 +439,10 @@ def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
         corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.output_table.kind=sphere"]))
     task = tasks.read(config)
-    search = Mock(side_effect=translation.decoding.translate)
-    monkeypatch.setattr(translation.decoding, "translate", search)
+    search = Mock(side_effect=translate_words.decoding.translate)
+    monkeypatch.setattr(translate_words.decoding, "translate", search)
     made = components.build(config, task)
-    told = translation.translate(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
+    told = translate_words.translate(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
     step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
     assert len(told) == 1 and (step is not None) is bare
     if bare:

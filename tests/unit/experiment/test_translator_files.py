@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU
 
 from embtrain import experiment
 from embtrain.common.errors import DataError
-from embtrain.experiment.run import translation
+from embtrain.experiment.run import stored
 
 pytestmark = pytest.mark.long
 
@@ -76,14 +76,14 @@ def test_the_command_translates_as_the_run_was_judged(run: experiment.Run, tmp_p
         file.write_bytes(data)
         for error in (embtrain(str(file), code=3), embtrain(given=data, code=3)):
             assert re.search(says, error) and error.count("\n") == 1
-    assert "gone.txt: no such file" in embtrain(str(tmp_path / "gone.txt"), code=3)
+    assert "gone.txt: file not found" in embtrain(str(tmp_path / "gone.txt"), code=3)
     assert "is a folder; give a file" in embtrain(str(tmp_path), code=2)
 
 
 def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_path: Path,
                                                     caplog: pytest.LogCaptureFixture) -> None:
     corpus, before = Path(run.settings.corpus), sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
-    made, task = translation.load(run.folder)
+    made, task = stored.open_translator(run.folder)
     sources, references = lines(corpus / "test.de"), lines(corpus / "test.xx")
     (tmp_path / "other.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in zip(sources, references, strict=True)),
                                         encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
     assert before == sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
 
     (tmp_path / "other.tsv").write_text("neu <eos> " + "am " * 30 + "\tनया\n" + "am\tb\n" * 3, encoding="utf-8")
-    few = translation.load(run.folder, ["evaluate.sentences=2"])
+    few = stored.open_translator(run.folder, ["evaluate.sentences=2"])
     assert {row.n for row in few[1].score_file(few[0], tmp_path / "other.tsv") if row.metric == "bleu"} == {2}
     assert "the first 2 of 4 pairs are evaluated; to evaluate more, set evaluate.sentences" in caplog.text
     assert "1 of 4 source lines have 20 words or more" in caplog.text
@@ -130,8 +130,8 @@ def test_predictions_are_translations_and_files_are_judged_by_name(run: experime
 
 
 @pytest.mark.parametrize(("files", "name", "says"), [
-    ({}, "gone", r"gone\.de: no such file; a test set is two files that end in \.de and \.xx, or a table"),
-    ({"a.de": "am\n"}, "a.de", r"a\.xx: no such file; a test set is two files"),
+    ({}, "gone", r"gone\.de: file not found; a test set is two files that end in \.de and \.xx, or a table"),
+    ({"a.de": "am\n"}, "a.de", r"a\.xx: file not found; a test set is two files"),
     ({"a.de": "am\n", "a.xx": "b\nc\n"}, "a", r"a\.de has 1 lines and a\.xx 2"),
     ({"t.tsv": "am\n"}, "t.tsv", r"t\.tsv:1: has 1 columns"),
     ({"train.de": "am\n", "train.xx": "b\n", "dev.de": "am\n", "dev.xx": "b\n"}, ".",
@@ -141,7 +141,7 @@ def test_a_test_set_that_is_none_is_refused(run: experiment.Run, tmp_path: Path,
                                             says: str) -> None:
     for file, text in files.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
-    made, task = translation.load(run.folder)
+    made, task = stored.open_translator(run.folder)
     with pytest.raises(DataError, match=says):
         task.score_file(made, tmp_path / name)
 

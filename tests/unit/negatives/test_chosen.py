@@ -267,7 +267,7 @@ def test_the_inner_state_goes_with_it(case):
     ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: .* exclude_target: false"),
     ("mixture", {"plain": {"source": "ace", "min_perplexity": 4}}, r"negatives.plain.source: ace depends on the model"),
     ("mixture", {"inner": {"source": "clustre"}}, r"negatives.source: there is no 'clustre' \(did you mean 'cluster'"),
-    ("mixture", {"inner": {"source": "cluster", "clusterz": 3}}, r"negatives.inner: clusterz: no such key"),
+    ("mixture", {"inner": {"source": "cluster", "clusterz": 3}}, r"negatives.inner: clusterz: unknown key"),
     ("mixture", {"inner": {"source": "cluster", "k": 9}}, r"negatives.inner.k: .* remove it"),
     ("mixture", {"inner": {"source": 3}}, r"negatives.inner.source: should be the name of a source, got 3"),
     ("mixture", {"share_draws_by": "batch"}, r"negatives.share_draws_by"),

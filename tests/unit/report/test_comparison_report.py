@@ -224,7 +224,7 @@ def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, s
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file; give a folder written by `embtrain compare`"):
+    with pytest.raises(DataError, match="file not found; give a folder written by `embtrain compare`"):
         report.write(tmp_path)
 
 

@@ -33,7 +33,7 @@ def lines_of(n: int = 60) -> list[dict[str, Any]]:
                  "cpu_seconds": step * 2.5}
         out.append(place | {"lr": 0.025, "loss": 3 / step, "loss/noise": 0.5, "loss/generator": 0.6 + step / 100,
                             "source/entropy": 6.0, "source/false_negatives": 0.01 * step,
-                            "hardness/noise/rank": 500.0, "hardness/generator/rank": 40.0, "forgiven": 0.0})
+                            "hardness/noise/rank": 500.0, "hardness/generator/rank": 40.0, "masked": 0.0})
         if step % 20 == 0:
             out.append(place | {"heldout/log_likelihood": -9 + step / 100, "heldout/mrr": step / 1000,
                                 "wordsim353/spearman": 0.4})
@@ -146,7 +146,7 @@ def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run folder"):
         report.write(tmp_path)
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="file or folder not found"):
         report.write(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
@@ -322,7 +322,7 @@ def test_extremes_and_long_runs_are_drawn(tmp_path: Path) -> None:
 def test_components_share_a_panel_and_every_key_has_its_place() -> None:
     found = curves.grouped({key: Curve() for key in (
         "loss", "loss/generator", "loss/noise", "heldout/mrr", "heldout/log_likelihood", "heldout/hits10", "lr",
-        "forgiven", "source/entropy", "hardness/noise/rank", "hardness/generator/rank", "source/new_thing",
+        "masked", "source/entropy", "hardness/noise/rank", "hardness/generator/rank", "source/new_thing",
         "x/noise_share")})
     assert found.loss is not None and found.components is not None
     assert [label for label, _ in found.components.curves] == ["NCE samples", "adversarial samples"]

@@ -136,8 +136,8 @@ def test_a_line_says_what_the_step_told(tmp_path: Path) -> None:
         assert line["loss"] == float(of.loss)
         hits = of.drawn.ids == of.query.target.unsqueeze(1)
         assert line["loss/noise"] == pytest.approx(float(of.cost[~hits].mean()))     # a right answer is no negative
-        assert line["forgiven"] == pytest.approx(float(hits.double().mean()))
-    assert any(line["forgiven"] > 0 for line in lines(tmp_path))
+        assert line["masked"] == pytest.approx(float(hits.double().mean()))
+    assert any(line["masked"] > 0 for line in lines(tmp_path))
 
 
 def test_what_a_source_and_a_loss_learnt_is_in_the_line(tmp_path: Path) -> None:

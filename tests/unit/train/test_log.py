@@ -124,7 +124,7 @@ def test_bounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DataError, match="too many"):
         read(path)
     for none in (tmp_path / "none", tmp_path):
-        with pytest.raises(DataError, match="no such file"):
+        with pytest.raises(DataError, match="file not found"):
             read(none)
 
 

@@ -213,7 +213,7 @@ LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
 
 @pytest.fixture(params=[-1, 1 << 40], ids=["each draw by itself", "each row its copy"])
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIN_COLUMNS_SHARED", request.param)
+    monkeypatch.setattr(module, "MIN_NEGATIVES_SHARED", request.param)
 
 
 @pytest.mark.usefixtures("alone")

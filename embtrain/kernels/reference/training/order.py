@@ -15,7 +15,7 @@ __all__ = ["EPS", "update"]
 
 def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec,
            lr: float) -> tuple[float, np.ndarray]:
-    """Update the table in place. Returns the loss and the scores of the columns (B, K)."""
+    """Update the table in place. Returns the loss and the scores of the negatives (B, K)."""
     x, k = table.x, negatives.ids.shape[1]
     false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
                                                                               strict=True))

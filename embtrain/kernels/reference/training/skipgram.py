@@ -31,7 +31,7 @@ class SlopeSpec(Protocol):
 
 
 class Pair(NamedTuple):
-    """The scores and corrections of one pair with K columns."""
+    """The scores and corrections of one pair with K negatives."""
 
     s_t: float
     s: np.ndarray          # (K,)
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Update u and v in place. Returns the loss, the scores of the columns (G, K), and ∂L/∂c."""
+    """Update u and v in place. Returns the loss, the scores of the negatives (G, K), and ∂L/∂c."""
     n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
     c_grad = None if loss_spec.c is None else np.zeros(loss_spec.c.shape)
@@ -90,7 +90,7 @@ def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossS
 
 def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], t: int, p: int, g: int,
           ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Weights, mask and log q (K,) of the columns of row p with target t and draw g, and the log q of the target."""
+    """Weights, mask and log q (K,) of the negatives of row p with target t and draw g, and the log q of the target."""
     ids = negatives.ids[g]
     k = len(ids)
     weight = np.ones(k) if negatives.weight is None else np.broadcast_to(negatives.weight, negatives.ids.shape)[g]
@@ -110,7 +110,7 @@ def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], 
 
 
 def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, float]:
-    """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Masked columns have slope 0, whatever their values."""
+    """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Masked negatives have slope 0, whatever their values."""
     s_t, s, kept, k = pair.s_t, pair.s, np.flatnonzero(pair.is_kept), len(pair.s)
     g = np.zeros(k)
     w = pair.weight[kept]

@@ -4,8 +4,8 @@ Scores, slopes and q are evaluated before a unit. Then its rows are updated in t
 
     l1  ∂s/∂b = sign(q − b) = −∂s/∂q      l2  ∂s/∂b = (q − b) / ‖q − b‖ = −∂s/∂q      dot  ∂s/∂b = q, ∂s/∂q = b
 
-with the ‖q − b‖ of the score. Shared columns are updated by the sum of their slopes over the rows. Finally the updated
-entities are projected onto the constraint.
+with the ‖q − b‖ of the score. Shared negatives are updated by the sum of their slopes over the rows. Finally the
+updated entities are projected onto the constraint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Row(NamedTuple):
 
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Update e and r in place. Returns the loss, the scores of the columns (G, K), and ∂L/∂c."""
+    """Update e and r in place. Returns the loss, the scores of the negatives (G, K), and ∂L/∂c."""
     scores, loss = np.zeros(negatives.ids.shape), 0.0
     c_grad = None if loss_spec.c is None else np.zeros(())
     false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),

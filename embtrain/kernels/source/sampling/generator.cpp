@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t BATCH = 32;   // columns of one origin processed at once
+constexpr int64_t BATCH = 32;   // negatives of one origin processed at once
 constexpr int64_t AHEAD = 8;    // draws between the current one and the one whose running sums are prefetched
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
 
@@ -82,7 +82,7 @@ void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t r
 
 double unit_interval(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
-// How many of the BUNDLE numbers at x are <= y.
+// Number of the BUNDLE numbers at x that are <= y.
 int64_t not_above(const uint32_t* x, uint32_t y) {
     const ivec lowest = splat(INT32_MIN), bound = splat(int32_t(y)) ^ lowest;  // maps unsigned order to signed order
     int64_t n_not_above = 0;
@@ -91,7 +91,7 @@ int64_t not_above(const uint32_t* x, uint32_t y) {
     return n_not_above;
 }
 
-struct PendingColumn {       // a column to be drawn
+struct PendingNegative {       // a negative to be drawn
     int64_t row, to;  // `to`: its place in the output
     uint64_t counter;      // its second number in the stream
 };
@@ -99,12 +99,12 @@ struct PendingColumn {       // a column to be drawn
 // The blocks that the points u of n rows fall into, u in units of 2^-64: the first block whose running sum exceeds u,
 // and the relative position inside it. The binary searches advance in lockstep, because each is bound by memory
 // latency. Inside a bundle all sums are compared at once, without a branch to mispredict.
-void find_blocks(const GeneratorTask& t, int64_t n, const PendingColumn* columns, const uint64_t* u, int64_t* block,
+void find_blocks(const GeneratorTask& t, int64_t n, const PendingNegative* pending, const uint64_t* u, int64_t* block,
                  float* share) {
     const uint32_t* ends[BATCH];
     uint32_t point[BATCH];
     for (int64_t i = 0; i < n; ++i) {
-        ends[i] = t.ends + columns[i].row * t.n_ends;
+        ends[i] = t.ends + pending[i].row * t.n_ends;
         point[i] = std::min(uint32_t(u[i] >> 32), UINT32_MAX - 1);
         block[i] = 0;
     }
@@ -167,10 +167,10 @@ int64_t select(int64_t a, int64_t b, int64_t moves) { return a ^ ((a ^ b) & move
 
 }  // namespace
 
-// Draws K columns for each of n_draws windows. Each column uses three numbers: the first decides between noise and
-// generator with probability λ, unless `by_noise` >= 0 fixes the number of leading noise columns; the others decide the
-// id. With `probe` the row's greedy id is one more column. Windows are processed by ascending row, so that a row is
-// read once for all its windows. `order` (n_draws) and `count` (n_rows + 1, zeros) are scratch for the sort.
+// Draws K negatives for each of n_draws windows. Each negative uses three numbers: the first decides between noise and
+// generator with probability λ, unless `by_noise` >= 0 fixes the number of leading noise negatives; the others decide
+// the id. With `probe` the row's greedy id is one more negative. Windows are processed by ascending row, so that a row
+// is read once for all its windows. `order` (n_draws) and `count` (n_rows + 1, zeros) are scratch for the sort.
 extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
                                               int64_t* order, int64_t* count, int64_t k, int64_t by_noise, int probe,
                                               uint64_t seed, int64_t* ids, int8_t* origin, float* log_g,
@@ -183,9 +183,9 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
     for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
     for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
     const int64_t width = k + (probe != 0);
-    // columns are queued per component, to avoid an unpredictable branch
-    PendingColumn pending_g[BATCH], pending_p[BATCH];
-    PendingColumn* const pending[2] = {pending_g, pending_p};
+    // negatives are queued per component, to avoid an unpredictable branch
+    PendingNegative pending_g[BATCH], pending_p[BATCH];
+    PendingNegative* const pending[2] = {pending_g, pending_p};
     int64_t n_pending[2] = {0, 0};
     const auto flush_generator = [&] {
         uint64_t u[BATCH];

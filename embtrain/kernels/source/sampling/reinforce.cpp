@@ -1,4 +1,4 @@
-// REINFORCE for embtrain/negatives/adversarial/ace.py: factors of log g from the costs of the columns, and the sparse
+// REINFORCE for embtrain/negatives/adversarial/ace.py: factors of log g from the costs of the negatives, and the sparse
 // half of the gradient.
 //
 //     a = ρ (r - b),   r = (cost - centre) / scale
@@ -19,10 +19,10 @@ struct ReinforceSpec {  // the same order in embtrain/kernels/sampling/reinforce
 namespace {
 
 constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types.py
-// critic: the last column, or the mean of the other columns of the batch; else `baseline`
+// critic: the last negative, or the mean of the other negatives of the batch; else `baseline`
 constexpr int64_t LAST = 1, OTHERS = 2;
 
-constexpr int64_t BATCH = 128;               // columns summed in float before they are added to a double
+constexpr int64_t BATCH = 128;               // negatives summed in float before they are added to a double
 
 struct Sums {  // n_generator, n_used, n_noise, n_clipped, n_false_negatives, cost, cost2, advantage, advantage2
     double values[9];
@@ -30,8 +30,8 @@ struct Sums {  // n_generator, n_used, n_noise, n_clipped, n_false_negatives, co
 
 }  // namespace
 
-// Factors a (n, k) of columns (n, k), and sums over them. `wrong` (n, k): the share of the rows for which a column is a
-// true negative; null: 1.
+// Factors a (n, k) of negatives (n, k), and sums over them. `wrong` (n, k): the share of the rows for which a negative
+// is a true negative; null: 1.
 extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_t n, int64_t k,
                                                const GeneratorWord* word,
                                                int64_t n_ids, const int64_t* id, const int8_t* origin,
@@ -55,7 +55,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
     // One batch at a time: lookups first, then whole vectors.
     alignas(64) float on[BATCH] = {0}, off[BATCH] = {0}, p[BATCH] = {0}, r[BATCH] = {0}, b[BATCH] = {0}, c[BATCH] = {0};
     alignas(64) float lg[BATCH] = {0}, positive_share[BATCH] = {0}, out[BATCH];
-    int64_t last = k - 1;  // the last column of the current row
+    int64_t last = k - 1;  // the last negative of the current row
     for (int64_t begin = 0; begin < cells; begin += BATCH) {
         const int64_t m = std::min(BATCH, cells - begin);
         for (int64_t i = 0; i < m; ++i) on[i] = origin[begin + i] == GENERATOR ? 1.0f : 0.0f;
@@ -118,7 +118,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
         const float* z = t.z + row[i] * t.hidden;
         float* dz = into_z + row[i] * t.hidden;
         for (int64_t begin = 0; begin < k; begin += BATCH) {
-            int64_t m = 0;  // columns with a != 0
+            int64_t m = 0;  // negatives with a != 0
             for (int64_t j = i * k + begin; j < i * k + std::min(begin + BATCH, k); ++j) {
                 place[m] = t.word[ids[j]].klass * t.hidden;
                 part[m] = a[j];
@@ -126,7 +126,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
                 total[row[i]] += a[j];
             }
             int64_t d = 0;
-            for (; d + W <= t.hidden; d += W) {  // a piece of z and dz stays in registers for all columns
+            for (; d + W <= t.hidden; d += W) {  // a piece of z and dz stays in registers for all negatives
                 const vec z_vec = load(z + d);
                 vec sum = load(dz + d);
                 for (int64_t j = 0; j < m; ++j) {

@@ -106,7 +106,7 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
     return OK;
 }
 
-// Replace types by words: type t stands for word[start[t]..start[t + 1]). Increments `counts`. n_words: the number of
+// Replace types by words: type t is replaced by word[start[t]..start[t + 1]). Increments `counts`. n_words: the number of
 // words. If it exceeds `room`, nothing else is written.
 extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
                                                  const int32_t* word, const int64_t* ends, int64_t n_ends,

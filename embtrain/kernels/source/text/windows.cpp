@@ -72,7 +72,7 @@ struct Permutation {
     }
 };
 
-// How many of the b words before position p belong to its sequence. Set bits of `first` mark the begin of a sequence.
+// Number of the b words before position p that belong to its sequence. Set bits of `first` mark the begin of a sequence.
 inline int64_t words_before(const uint64_t* first, int64_t p, int64_t b) {
     int64_t w = p >> 6;
     const uint64_t bits = first[w] << (63 - (p & 63));  // bit p becomes the highest

@@ -1,7 +1,7 @@
-// dL/ds of the losses of embtrain/losses for one window: m pairs and their columns.
+// dL/ds of the losses of embtrain/losses for one window: m pairs and their negatives.
 //
-// Each pair has its own columns (`per_pair`: m·k of them, ordered by pair), or all pairs share k columns. A column that
-// is masked for a pair ("hit") has weight 0 for that pair. Arrays have room for W more floats.
+// Each pair has its own negatives (`per_pair`: m·k of them, ordered by pair), or all pairs share k. A negative that is masked
+// for a pair ("hit") has weight 0 for that pair. Arrays have room for W more floats.
 #pragma once
 
 #include <cmath>
@@ -16,19 +16,19 @@ struct Hit { int32_t pair, column; };  // pair: index in the window
 struct Window {
     int64_t m, k;
     bool per_pair;
-    const float *s_t, *s;        // scores of the targets and of the columns
+    const float *s_t, *s;        // scores of the targets and of the negatives
     // subtracted from the scores: c + log(total_weight·q); 0 if the loss does not correct
     const float *shift_t, *shift;
-    const float* w;              // weights of the columns
+    const float* w;              // weights of the negatives
     const Hit* hits;             // sorted by pair, without repetition
     int64_t n_hits;
     float *g_t, *g;              // out: dL/ds
-    float *w_own, *e, *x;        // scratch: columns, columns, pairs
+    float *w_own, *e, *x;        // scratch: negatives, negatives, pairs
 };
 
 constexpr float FAR = 60.f;  // no shift before exp while all |o| are smaller
 
-// The column weights of a pair, with its hits set to 0. `hit` advances with the pair.
+// The weights of a pair's negatives, with its hits set to 0. `hit` advances with the pair.
 inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     const Hit* end = q.hits + q.n_hits;
     const float* w = q.per_pair ? q.w + pair * q.k : q.w;
@@ -39,7 +39,7 @@ inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     return pair_weights;
 }
 
-// Logistic and NCE: every score has its own slope, w σ(z). The slope of a shared column counts once per pair.
+// Logistic and NCE: every score has its own slope, w σ(z). The slope of a shared negative counts once per pair.
 inline double binary(const Window& q) {
     vec total = {};
     for (int64_t i = 0; i < q.m; i += W) {
@@ -70,7 +70,7 @@ inline double binary(const Window& q) {
     return sum(total);
 }
 
-// With columns per pair, whole vectors are written in order of the pairs, and the surplus at the end of a pair is
+// With negatives per pair, whole vectors are written in order of the pairs, and the surplus at the end of a pair is
 // overwritten by the next.
 inline double margin(const Window& q, float eta) {
     vec loss = {};

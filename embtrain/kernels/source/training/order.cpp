@@ -3,7 +3,7 @@
 //
 //   E(g, c) = Σ_d z_d²,  z = max(0, σ (x_c − x_g))      ∂E/∂x_c = 2 σ z      ∂E/∂x_g = −2 σ z
 //
-// A unit is one row: a given concept, its target and k columns, all from one table. Energies are evaluated before the
+// A unit is one row: a given concept, its target and k negatives, all from one table. Energies are evaluated before the
 // unit. If a concept occurs in it more than once, its gradients are summed. Table rows are padded with zeros to 16
 // floats; the padding stays 0, because z is 0 there.
 #include <cmath>
@@ -42,7 +42,7 @@ template <bool ABS> inline vec excess(const float* c, const float* h, vec sign) 
     return most(sign * value<ABS>(c) - load(h), vec{});
 }
 
-// E, or `limit` if E is at least that: the first coordinates suffice for most far columns.
+// E, or `limit` if E is at least that: the first coordinates suffice for most far negatives.
 template <bool ABS> inline float energy(const float* c, const float* h, float sign, int64_t width, float limit) {
     vec s = splat(sign), acc[2] = {};
     for (int64_t d = 0; d < width; d += PAD) {
@@ -209,7 +209,7 @@ private:
         const vec s = splat(sign);
         touched[m++] = {g, 0.f, 0.f};
         int64_t rows = 0;
-        for (int64_t i = m - 1; i >= 0; --i) {  // g first, because every column adds to it
+        for (int64_t i = m - 1; i >= 0; --i) {  // g first, because every negative adds to it
             int64_t row_index = 0;
             while (row_index < rows && seen[row_index] != touched[i].id) ++row_index;
             float* row_sum = sums + row_index * width;

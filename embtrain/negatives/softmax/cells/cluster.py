@@ -56,7 +56,7 @@ class ClusterConfig(CellsConfig):
     singleton_threshold: float | None = Field(
         None, ge=0, le=1e9, description=(
             "a: a candidate with more than a/V of the mass gets its own cell, if masses are fitted; null: "
-            "2 if they are; 0: no such cells"))
+            "2 if they are; 0: no cells of their own"))
 
 
 class Cluster(Cells):

@@ -1,4 +1,4 @@
-"""Candidates in cells, sorted by cell, with what is needed to draw inside a cell."""
+"""Candidates in cells, sorted by cell, with the data that draws inside a cell need."""
 
 from __future__ import annotations
 

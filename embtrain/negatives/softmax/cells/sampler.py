@@ -43,7 +43,7 @@ CellDraw = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 @dataclass(frozen=True)
 class CellRules:
-    """What is drawn: r ∝ e^o if `exact`, else ∝ w; not the target; once for all rows of a window with one query."""
+    """Rules of a draw: r ∝ e^o if `exact`, else ∝ w; not the target; once for all rows of a window with one query."""
 
     exact: bool
     excludes_target: bool

@@ -30,12 +30,12 @@ CheckQueries = Callable[[TreeQuery], None]
 
 @dataclass(frozen=True)
 class TreeRules:
-    """What is drawn."""
+    """Rules of a draw: distribution inside a block, exclusions, sharing."""
 
     exact: bool            # inside a block by e^o, else by the kernel
     excludes_target: bool
     floor: float           # ε(h) relative to K at o = 0
-    share: str             # "row" or "window": who shares a draw
+    share: str             # "row" or "window": rows that share a draw
 
 
 class TreeSampler:

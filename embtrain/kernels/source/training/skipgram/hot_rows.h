@@ -1,7 +1,7 @@
 // Per-thread copies of the rows that all threads write, for PAIR and CENTRE.
 //
 // A cache line written by two cores moves between their caches, and a frequent word is drawn again before its row
-// arrives. A thread therefore updates its own copy of such a row. Every MAX_USES uses, and at the end, it adds its
+// arrives. A thread therefore updates its own copy of a frequent word's row. Every MAX_USES uses, and at the end, it adds its
 // change to the table and reads the changes of the others:
 //
 //   table += copy - base      copy = base = table

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t LEAD = 32;  // rows between the current row and the prefetched one; 28 to 64 measured equal
 
-// The rows of the coming windows in order: a window's centre, targets and columns; or targets alone.
+// The rows of the coming windows in order: a window's centre, targets and negatives; or targets alone.
 class RowStream {
 public:
     float** row = nullptr;     // from the current window on

@@ -1,4 +1,4 @@
-// Scratch memory, detection of repeated rows in a unit, and masked columns.
+// Scratch memory, detection of repeated rows in a unit, and masked negatives.
 #pragma once
 
 #include <cstdlib>
@@ -76,7 +76,7 @@ inline bool differ(const int32_t* id, int64_t n) {
     return !any(same);
 }
 
-// The masked columns of consecutive pairs.
+// The masked negatives of consecutive pairs.
 class ColumnMask {
 public:
     // `next`: the first entry of false_negatives at or after this pair
@@ -89,8 +89,8 @@ public:
         next = low;
     }
 
-    // Write the masked columns of pairs [begin, end) to `hit`, in order; returns their number. check_targets: columns
-    // may equal targets. Each pair has at most k hits; `hit` has room for m·k and the false negatives.
+    // Write the masked negatives of pairs [begin, end) to `hit`, in order; returns their number. check_targets:
+    // negatives may equal targets. Each pair has at most k hits; `hit` has room for m·k and the false negatives.
     int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool per_pair, bool check_targets, Hit* hit) {
         int64_t n = 0;
         check_targets = check_targets && task.mask_target;
@@ -116,7 +116,7 @@ private:
 
 // The correction subtracted from scores: c + log(total_weight·q), or the part of it that the loss needs.
 struct Shift {
-    bool target, drawn;   // whether the loss corrects targets, columns
+    bool target, drawn;   // whether the loss corrects targets, negatives
     float log_mass;
 
     explicit Shift(const SkipGramTask& t)
@@ -134,7 +134,7 @@ struct Shift {
             out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_table[t.target[pair + i]]));
     }
 
-    // n columns from index first_id of (n_draws, k)
+    // n negatives from index first_id of (n_draws, k)
     void columns(const SkipGramTask& t, int64_t first_id, int64_t n, float c, float* out) const {
         if (!drawn) return;
         if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[first_id + i]);

@@ -1,8 +1,8 @@
-// BLOCK: n windows share K columns. U (n, D) and the columns' rows V (K, D) are packed, and
+// BLOCK: n windows share K negatives. U (n, D) and the negatives' rows V (K, D) are packed, and
 //
 //   S = U V^T      H = C V + terms of the targets      V -= lr C^T U      U -= lr H        (C: slopes of S)
 //
-// Targets are processed per window, as in PAIR and CENTRE. A target that is also a column, or that is repeated in the
+// Targets are processed per window, as in PAIR and CENTRE. A target that is also a negative, or that is repeated in the
 // block, is handled separately, so that all reads see the values before the block.
 #pragma once
 
@@ -66,7 +66,7 @@ private:
 
     float* row_at(int64_t b) const { return t.v + b * t.v_stride; }
 
-    // Pack the rows and find repetitions. `place` of a pair: the column equal to its target, or K + the first pair of
+    // Pack the rows and find repetitions. `place` of a pair: the negative equal to its target, or K + the first pair of
     // the block with this target.
     void read(int64_t first, int64_t last, const int64_t* ids) {
         const int64_t n = last - first, begin = t.start[first], pairs = t.start[last] - begin;
@@ -169,7 +169,7 @@ private:
         return loss;
     }
 
-    // The rows of the next block's centres and columns, prefetched by the last products of this block.
+    // The rows of the next block's centres and negatives, prefetched by the last products of this block.
     PrefetchQueue next_block(int64_t first, int64_t end, int64_t rows) const {
         const int64_t last = first + t.share < end ? first + t.share : end;
         PrefetchQueue queue;
@@ -183,7 +183,7 @@ private:
         return queue;
     }
 
-    // Update the columns, the repeated targets and the centres, each row once.
+    // Update the negatives, the repeated targets and the centres, each row once.
     void write(int64_t first, int64_t n, const int64_t* ids, int64_t pairs) {
         for (int64_t j = 0; j < t.k; ++j)
             if (first_column[j] == j) step(t, t.v, t.v_stride, t.v_acc, ids[j], dv + j * d);

@@ -59,7 +59,7 @@ private:
         float* const* row = stream.row + 1;
         const int32_t* const id = stream.id + 1;
         float* const* const next = stream.ahead() + 1;
-        dots(row, next, all, u, t.dim, s);                            // targets, then columns
+        dots(row, next, all, u, t.dim, s);                            // targets, then negatives
 
         const bool are_distinct = differ(id, all);
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)n * sizeof(float));

@@ -1,6 +1,6 @@
-// Each row has its own K columns; a unit is one row.
+// Each row has its own K negatives; a unit is one row.
 //
-// Scores, slopes and q are evaluated before the unit. Then its rows are updated one after the other: target, columns,
+// Scores, slopes and q are evaluated before the unit. Then its rows are updated one after the other: target, negatives,
 // entity, relation. A repeated row is updated twice. Finally the updated entities are projected onto the constraint.
 #pragma once
 
@@ -38,7 +38,7 @@ private:
     float *q, *out, *a, *r, *grad_r, *s, *g, *f, *steps;
     float **rows, **next, **moved;
 
-    void list(int64_t i, float** to) const {  // target, then columns
+    void list(int64_t i, float** to) const {  // target, then negatives
         const float* const entity_row = entity(t.entity[i]);
         for (int64_t offset = 0; offset < d; offset += 16) prefetch(entity_row + offset);
         to[0] = entity(t.target[i]);

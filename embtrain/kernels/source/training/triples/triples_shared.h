@@ -1,12 +1,12 @@
-// `share` rows have the same K columns; this block is a unit. Q (n, D) and the columns C (K, D) are packed, and
+// `share` rows have the same K negatives; this block is a unit. Q (n, D) and the negatives C (K, D) are packed, and
 //
 //   L2    S² = |q|² + |c|² - 2 Q C^T     F = G / -S     dQ = F C - (Σ_j F) q     dC = F^T Q - (Σ_i F) c
 //   DOT   S = Q C^T                                     dQ = G C                 dC = G^T Q
 //   L1    pair by pair
 //
 // Scores and slopes are evaluated before the unit. Then rows are updated one after the other: each row's target, the
-// columns, each row's entity and relation. A repeated row is updated twice. Finally the updated entities are projected
-// onto the constraint.
+// negatives, each row's entity and relation. A repeated row is updated twice. Finally the updated entities are
+// projected onto the constraint.
 #pragma once
 
 #include "training/triples/triples_unit.h"
@@ -112,7 +112,7 @@ private:
         if (S == L1) {
             std::memset(dq, 0, (size_t)(n * d) * sizeof(float));
             std::memset(db, 0, (size_t)(rows_b * d) * sizeof(float));
-            for (int64_t j0 = 0; j0 < t.k; j0 += 8)          // 8 columns and their gradients stay in the cache
+            for (int64_t j0 = 0; j0 < t.k; j0 += 8)          // 8 negatives and their gradients stay in the cache
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t j = j0; j < t.k && j < j0 + 8; ++j) {
                         const float slope = g[i * k + j];

@@ -74,13 +74,13 @@ protected:
         step(u, t.r, t.r_stride, t.r_acc, t.relation[i], grad_r);
     }
 
-    // Load the corrections and weights of the draw whose columns begin at first_id.
+    // Load the corrections and weights of the draw whose negatives begin at first_id.
     void columns(int64_t first_id) {
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)t.k * sizeof(float));
         shift.columns(u, first_id, t.k, c, gap);
     }
 
-    // Loss of row i: from s_t and s (k) to the slopes g_t and g (k). Its columns begin at first_id.
+    // Loss of row i: from s_t and s (k) to the slopes g_t and g (k). Its negatives begin at first_id.
     double row_loss(int64_t i, int64_t first_id, float s_t, const float* s, float* g_t, float* g, ColumnMask& mask,
                      double* c_grad) {
         const int64_t hits = mask.find(i, i + 1, t.ids + first_id, true, true, hit);

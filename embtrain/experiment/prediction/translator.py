@@ -1,12 +1,12 @@
-"""Use a trained translator: lines of text, held-out sentences, examples with their nearest words."""
+"""Translations of lines and of files by a trained translator."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.parallel.corpus import encode_words
@@ -14,49 +14,12 @@ from embtrain.data.parallel.pieces import join_line
 from embtrain.data.parallel.tokenize import tokenize_source
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.encoding import encoding_hint
-from embtrain.experiment.run import components, settings as run_settings
 from embtrain.experiment.run.components import Components
-from embtrain.experiment.run.translate_words import translate
+from embtrain.experiment.tasks.translate_words import translate
 from embtrain.experiment.tasks.translation import TranslationTask
-from embtrain.models.nmt.model import Nmt
-from embtrain.train.state import checkpoint
 
 MAX_LINE_BYTES = 1_000_000   # bytes
 _log = logging.getLogger("embtrain")
-
-
-# --- lines ---------------------------------------------------------------------------------------------------------
-
-def load(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> tuple[Components,
-                                                                                                       TranslationTask]:
-    """Load the translator of a run; its corpus is not needed.
-
-    sets: evaluation keys to override; flag_names: their names in error messages. UsageError if the run is not a
-    translator, DataError if its checkpoint does not match.
-    """
-    settings = run_settings.from_run(folder, sets, flag_names)
-    if settings.model.name != Nmt.name:
-        raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; give a run of "
-                         "model.name: nmt")
-    TranslationTask.check(settings)
-    targets = cast(Any, settings.model).output_table
-    if targets.file is not None:                               # the checkpoint holds the table; the file may be gone
-        model = settings.model.model_copy(update={
-            "output_table": targets.model_copy(update={"kind": "sphere", "file": None})})
-        settings = settings.model_copy(update={"model": model})
-    components.use_threads(settings.train.threads)
-    task = TranslationTask.from_run_folder(settings, folder)
-    parts = components.build(settings, task)
-    best = settings.train.patience and (folder / "best").is_dir()
-    state = checkpoint.load(folder / ("best" if best else "checkpoints"))
-    try:
-        parts.model.load_state_dict(state["model"])
-        parts.loss.load_state_dict(state["loss"])
-        parts.source.load_state_dict(state["source"])
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; restore the "
-                        "run's own config.yaml") from error
-    return parts, task
 
 
 def translate_lines(parts: Components, task: TranslationTask, stream: Iterable[bytes], n_lines: int,
