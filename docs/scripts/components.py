@@ -20,9 +20,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from citations import cited_authors, cited_keys, entries, linked
 from raw import table
+from trait_tables import section as traits_of
 
 from embtrain.common import shipped
 from embtrain.common.config import Section, read_yaml
+from embtrain.experiment.catalogue import combinations
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
@@ -38,21 +40,22 @@ def pages() -> dict[str, str]:
     return {"sources.md": _components(
                 "Sources", "A source draws the negatives (`negatives.source`). {doc}`../../choose/samplers` compares "
                 "those that approximate the softmax; {doc}`../../choose/strategies` lists the strategies "
-                "that use them.", negatives, "negatives", negatives.NegativesConfig),
+                "that use them.", negatives, "negatives", negatives.NegativesConfig,
+                traits_of(combinations.sources())),
             "losses.md": _components(
                 "Losses", "A loss turns the scores of the positive and of the negatives into one cost for each example "
                 "(`loss.name` or `--loss`). {doc}`../../science/derivations` derives their optima.", losses, "loss",
-                losses.LossConfig),
+                losses.LossConfig, traits_of(combinations.losses_by_name())),
             "models.md": _components(
                 "Models", "A model encodes a batch into queries and scores candidates (`--model`). {doc}`../models` "
                 "introduces each task.", models, "model", models.ModelConfig),
             "settings.md": _settings()}
 
 
-def _components(title: str, about: str, kind: Any, section: str, base: type[Section]) -> str:
+def _components(title: str, about: str, kind: Any, section: str, base: type[Section], traits: str = "") -> str:
     shared = f"## Keys of all {title.lower()}\n\n" + _keys(base, section, set())
     found = [_component(kind.find(name), name, section, base) for name in kind.names()]
-    return "\n".join([f"# {title}\n", f"{about}\n", shared, *found])
+    return "\n".join([f"# {title}\n", f"{about}\n", shared, *([traits] if traits else []), *found])
 
 
 def _component(cls: type[Any], name: str, section: str, base: type[Section]) -> str:

@@ -116,7 +116,7 @@ class Ours:
         begun = time.perf_counter()
         of.on_epoch_start(self.model)
         self.build = time.perf_counter() - begun
-        if of.fits_to_queries:
+        if of.traits.fits_to_queries:
             of.draw(self.model.batches[-1], DRAWS, self.model)
         return of
 

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from embtrain.common.errors import UsageError, did_you_mean
+from embtrain.common.errors import EmbtrainError, UsageError, did_you_mean
 
 _log = logging.getLogger("embtrain")
 
@@ -60,7 +60,8 @@ def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] |
             return value
         problem = f"{entry.value}: is not a subclass of {base.__name__}"
     except Exception as error:  # noqa: BLE001  a module may raise anything while it is imported
-        problem = f"{place(error, entry.module)}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
+        problem = f"{place(error, entry.module)}: {kind}{getattr(error, 'msg', None) or error}"
     _skip(entry.group, entry.name, problem)
     return None
 

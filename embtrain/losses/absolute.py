@@ -32,7 +32,7 @@ class SoftmaxLoss(Loss):
 
     def __init__(self, config: AbsoluteConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.monotone = not config.absolute
+        self.traits = replace(self.traits, monotone=not config.absolute)
 
     def forward(self, scored: LossInput) -> LossOutput:
         if self.config.absolute:

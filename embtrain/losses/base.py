@@ -14,7 +14,8 @@ NCE with a learned c: log Σ_b e^{s_ab} − c). A sampled Z would make the squar
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from torch.nn.functional import logsigmoid
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
+from embtrain.common.traits import refuse_attributes, trait
 from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 
 
@@ -36,36 +38,48 @@ class LossConfig(Section):
     penalty_share: float = Field(1.0, gt=0, le=1, description="γ, share of the examples with this penalty (weight α/γ)")
 
 
-class Loss(nn.Module):
-    """Base of every loss. Subclasses set the declarations below and implement `example`.
+@dataclass(frozen=True, kw_only=True)
+class LossTraits:
+    """Traits of a loss, which decide with which sources and models it works and how its values are read.
 
-    Declarations that depend on the configuration are set on the instance in `__init__`.
+    A class declares them: `traits = LossTraits(needs_q="target")`. Its constructor sets those that depend on the
+    settings: `self.traits = replace(self.traits, monotone=False)`. They do not change afterwards.
+    A subclass of a loss that has traits keeps them with `replace(Parent.traits, ...)`.
     """
+
+    geometry: frozenset[str] = trait(frozenset(), "needs", "geometries of the model that it supports; empty: all")
+    needs_frozen_table: bool = trait(
+        False, "needs", "compares with the target's vector, which must have length 1 and not be trained")
+    needs_q: Literal["no", "drawn", "target"] = trait(
+        "no", "needs", "q that the source must report: `no`, that of the negatives (`drawn`), or of the `target` too")
+    needs_iid: bool = trait(
+        False, "needs", "negatives must be i.i.d. draws from one q with weight 1 (probes of weight 0 are allowed)")
+    accidental_hits: Literal["any", "masked", "kept"] = trait(
+        "any", "needs", "draws equal to the target: `negatives.filter` must mask them (`masked`) or keep them (`kept`)")
+    candidate_scope: Literal["drawn", "every", "target"] = trait(
+        "drawn", "needs", "candidates that it uses: the negatives of a source, every candidate, or the target alone")
+    pairwise: bool = trait(
+        False, "needs", "each negative is compared with its example's positive: examples cannot share scored rows")
+
+    estimates_log_prob: bool = trait(
+        False, "offers", "at the optimum `logit` equals log P + const, or log-odds: its softmax is a probability")
+    estimates_log_odds: bool = trait(
+        False, "offers", "at the optimum `logit` equals log P − log q + const: add log q to recover P")
+    monotone: bool = trait(
+        True, "offers", "`logit` increases with the score; if not, candidates must be ranked by `logit`")
+    cost_label: str = trait("score", "offers", "meaning of the cost of a negative, as the label of its curve")
+
+
+class Loss(nn.Module):
+    """Base of every loss. A subclass sets its traits and implements `example`."""
 
     name: ClassVar[str]
     Config: ClassVar[type[LossConfig]] = LossConfig
-    #: Meaning of LossOutput.per_negative, as the label of its curve.
-    cost_label: ClassVar[str] = "score"
-    #: Probabilities q that the source must report: none, of the negatives, or of the negatives and the target.
-    needs_q: Literal["no", "drawn", "target"] = "no"
-    #: Negatives must be iid draws from one q with weight 1 (probes of weight 0 are allowed).
-    needs_iid: bool = False
-    #: Each negative is compared with the positive of its example, so examples cannot share scored rows.
-    pairwise: bool = False
-    #: Draws equal to the target: the mask of the strategy must mask them (`masked`) or keep them (`kept`).
-    accidental_hits: Literal["any", "masked", "kept"] = "any"
-    #: Candidates that the loss uses: the negatives of a source, every candidate, or the target alone.
-    candidate_scope: Literal["drawn", "every", "target"] = "drawn"
-    #: The loss compares with the target's vector, which must have length 1 and not be trained.
-    needs_frozen_table: bool = False
-    #: Geometries of the model that the loss supports; empty: any.
-    geometry: frozenset[str] = frozenset()
-    #: At the optimum `logit` equals log P + const, or log-odds (below): its softmax is a probability.
-    estimates_log_prob: bool = False
-    #: At the optimum `logit` equals log P − log q + const. Add log q to recover P.
-    estimates_log_odds: bool = False
-    #: `logit` increases with the score. If not, candidates must be ranked by `logit`.
-    monotone: bool = True
+    traits: LossTraits = LossTraits()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
     def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__()
@@ -140,10 +154,10 @@ class Loss(nn.Module):
         self._sample_generator.set_state(state.cpu())
 
     def _require_q(self, scored: LossInput) -> None:
-        if self.needs_q != "no" and scored.log_q is None:
+        if self.traits.needs_q != "no" and scored.log_q is None:
             raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, but this source "
                              "states none; use a source whose density is exact or conditional, or loss.name: logistic")
-        if self.needs_q == "target" and scored.drawn.log_q_target is None:
+        if self.traits.needs_q == "target" and scored.drawn.log_q_target is None:
             raise UsageError(f"loss.name: {self.name} needs the probability of the target under the source, but this "
                              "source has none; use a source whose density is exact, or loss.name: logistic")
 

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.kernels.scoring import row_products
-from embtrain.losses.base import Loss, LossConfig
+from embtrain.losses.base import Loss, LossConfig, LossTraits
 
 
 class Terms(NamedTuple):
@@ -32,9 +32,7 @@ class Terms(NamedTuple):
 class Continuous(Loss):
     """Base of these losses. Subclasses implement `terms`."""
 
-    cost_label = "s, the score of the negative"
-    candidate_scope = "target"
-    needs_frozen_table = True
+    traits = LossTraits(cost_label="s, the score of the negative", candidate_scope="target", needs_frozen_table=True)
 
     def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__(config, world)

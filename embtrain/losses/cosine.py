@@ -8,6 +8,8 @@ Tokarchuk and Niculae 2024 use it with random targets.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from embtrain.losses.base import LossConfig
@@ -25,7 +27,7 @@ class Cosine(Continuous):
 
     name = "cosine"
     Config = CosineConfig
-    geometry: frozenset[str] = frozenset({"dot", "cosine"})
+    traits = replace(Continuous.traits, geometry=frozenset({"dot", "cosine"}))
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         inverse_kappa = inverse(kappa2.sqrt())

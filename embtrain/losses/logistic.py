@@ -16,13 +16,14 @@ cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, ProblemSpec
-from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
+from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ, softplus
 
 
 class LogisticConfig(LossConfig):
@@ -40,14 +41,14 @@ class Logistic(Loss):
     name = "logistic"
     Config = LogisticConfig
     config: LogisticConfig
-    estimates_log_prob = True
-    estimates_log_odds = True
-    cost_label = "-log σ(-s), the training loss of the negative"
+    traits = LossTraits(estimates_log_prob=True, estimates_log_odds=True,
+                        cost_label="-log σ(-s), the training loss of the negative")
 
     def __init__(self, config: LogisticConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.normalize_by == "query":
-            self.candidate_scope, self.estimates_log_prob, self.estimates_log_odds = "every", False, False
+            self.traits = replace(self.traits, candidate_scope="every", estimates_log_prob=False,
+                                  estimates_log_odds=False)
 
     def example(self, scored: LossInput) -> Tensor:
         scored = expand_if_rows_differ(scored)

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput
-from embtrain.losses.base import Loss, LossConfig
+from embtrain.losses.base import Loss, LossConfig, LossTraits
 
 
 class MarginConfig(LossConfig):
@@ -27,8 +27,7 @@ class Margin(Loss):
 
     name = "margin"
     Config = MarginConfig
-    cost_label = "s, the score of the negative (before the hinge)"
-    pairwise = True
+    traits = LossTraits(cost_label="s, the score of the negative (before the hinge)", pairwise=True)
     config: MarginConfig
 
     def example(self, scored: LossInput) -> Tensor:

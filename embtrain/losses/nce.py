@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec, Query
-from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
+from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ, softplus
 
 
 class NceConfig(LossConfig):
@@ -36,10 +36,9 @@ class Nce(Loss):
     """Noise-contrastive estimation."""
 
     name = "nce"
-    estimates_log_prob = True
+    traits = LossTraits(estimates_log_prob=True, cost_label="s - c, the model's log-probability of the negative",
+                        needs_q="target")
     Config = NceConfig
-    cost_label = "s - c, the model's log-probability of the negative"
-    needs_q = "target"
     config: NceConfig
 
     def __init__(self, config: NceConfig, world: ProblemSpec):

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput
-from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ
+from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ
 
 
 class OrderLossConfig(LossConfig):
@@ -27,7 +27,7 @@ class OrderLoss(Loss):
 
     name = "order"
     Config = OrderLossConfig
-    cost_label = "s, the score of the negative (before the hinge)"
+    traits = LossTraits(cost_label="s, the score of the negative (before the hinge)")
     config: OrderLossConfig
 
     def example(self, scored: LossInput) -> Tensor:

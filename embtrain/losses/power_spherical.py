@@ -11,6 +11,7 @@ Evaluation uses κ log(1 + cos(h, e_b)), with the dot product as score, which is
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class PowerSpherical(Continuous):
 
     name = "power_spherical"
     Config = PowerSphericalConfig
-    geometry: frozenset[str] = frozenset({"dot"})
+    traits = replace(Continuous.traits, geometry=frozenset({"dot"}))
 
     def log_scale(self, query: Query) -> Tensor:
         """Return G(0) − G(κ)."""

@@ -17,6 +17,7 @@ The optimum is softmax(s) = P at every number of negatives, if they are iid draw
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
-from embtrain.losses.base import expand_if_rows_differ, softplus
+from embtrain.losses.base import LossTraits, expand_if_rows_differ, softplus
 
 
 class SampledSoftmaxConfig(AbsoluteConfig):
@@ -39,17 +40,15 @@ class SampledSoftmax(SoftmaxLoss):
     """Sampled softmax, or ranking NCE with `form: ranking`."""
 
     name = "sampled_softmax"
-    estimates_log_prob = True
+    traits = LossTraits(estimates_log_prob=True, cost_label="s, the score of the negative")
     Config = SampledSoftmaxConfig
-    cost_label = "s, the score of the negative"
     config: SampledSoftmaxConfig
 
     def __init__(self, config: SampledSoftmaxConfig, world: ProblemSpec):
         super().__init__(config, world)
         ranking = config.form == "ranking"
-        self.needs_q = "target" if ranking else "drawn"
-        self.needs_iid = ranking
-        self.accidental_hits = "kept" if ranking else "masked"
+        self.traits = replace(self.traits, needs_q="target" if ranking else "drawn", needs_iid=ranking,
+                              accidental_hits="kept" if ranking else "masked")
 
     def example(self, scored: LossInput) -> Tensor:
         scored = expand_if_rows_differ(scored)

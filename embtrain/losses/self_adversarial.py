@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Query
-from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
+from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ, softplus
 
 
 class SelfAdversarialConfig(LossConfig):
@@ -30,7 +30,7 @@ class SelfAdversarial(Loss):
 
     name = "self_adversarial"
     Config = SelfAdversarialConfig
-    cost_label = "-log σ(-γ-s), the loss of the negative before its weight"
+    traits = LossTraits(cost_label="-log σ(-γ-s), the loss of the negative before its weight")
     config: SelfAdversarialConfig
 
     def example(self, scored: LossInput) -> Tensor:

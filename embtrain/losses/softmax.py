@@ -17,7 +17,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives
 from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
-from embtrain.losses.base import expand_if_rows_differ
+from embtrain.losses.base import LossTraits, expand_if_rows_differ
 
 
 class SoftmaxConfig(AbsoluteConfig):
@@ -30,10 +30,8 @@ class Softmax(SoftmaxLoss):
     """Exact softmax."""
 
     name = "softmax"
-    estimates_log_prob = True
+    traits = LossTraits(estimates_log_prob=True, candidate_scope="every", cost_label="s, the score of the negative")
     Config = SoftmaxConfig
-    candidate_scope = "every"
-    cost_label = "s, the score of the negative"
 
     def example(self, scored: LossInput) -> Tensor:
         if scored.drawn.k == 0 and scored.whole_table is not None:

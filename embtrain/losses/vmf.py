@@ -15,6 +15,7 @@ their vectors. Beam search adds log p.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -41,7 +42,7 @@ class Vmf(Continuous):
 
     name = "vmf"
     Config = VmfConfig
-    geometry: frozenset[str] = frozenset({"dot"})
+    traits = replace(Continuous.traits, geometry=frozenset({"dot"}))
     config: VmfConfig
 
     def log_scale(self, query: Query) -> Tensor:

@@ -3,15 +3,17 @@
 `draw(query, k, view) -> Negatives` · `log_prob(query, ids)` · and, if the source learns from the cost of its negatives,
 `learn(query, drawn, cost)`. A source receives a detached query and a read-only view, never a model.
 
-density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
-         conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), and
-         a target has no q; estimated: q, also that of targets, is estimated from the data; none: no density.
+Traits.density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
+                conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) =
+                Σ_id f(id), and a target has no q; estimated: q, also that of targets, is estimated from the data;
+                none: no density.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,6 +23,7 @@ from torch import Tensor
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
+from embtrain.common.traits import refuse_attributes, trait
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.plugin_checks import guarded
 
@@ -40,47 +43,67 @@ class NegativesConfig(Section):
     replacement: bool = Field(True, description="draw with replacement")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Traits of a source, which decide how it may be used.
+
+    A class declares them: `traits = Traits(learns=True)`. Its constructor sets those that depend on the settings:
+    `self.traits = replace(self.traits, density="conditional")`. They do not change afterwards. A subclass of a source
+    that has traits keeps them with `replace(Parent.traits, ...)`.
+    """
+
+    geometry: frozenset[str] = trait(frozenset(), "needs", "geometries of the model that it supports; empty: all")
+    needs_frozen_table: bool = trait(False, "needs", "needs a frozen table with rows of length 1")
+    uses_model: bool = trait(False, "needs", "reads `query.vector` or the view")
+    redraws_each_update: bool = trait(False, "needs", "depends on the current query: a draw for each update")
+    min_batch_size: int = trait(1, "needs", "rows that a batch needs for a draw")
+
+    density: Literal["exact", "conditional", "estimated", "none"] = trait(
+        "exact", "offers", "kind of the probability of a draw, as the module `embtrain.negatives.base` defines it")
+    iid: bool = trait(True, "offers", "negatives are i.i.d. draws from one q, with weight 1")
+    exhaustive: bool = trait(False, "offers", "every candidate is a negative")
+    components: tuple[str, ...] = trait(("noise",), "offers", "origins of its negatives; empty: it draws none")
+    supports_total_weight: bool = trait(
+        False, "offers", "draws with replacement and supports `negatives.total_weight`")
+    supports_without_replacement: bool = trait(False, "offers", "can draw without replacement")
+
+    sharing_modes: tuple[str, ...] = trait(
+        ("row", "window", "block", "batch"), "sharing", "allowed values of `negatives.share_draws_by`")
+    sharing_limit: str = trait("draws for each query", "sharing", "why no others, for the error message")
+    standard_layout: bool = trait(
+        True, "sharing", "draws as `negatives.share_draws_by` sets, with one total weight for all rows")
+
+    learns: bool = trait(False, "learning", "receives the cost of its negatives in `learn`")
+    learns_per_row: bool = trait(False, "learning", "`learn` receives costs per row, not per draw")
+    fits_to_queries: bool = trait(False, "learning", "its weights are fitted to the queries of earlier draws")
+
+
 class NegativeSource:
     """Base class of all sources.
 
-    A subclass sets the class attributes, its traits, and implements `draw` and `log_prob`. The constructor raises
-    UsageError for settings that the source does not support.
+    A subclass sets its traits and implements `draw` and `log_prob`. The constructor raises UsageError for settings that
+    the source does not support.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[NegativesConfig]] = NegativesConfig
-    density: Literal["exact", "conditional", "estimated", "none"] = "exact"
-    iid: bool = True                                            # negatives are i.i.d. draws from one q, with weight 1
-    geometry: frozenset[str] = frozenset()                      # geometries of the model that it supports; empty: all
-    needs_frozen_table: ClassVar[bool] = False                  # needs a frozen table with rows of length 1
-    learns: ClassVar[bool] = False
-    learns_per_row: bool = False                                # `learn` receives costs per row, not per draw
-    fits_to_queries: bool = False                               # its weights are fitted to queries of earlier draws
-    min_batch_size: int = 1                                     # rows that a batch needs for a draw
-    n_logits: int = 0                                           # logits per query of its own model
-    exhaustive: ClassVar[bool] = False                          # every candidate is a negative
-    components: ClassVar[tuple[str, ...]] = ("noise",)
-    floored_fraction: float | None = None                       # share of weights at the floor (FeatureMap.positive)
-    uses_model: ClassVar[bool] = False                          # reads query.vector or the view
-    redraws_each_update: ClassVar[bool] = False                 # depends on the current query: draw for each update
-    supports_total_weight: ClassVar[bool] = False  # draws with replacement and supports negatives.total_weight
-    supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
-    # allowed values of negatives.share_draws_by
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")
-    sharing_limit: ClassVar[str] = "draws for each query"       # why no others, for the error message
-    standard_layout: ClassVar[bool] = True                      # draws as `share` sets; one total weight for all rows
+    traits: Traits = Traits()
+    floored_fraction: float | None = None         # measured share of weights at the floor (FeatureMap.positive)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        self.config, self.world = config, world
-        if config.share_draws_by not in self.sharing_modes:
+        self.config, self.world, traits = config, world, self.traits
+        if config.share_draws_by not in traits.sharing_modes:
             raise UsageError(
-                f"negatives.share_draws_by: {self.name} {self.sharing_limit}, so {config.share_draws_by!r} is not "
-                f"possible; use "
-                f"{' or '.join(self.sharing_modes)}"
+                f"negatives.share_draws_by: {self.name} {traits.sharing_limit}, so {config.share_draws_by!r} is not "
+                f"possible; use {' or '.join(traits.sharing_modes)}"
             )
-        if not config.replacement and not self.supports_without_replacement:
+        if not config.replacement and not traits.supports_without_replacement:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
-        if config.total_weight is not None and not (self.supports_total_weight and config.replacement):
+        if config.total_weight is not None and not (traits.supports_total_weight and config.replacement):
             raise UsageError(
                 f"negatives.total_weight: {self.name} with these settings does not draw k negatives with replacement, "
                 "as a shared mass requires; set negatives.total_weight: null"
@@ -107,7 +130,7 @@ class NegativeSource:
         """Receive the cost of every drawn negative, and return metrics for the log.
 
         cost (G, K): the mean over the rows that share the draw, false negatives excluded; (B, K), one line per row, if
-        `learns_per_row`.
+        `traits.learns_per_row`.
 
         query and drawn are those of one earlier `draw`, with false negatives added. Other data of that
         draw that this method needs are in `drawn.state`, which `draw` sets: other draws may have been made in between.

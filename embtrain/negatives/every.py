@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 
 class Every(NegativeSource):
     """All candidates as negatives, with q = 1 / V."""
 
     name = "every"
-    iid = False
-    exhaustive = True
+    traits = Traits(iid=False, exhaustive=True)
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)

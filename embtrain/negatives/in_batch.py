@@ -22,7 +22,8 @@ are refused, since nothing could be learnt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 
 class InBatchConfig(NegativesConfig):
@@ -45,17 +46,15 @@ class InBatch(NegativeSource):
 
     name = "in_batch"
     Config = InBatchConfig
-    density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
-    min_batch_size = 2
-    standard_layout: ClassVar[bool] = False                 # one draw per chunk of rows, for every `share`
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "shares the targets of k + 1 rows among these rows"
+    # one draw per chunk of rows, for every `share_draws_by`
+    traits = Traits(density="estimated", min_batch_size=2, standard_layout=False, sharing_modes=("row",),
+                    sharing_limit="shares the targets of k + 1 rows among these rows")
     config: InBatchConfig
 
     def __init__(self, config: InBatchConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.correction == "none":
-            self.density, self.iid = "none", False
+            self.traits = replace(self.traits, density="none", iid=False)
         n = world.counts.double().to(world.device)
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")

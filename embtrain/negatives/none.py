@@ -5,16 +5,14 @@ from __future__ import annotations
 import torch
 
 from embtrain.common.types import ModelView, Negatives, Query
-from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.base import NegativeSource, Traits
 
 
 class NoNegatives(NegativeSource):
     """Draws nothing."""
 
     name = "none"
-    density = "none"
-    iid = False
-    components = ()
+    traits = Traits(density="none", iid=False, components=())
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         device = query.target.device

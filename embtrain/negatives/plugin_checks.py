@@ -16,6 +16,7 @@ from torch import Tensor
 
 from embtrain.common import registry
 from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.traits import refuse_attributes
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
 
 FIRST = 3             # draws of which log q is checked
@@ -38,7 +39,7 @@ def _sub_class(source: type[Any]) -> type[Any]:
     for name in dir(source):
         function = inspect.getattr_static(source, name)
         if inspect.isfunction(function) and not _is_ours(function) and _is_hook(source, name):
-            members[name] = _checked_draw(function) if name == "draw" else _named(function)
+            members[name] = _CHECKS.get(name, _named)(function)
     return type(source.__name__, (source,), members)
 
 
@@ -99,8 +100,21 @@ def _checked_draw(function: Callable[..., Any]) -> Callable[..., Any]:
     return draw
 
 
+def _checked_init(function: Callable[..., Any]) -> Callable[..., Any]:
+    named = _named(function)
+
+    @functools.wraps(function)
+    def init(self: Any, *given: Any, **more: Any) -> None:
+        named(self, *given, **more)
+        refuse_attributes(f"{_line(function)}: negatives.source: {self.name}", vars(self), self.traits)
+    return init
+
+
+_CHECKS = {"draw": _checked_draw, "__init__": _checked_init}
+
+
 def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[str], NoReturn]) -> None:
-    ids = drawn.ids
+    ids, traits = drawn.ids, source.traits
     if ids is None:
         return
     v = source.world.n_candidates
@@ -113,11 +127,11 @@ def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[
     if drawn.draw_id is not None and (drawn.draw_id.shape != (n,) or (n and int(drawn.draw_id.max()) >= len(ids))):
         refuse(f"returned a draw_id that is not one of its {len(ids)} draws for each of {n} rows; call "
                "draw_layout(query)")
-    if not source.exhaustive and source.min_batch_size == 1:
+    if not traits.exhaustive and traits.min_batch_size == 1:
         probes = 0
         if drawn.origin is not None:
             probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max()) if ids.numel() else 0
-        if ids.shape[1] - probes not in (k, k * len(source.components)):
+        if ids.shape[1] - probes not in (k, k * len(traits.components)):
             refuse(f"returned {ids.shape[1] - probes} negatives, but k is {k}; return k negatives")
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= v):
         refuse(f"returned ids from {int(ids.min())} to {int(ids.max())}; return ids from 0 to {v - 1}")
@@ -142,7 +156,7 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
         if not fits.all():
             refuse(f"returned {name} that is not finite; return the log-probability of the draw")
     rows = min(len(query), CELLS // source.world.n_candidates, 16)
-    if source.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
+    if source.traits.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
         return
     part = query.rows(slice(0, rows))
     everyone = torch.arange(source.world.n_candidates, device=query.target.device).unsqueeze(0)
@@ -151,4 +165,4 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
     if not ((total - 1).abs() < TOLERANCE).all():
         worst = float(total.flatten()[(total - 1).abs().argmax()])
         refuse(f"uses a q whose sum over all candidates is {worst:.4g} according to log_prob; normalize it to 1, or "
-               "set another density than exact")
+               "set another density in traits than exact")

@@ -15,21 +15,21 @@ Applies = Callable[[NegativeSource], bool]
 RULES: dict[Callable[[SourceCase], None], Applies] = {
     draw_rules.settings: lambda source: True,
     draw_rules.shapes: lambda source: True,
-    density_rules.densities: lambda source: source.density == "exact",
-    density_rules.frequencies: lambda source: source.density == "exact" and not source.exhaustive,
-    density_rules.conditional: lambda source: source.density == "conditional",
+    density_rules.densities: lambda source: source.traits.density == "exact",
+    density_rules.frequencies: lambda source: source.traits.density == "exact" and not source.traits.exhaustive,
+    density_rules.conditional: lambda source: source.traits.density == "conditional",
     density_rules.excluded_target: density_rules.excludes_target,
     density_rules.frequencies_without_target: lambda source: (density_rules.excludes_target(source)
                                                               and source.config.share_draws_by == "row"),
-    density_rules.weighted_estimate: lambda source: source.density in ("exact", "conditional"),
-    density_rules.independent_rows: lambda source: source.density == "exact",
+    density_rules.weighted_estimate: lambda source: source.traits.density in ("exact", "conditional"),
+    density_rules.independent_rows: lambda source: source.traits.density == "exact",
     state_rules.seeds: lambda source: True,
     state_rules.state: lambda source: True,
     state_rules.unchanged_model: lambda source: True,
-    state_rules.declared_use_of_model: lambda source: not source.uses_model,
-    state_rules.probes: lambda source: source.learns,
-    state_rules.masked_costs: lambda source: source.learns,
-    state_rules.learning: lambda source: source.learns and source.density == "exact",
+    state_rules.declared_use_of_model: lambda source: not source.traits.uses_model,
+    state_rules.probes: lambda source: source.traits.learns,
+    state_rules.masked_costs: lambda source: source.traits.learns,
+    state_rules.learning: lambda source: source.traits.learns and source.traits.density == "exact",
 }
 
 

@@ -23,7 +23,7 @@ MIN_EXPECTED = 50        # expected draws in each of its cells
 
 
 def excludes_target(source: NegativeSource) -> bool:
-    return source.density == "conditional" and bool(getattr(source.config, "exclude_target", False))
+    return source.traits.density == "conditional" and bool(getattr(source.config, "exclude_target", False))
 
 
 def densities(case: SourceCase) -> None:
@@ -111,7 +111,7 @@ def weighted_estimate(case: SourceCase) -> None:
     found = torch.stack(estimates)
     expected = f.sum() - f[batch.target] if excludes_target(source) else f.sum()
     error = float(found.mean() - expected.mean())
-    if source.exhaustive:
+    if source.traits.exhaustive:
         case.require(abs(error) < 1e-4, "weighted estimate", f"the weighted sum is off by {error:.3g}")
         return
     p_value = 2 * float(stats.norm.sf(abs(error) / float(found.std() / math.sqrt(len(found)))))
@@ -138,7 +138,7 @@ def independent_rows(case: SourceCase) -> None:
     """log_prob of a row does not depend on the other rows or on their order."""
     source, batch = trained(case.build()), query()
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(2))
-    if source.learns_per_row:                              # rows of a window share one q: they stay together
+    if source.traits.learns_per_row:                       # rows of a window share one q: they stay together
         order = order[batch.windows()[order].argsort(stable=True)]
     ids = torch.randint(V, (len(batch), 7), generator=torch.Generator().manual_seed(3))
     expected = source.log_prob(batch, ids).expand(len(batch), 7)[order]

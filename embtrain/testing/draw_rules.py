@@ -14,7 +14,8 @@ from embtrain.testing.worlds import TableView, V, query, trained
 def settings(case: SourceCase) -> None:
     """Settings that the source does not support raise UsageError in the constructor; the others draw."""
     source = case.source
-    case.require("row" in source.sharing_modes, "settings", "sharing_modes lacks 'row'; every source can draw per row")
+    case.require("row" in source.traits.sharing_modes, "settings",
+                 "traits.sharing_modes lacks 'row'; every source can draw per row")
     for share in ("row", "window", "block", "batch"):
         if "share_draws_by" in case.settings:
             break
@@ -22,11 +23,12 @@ def settings(case: SourceCase) -> None:
             built = case.build(share_draws_by=share)
         except UsageError as error:
             is_refused = str(error).startswith("negatives.share_draws_by:")
-            case.require(is_refused or share in source.sharing_modes, "settings",
+            case.require(is_refused or share in source.traits.sharing_modes, "settings",
                          f"share: {share} raises {error}; begin the error with negatives.share_draws_by:")
             continue
-        case.require(share in source.sharing_modes, "settings",
-                     f"share: {share} is not in sharing_modes, and the constructor accepts it; call super().__init__")
+        case.require(share in source.traits.sharing_modes, "settings",
+                     f"share: {share} is not in traits.sharing_modes, and the constructor accepts it; call "
+                     "super().__init__")
         layouts(case, built)
     if "replacement" not in case.settings:
         _replacement(case)
@@ -34,7 +36,7 @@ def settings(case: SourceCase) -> None:
 
 def _replacement(case: SourceCase) -> None:
     """Without replacement the ids of a draw are distinct, or the setting is refused."""
-    is_supported = case.source.supports_without_replacement
+    is_supported = case.source.traits.supports_without_replacement
     try:
         built = case.build(replacement=False)
     except UsageError as error:
@@ -51,21 +53,21 @@ def layouts(case: SourceCase, source: NegativeSource) -> None:
     """A batch has one draw for each group of rows that `share` puts together."""
     batch, rule = query(), "sharing"
     drawn = source.draw(batch, source.config.k, TableView())
-    if drawn.ids is None or source.exhaustive or drawn.k == 0:
+    if drawn.ids is None or source.traits.exhaustive or drawn.k == 0:
         return
     n, draw_id = source.draw_layout(batch)
-    case.require(not source.standard_layout or len(drawn.ids) == n, rule,
+    case.require(not source.traits.standard_layout or len(drawn.ids) == n, rule,
                  f"{len(drawn.ids)} draws under share: {source.config.share_draws_by}; draw_layout(query) gives {n}")
     case.require(len(drawn.ids) in (1, len(batch)) or drawn.draw_id is not None, rule,
                  f"{len(drawn.ids)} draws for {len(batch)} rows without draw_id; pass that of draw_layout(query)")
-    if source.standard_layout and draw_id is not None:
+    if source.traits.standard_layout and draw_id is not None:
         case.require(drawn.draw_id is not None and torch.equal(drawn.draw_id, draw_id), rule,
                      "draw_id differs from that of draw_layout(query); pass it unchanged")
 
 
 def shapes(case: SourceCase) -> None:
     """ids are int64 in 0..V-1, fields broadcast to them, nothing has a gradient, and weights sum to total_weight."""
-    learner = trained(case.build()) if case.source.learns else None
+    learner = trained(case.build()) if case.source.traits.learns else None
     only_k = case.settings.get("k")
     for rows, k in ((30, 4), (1, 4), (30, 1), (1, 1)):
         if only_k not in (None, k):
@@ -103,7 +105,7 @@ def _shapes(case: SourceCase, source: NegativeSource, batch: Query, drawn: Negat
                      f"draw_id does not give each of {rows} rows one of {len(ids)} draws")
     case.require(drawn.log_q_target is None or drawn.log_q_target.shape == (rows,), "shapes",
                  f"log_q_target is not of shape ({rows},)")
-    if source.density != "none" or drawn.total_weight is not None:
+    if source.traits.density != "none" or drawn.total_weight is not None:
         _weights(case, source, drawn, rows)
 
 
@@ -112,10 +114,10 @@ def _weights(case: SourceCase, source: NegativeSource, drawn: Negatives, rows: i
     case.require(total is not None and total.shape in ((1, 1), (rows, 1)), "weights",
                  "total_weight is not of shape (1, 1) or (B, 1)")
     assert total is not None
-    if rows < source.min_batch_size:                       # no negatives: total_weight is any positive number
+    if rows < source.traits.min_batch_size:                # no negatives: total_weight is any positive number
         case.require((total > 0).all(), "weights", "total_weight is 0 for a batch that is too small for a draw")
         return
-    case.require(float(total.min()) > 0 or (source.density == "none" and float(total.min()) == 0), "weights",
+    case.require(float(total.min()) > 0 or (source.traits.density == "none" and float(total.min()) == 0), "weights",
                  "total_weight is not positive")
     _, weight, _ = per_row(drawn, rows)
     if drawn.false_negatives is not None:                  # false negatives that the source reports are not noise

@@ -49,23 +49,24 @@ def unchanged_model(case: SourceCase) -> None:
 
 
 def declared_use_of_model(case: SourceCase) -> None:
-    """A source with uses_model = False draws the same without query vectors and without a view."""
+    """A source without the trait uses_model draws the same without query vectors and without a view."""
     batch, found = query(), []
     without = replace(batch, vector=batch.vector[:, :0])
     for given, view in ((batch, TableView()), (without, EmptyView())):
         source = trained(case.build())
         try:
             drawn = source.draw(given, source.config.k, view)
-            if source.learns:
-                shape = (len(given), drawn.k) if source.learns_per_row else drawn_values(drawn).shape
+            if source.traits.learns:
+                shape = (len(given), drawn.k) if source.traits.learns_per_row else drawn_values(drawn).shape
                 source.learn(given, drawn, torch.ones(shape))
             found.append([drawn.ids, drawn.log_q, drawn.log_q_target, source.draw(given, source.config.k, view).ids])
         except (AssertionError, IndexError, RuntimeError) as error:
             case.require(False, "uses_model", f"the source reads the model or query.vector ({error}); declare "
-                                              "uses_model = True")
+                                              "traits = Traits(uses_model=True)")
     same = all(a is b or (a is not None and b is not None and torch.equal(a, b))
                for a, b in zip(*found, strict=True))
-    case.require(same, "uses_model", "draws depend on the model or on query.vector; declare uses_model = True")
+    case.require(same, "uses_model", "draws depend on the model or on query.vector; declare "
+                                     "traits = Traits(uses_model=True)")
 
 
 def probes(case: SourceCase) -> None:

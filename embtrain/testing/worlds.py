@@ -59,7 +59,7 @@ class TableView:
 
 
 class EmptyView:
-    """View that raises at every access, for sources that declare `uses_model = False`."""
+    """View that raises at every access, for sources without the trait `uses_model`."""
 
     n_candidates, geometry, tau, has_frozen_table = V, "dot", 1.0, False
 
@@ -78,7 +78,7 @@ def trained(source: NegativeSource, steps: int = 50) -> NegativeSource:
         if source.world.context_sizes is not None:
             batch = replace(batch, context=paired(batch.context))
         drawn = mark_false_negatives(source.draw(batch, source.config.k, view), batch, "target", None)
-        if source.learns:
+        if source.traits.learns:
             ids = drawn.per_row(drawn.ids, len(batch))
             assert ids is not None, "a source that learns draws ids"
             cost = torch.nn.functional.softplus(view.score(batch, ids))

@@ -5,6 +5,8 @@ Checkerboard: even contexts are followed by even candidates, odd ones by odd one
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers.source_worlds import CASES, VECTORS, Table, TableBatch, source
@@ -98,7 +100,7 @@ def test_a_mask_that_a_loss_cannot_bear_is_refused(loss, mask):
 def test_a_geometry_that_a_source_cannot_bear_is_refused(monkeypatch):
     world, _ = board()
     model, of, cost = made("unigram", "logistic", world)
-    monkeypatch.setattr(type(of), "geometry", frozenset({"l1"}))
+    monkeypatch.setattr(of, "traits", replace(of.traits, geometry=frozenset({"l1"})))
     assert any("one of l1" in reason for reason in incompatibilities(of, cost, model))
 
 

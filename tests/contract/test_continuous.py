@@ -28,12 +28,12 @@ pytestmark = pytest.mark.long
 
 V, D = 24, 8
 WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=2)
-LOSSES = [name for name in losses.names() if losses.find(name).needs_frozen_table]
-SOURCES = [name for name in negatives.names() if negatives.find(name).needs_frozen_table]
+LOSSES = [name for name in losses.names() if losses.find(name).traits.needs_frozen_table]
+SOURCES = [name for name in negatives.names() if negatives.find(name).traits.needs_frozen_table]
 
 
 def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> SkipGram:
-    geometries = losses.find(loss).geometry
+    geometries = losses.find(loss).traits.geometry
     similarity = "dot" if geometries == {"dot"} else "cosine"
     tau = 1.0 if loss in ("margin", *LOSSES) else 10.0
     return SkipGram(SkipGramConfig(dim=D, similarity=similarity, tau=tau,
@@ -51,7 +51,8 @@ def loss(name: str, **keys: Any) -> losses.Loss:
 
 
 #: Losses that compare with columns of which no probability is known.
-COMPARING = [name for name in losses.names() if loss(name).candidate_scope == "drawn" and loss(name).needs_q == "no"]
+COMPARING = [name for name in losses.names()
+             if (traits := loss(name).traits).candidate_scope == "drawn" and traits.needs_q == "no"]
 PAIRS = [*(("none", loss) for loss in LOSSES),
          *((source, loss) for source in [*SOURCES, "most_informative"] for loss in COMPARING)]
 

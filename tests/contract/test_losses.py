@@ -360,7 +360,7 @@ def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout
                      neg=scored.neg.detach().to(dtype).requires_grad_())
     loss = case.loss().to(dtype)
     example = loss(scored).per_example
-    assert example.isfinite().all() and (loss.candidate_scope == "target" or (example[[0, 3]] >= 0).all())
+    assert example.isfinite().all() and (loss.traits.candidate_scope == "target" or (example[[0, 3]] >= 0).all())
     assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
 
 
@@ -410,8 +410,8 @@ def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout)
     assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
     assert torch.equal(loss(other).per_negative, negative), "corrected for q"
-    away = 1.0 if loss.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
-    low = replace(scored, neg=scored.neg.detach() - 25 if loss.monotone else scored.neg.detach() * 0.01)
+    away = 1.0 if loss.traits.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
+    low = replace(scored, neg=scored.neg.detach() - 25 if loss.traits.monotone else scored.neg.detach() * 0.01)
     higher = loss(replace(low, neg=low.neg + 0.5 * away)).per_negative
     assert (higher > loss(low).per_negative).all(), "an easy column says nothing"
 
@@ -438,7 +438,7 @@ def test_no_columns_at_all(case):
     none = replace(scored, neg=scored.neg[:, :0], log_q=None, weight=None, drawn=Negatives(
         torch.zeros(1, 0, dtype=torch.int64), log_q_target=scored.drawn.log_q_target))
     loss = case.loss()
-    if loss.needs_q != "no":
+    if loss.traits.needs_q != "no":
         with pytest.raises(UsageError, match=case.name):
             loss(none)
         return

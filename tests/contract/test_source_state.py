@@ -20,7 +20,7 @@ from embtrain.negatives.base import NegativeSource
 from embtrain.train.engines.autograd import costs_for_source
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
-LEARNERS = [case for case in CASES if source(case).learns]
+LEARNERS = [case for case in CASES if source(case).traits.learns]
 VIEW = TableView()
 QUERIES = query(30, seed=1), query(24, seed=2)              # of different sizes, so that one state cannot fit the other
 

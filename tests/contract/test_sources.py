@@ -37,9 +37,9 @@ from embtrain.testing.check import RULES
 pytestmark = pytest.mark.long
 
 DRAWING = [case for case in CASES if case != "none"]
-EXACT = [case for case in DRAWING if source(case).density == "exact"]
-CONDITIONAL = [case for case in DRAWING if source(case).density == "conditional"]
-LEARNERS = [case for case in DRAWING if source(case).learns]
+EXACT = [case for case in DRAWING if source(case).traits.density == "exact"]
+CONDITIONAL = [case for case in DRAWING if source(case).traits.density == "conditional"]
+LEARNERS = [case for case in DRAWING if source(case).traits.learns]
 WITHOUT = [case for case in CONDITIONAL if getattr(source(case).config, "exclude_target", False)]
 
 
@@ -164,7 +164,7 @@ def test_learning_ignores_the_costs_of_false_negatives(case):
 @pytest.mark.parametrize("case", DRAWING)
 def test_a_mass_is_shared_among_the_columns_or_refused(case):
     of = source(case)
-    if not of.supports_total_weight or not of.config.replacement:
+    if not of.traits.supports_total_weight or not of.config.replacement:
         with pytest.raises(UsageError, match=r"negatives\.total_weight"):
             source(case, total_weight=2.5)
         return

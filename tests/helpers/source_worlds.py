@@ -123,7 +123,7 @@ def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any)
 
 
 #: Cases whose columns are vectors made for each row, one a row.
-VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).components]
+VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).traits.components]
 
 #: Cases whose contexts may have two columns as well, an entity and a relation.
 OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]

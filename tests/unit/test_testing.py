@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.static.unigram import Unigram
 from embtrain.testing import ContractError, check_source
 
@@ -42,9 +42,7 @@ class Learner(NegativeSource):
     """q(b) ∝ e^{m_b} with m the mean cost of b; false negatives are left out."""
 
     name = "learner"
-    learns = True
-    sharing_modes = ("row",)
-    supports_total_weight = False
+    traits = Traits(learns=True, sharing_modes=("row",), supports_total_weight=False)
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
@@ -167,7 +165,7 @@ class LearnsBackwards(Learner):
 
 
 class ChangesModel(Even):
-    uses_model = True
+    traits = Traits(uses_model=True)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         view.table().mul_(0.9)
@@ -232,7 +230,7 @@ def test_broken_source_fails_by_its_rule(rule: str, source: type[NegativeSource]
 
 def test_deterministic_source_is_declared() -> None:
     class First(Even):
-        density = "none"
+        traits = Traits(density="none")
 
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             drawn = super().draw(query, k, view)

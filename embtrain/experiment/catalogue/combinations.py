@@ -40,18 +40,16 @@ class AnyModel(Model):
 def by_loss() -> Refused:
     """For each source, the losses it does not fit by default."""
     world = _world()
-    losses_by_name = _losses(world)
-    return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in losses_by_name.items()}
+    built = losses_by_name()
+    return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in built.items()}
                        for name in negatives.names()})
 
 
 def by_model() -> Refused:
     """For each source and loss, the models it does not fit."""
-    world = _world()
-    parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
-                                          for name in negatives.names()]
+    parts: list[NegativeSource | Loss] = [*sources().values(), *losses_by_name().values()]
     return _non_empty({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
-                       for part in [*parts, *_losses(world).values()]})
+                       for part in parts})
 
 
 def _non_empty(refused: Refused) -> Refused:
@@ -59,8 +57,15 @@ def _non_empty(refused: Refused) -> Refused:
     return {name: reasons for name, reasons in reasons_by_name.items() if reasons}
 
 
-def _losses(world: ProblemSpec) -> dict[str, Loss]:
-    return {name: losses.find(name)(losses.find(name).Config(name=name), world) for name in losses.names()}
+def sources() -> dict[str, NegativeSource]:
+    """Every source with its defaults, by name."""
+    return {name: negatives.find(name)(negatives.find(name).Config(source=name), _world())
+            for name in negatives.names()}
+
+
+def losses_by_name() -> dict[str, Loss]:
+    """Every loss with its defaults, by name."""
+    return {name: losses.find(name)(losses.find(name).Config(name=name), _world()) for name in losses.names()}
 
 
 def about(owner: type) -> str:
@@ -79,7 +84,7 @@ def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
     reasons: list[str] = []
     for mask in MASKS:
         source = source_class(source_class.Config(source=name, filter=mask), world)
-        geometries_of_both = [set(part.geometry) for part in (source, loss) if part.geometry]
+        geometries_of_both = [set(part.traits.geometry) for part in (source, loss) if part.traits.geometry]
         geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
         reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, world))
         if not reasons:
@@ -95,9 +100,9 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
 
 
 def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
-    if part.geometry and not part.geometry & geometries(model):
+    if part.traits.geometry and not part.traits.geometry & geometries(model):
         return "needs another geometry of the scores"
-    if part.needs_frozen_table and not hasattr(model.Config(), "output_table"):
+    if part.traits.needs_frozen_table and not hasattr(model.Config(), "output_table"):
         return "needs a frozen table of targets: model.output_table.frozen"
     return ""
 

@@ -34,7 +34,7 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
 def block_size(cell: Cell, engine: str) -> int:
     """Examples of a block of a cell under an engine."""
     settings = cell.settings
-    return choose.block_size(settings.train, engine, negatives.find(settings.negatives.source).uses_model)
+    return choose.block_size(settings.train, engine, negatives.find(settings.negatives.source).traits.uses_model)
 
 
 def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:

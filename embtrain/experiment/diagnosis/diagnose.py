@@ -60,7 +60,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are not inner products, but the "
                          "diagnosis measures the gradient of inner products; diagnose another model")
-    if strategies and not parts.loss.monotone:
+    if strategies and not parts.loss.traits.monotone:
         raise UsageError(f"{folder}: it was trained with loss.absolute, but draws are compared with the softmax of "
                          "scores, not of their absolute values; diagnose another run")
     lines, growth, part, n = [], list[Size](), "", 0
@@ -75,7 +75,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
                                           settings.train.batch)
                 errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
-                    notes = (unfinished, NOTES.get(source.density, note))
+                    notes = (unfinished, NOTES.get(source.traits.density, note))
                     lines.append(quality.measurement(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
@@ -101,7 +101,7 @@ def _on_subset(view: SubsetView, name: str, parts: Components, settings: Setting
     world, m = view.restrict_world(parts.world), sizes[-1]
     try:
         source, _ = source_of(name, replace(parts, world=world), settings, view, sizes, fresh=True)
-        if source.learns:
+        if source.traits.learns:
             return []
         quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world,
                                   max(sizes), settings.train.batch)
@@ -180,21 +180,22 @@ def source_of(name: str, parts: Components, settings: Settings, view: ModelView,
     """
     is_own = name == settings.strategy
     if is_own and not fresh:
-        source, note = parts.source, "was trained with this model" if parts.source.learns else ""
+        source, note = parts.source, "was trained with this model" if parts.source.traits.learns else ""
     else:
         source_config = settings.negatives if is_own else _widest(run_settings.resolve(name).negatives, sizes)
         try:
             source = negatives.find(source_config.source)(source_config, parts.world)
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
-        note = "learns during training, but is untrained here" if source.learns else ""
-    if source.exhaustive:
+        note = "learns during training, but is untrained here" if source.traits.learns else ""
+    if source.traits.exhaustive:
         note = "scores every candidate; the time includes that"
-    if not source.components:
+    if not source.traits.components:
         raise UsageError(f"--negatives: {name} draws nothing to measure; remove it")
-    if source.geometry and view.geometry not in source.geometry:
-        raise UsageError(f"--negatives: {name} needs scores that are one of {', '.join(sorted(source.geometry))}, and "
-                         f"this run's model scores by {view.geometry}")
+    geometry = source.traits.geometry
+    if geometry and view.geometry not in geometry:
+        raise UsageError(f"--negatives: {name} needs scores that are one of {', '.join(sorted(geometry))}, and this "
+                         f"run's model scores by {view.geometry}")
     source.on_epoch_start(view)
     return source, note
 

@@ -41,9 +41,9 @@ def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, v
     A source that adapts to queries is fitted on `timing_query`, one that estimates q on batches of positives drawn at
     the frequency of the data. UsageError if it estimates frequencies and training counted none.
     """
-    if source.fits_to_queries:
+    if source.traits.fits_to_queries:
         source.draw(timing_query, m, view)
-    if source.density == "estimated":
+    if source.traits.density == "estimated":
         if not world.counts.sum() > 0:
             raise UsageError(f"negatives.source: {source.name} estimates the frequency of positives, but training has "
                              "counted none; remove it")
@@ -68,7 +68,7 @@ class SamplerQuality:
     def __post_init__(self) -> None:
         source, target = self.source, self.query.target
         self.excludes_target = bool(getattr(source.config, "exclude_target", False))
-        self.states_q = self.excludes_target or source.density in ("exact", "estimated")   # for every candidate
+        self.states_q = self.excludes_target or source.traits.density in ("exact", "estimated")   # for every candidate
         self.all_ids = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
         self.c = inner_product.candidate_vectors(self.view)                                     # (V, D)
         self.row_slices = list(slices(len(target), max(1, MAX_SCORES_HELD // self.view.n_candidates)))
@@ -89,14 +89,14 @@ class SamplerQuality:
             for rows in slices(len(self.timing_query), max(1, MAX_SCORES_HELD // self.view.n_candidates)):
                 self.view.score(self.timing_query.rows(rows), self.all_ids)
 
-        call = score if self.source.exhaustive else lambda: self.source.draw(self.timing_query, m, self.view)
+        call = score if self.source.traits.exhaustive else lambda: self.source.draw(self.timing_query, m, self.view)
         return gradient_bias.milliseconds(call, SECONDS) / len(self.timing_query)
 
     def error(self, m: int, draws: int) -> dict[str, float | None]:
         """Bias, noise floor and rmse relative to the gradient norm; empty if the source states no density."""
-        if self.source.exhaustive:
+        if self.source.traits.exhaustive:
             return {"bias": 0.0, "floor": 0.0, "rmse": 0.0}
-        if self.source.density == "none":
+        if self.source.traits.density == "none":
             return {}
         errors = [self._error(rows, m, draws) for rows in self.row_slices]
         bias, floor, rmse, size = (torch.cat(x).square().mean() for x in zip(
@@ -107,7 +107,7 @@ class SamplerQuality:
     @cached_property
     def closeness(self) -> dict[str, float | None]:
         """Quantities that do not depend on m: means of kl, tv and ess, medians of the theorems' quantities."""
-        if self.source.exhaustive:
+        if self.source.traits.exhaustive:
             return {"kl": 0.0, "tv": 0.0, "ess": 1.0}
         means = ("kl", "tv", "ess")
         return {key: _known(x.mean() if key in means else x.median()) for key, x in self._quantities.items()
@@ -116,7 +116,7 @@ class SamplerQuality:
     @cached_property
     def bounds(self) -> dict[str, float | None]:
         """Theorem 1's bounds on a coordinate of the bias of one column (m columns: an m-th). Medians over queries."""
-        if self.source.exhaustive or self.source.density == "estimated" or not self.source.iid:
+        if self.source.traits.exhaustive or self.source.traits.density == "estimated" or not self.source.traits.iid:
             return {}
         return {key: _known(x.median()) for key, x in self._quantities.items() if key in BOUNDS and len(x)}
 
@@ -159,14 +159,15 @@ class SamplerQuality:
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:
         query = self.query.rows(rows)
-        draw = self._draw_from_density(query, m) if self.states_q and self.source.iid else self._draw_from_source(query,
-                                                                                                                  m)
+        from_density = self.states_q and self.source.traits.iid
+        draw = self._draw_from_density(query, m) if from_density else self._draw_from_source(query, m)
         return gradient_bias.error_of_draws(self._scores(query), self.c, query.target, m, draws, draw)
 
     def _draw_from_density(self, query: Query, m: int) -> Callable[[int], tuple[Tensor, Tensor]]:
         """Draw columns from the q that the source states, or from the frequencies it estimates."""
         log_q, random = self._log_q(query), torch.Generator().manual_seed(m)
-        q = self.world.counts.double().expand(len(query), -1) if self.source.density == "estimated" else log_q.exp()
+        is_estimated = self.source.traits.density == "estimated"
+        q = self.world.counts.double().expand(len(query), -1) if is_estimated else log_q.exp()
         cdf = q.cumsum(1)
         last = (cdf < cdf[:, -1:]).sum(1, keepdim=True)                            # last candidate with mass
         log_m = torch.tensor(float(m), dtype=torch.float64).log()

@@ -56,7 +56,7 @@ class WordPredictor(LinePredictor[WordQuery]):
         centre = torch.tensor([query.word for query in queries])
         batch = SkipGramBatch(torch.zeros_like(centre), torch.zeros_like(centre), centre, torch.arange(len(centre)))
         score, z, log_p = self.scores(batch)
-        key = score if self.components.loss.monotone else z
+        key = score if self.components.loss.traits.monotone else z
         return [
             Prediction(
                 self.names[query.word],

@@ -9,6 +9,7 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.traits import refuse_attributes
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
 from embtrain.experiment.run import memory
@@ -47,8 +48,9 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
+    refuse_attributes(f"loss.name: {loss.name}", vars(loss), loss.traits)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
-        if rows is not None and rows < source.min_batch_size:
+        if rows is not None and rows < source.traits.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} uses the other targets in the batch as negatives and "
                              "needs at least two rows; increase it")
     if reasons := incompatibilities(source, loss, model):

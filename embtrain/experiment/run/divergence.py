@@ -69,7 +69,7 @@ def _loss(parts: Components, folder: Path, position: Position) -> str:
     if first_loss is None or not last:
         return ""
     end = sum(last) / len(last)
-    follows = parts.source.uses_model or parts.source.learns
+    follows = parts.source.traits.uses_model or parts.source.traits.learns
     if end <= first_loss + (HARDER if follows else RISE) * max(abs(first_loss), 0.1):
         return ""
     return (f"the training loss ends at {end:.4g}, above the {first_loss:.4g} of the first block: the training has "

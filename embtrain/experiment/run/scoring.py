@@ -224,9 +224,9 @@ def estimates_probabilities(parts: ModelParts) -> bool:
 
     The loss must estimate log P, or log-odds whose q the source can state.
     """
-    return parts.loss.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.estimates_log_odds)
+    return parts.loss.traits.estimates_log_prob and (_are_log_odds(parts) or not parts.loss.traits.estimates_log_odds)
 
 
 def _are_log_odds(parts: ModelParts) -> bool:
     """Whether scores are log-odds against a noise distribution whose q the source states for all candidates."""
-    return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")
+    return parts.loss.traits.estimates_log_odds and parts.source.traits.density in ("exact", "estimated")

@@ -48,7 +48,8 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
     order = sorted((i for i in range(len(sentences)) if i not in out), key=lambda i: len(sentences[i]))
     logits, model = scoring.logits(parts, corrected=True), cast(Nmt, parts.model)
     best = Bf16Search(model) if config.table == "bfloat16" else None
-    step = partial(_density, parts.loss) if model.has_frozen_table and not parts.loss.estimates_log_prob else None
+    needs_density = model.has_frozen_table and not parts.loss.traits.estimates_log_prob
+    step = partial(_density, parts.loss) if needs_density else None
     for begin in range(0, len(order), config.batch):
         batch = order[begin:begin + config.batch]
         source, length = (x.to(parts.world.device) for x in pad_sources([sentences[i] for i in batch]))

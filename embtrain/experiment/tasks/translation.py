@@ -73,7 +73,7 @@ class TranslationTask(Task):
         wrong = [reason for refused, reason in (
             (rounded and judged.beam > 1,
              "evaluate.table: bfloat16: finds only the best word, but a beam needs several; set evaluate.beam: 1"),
-            (rounded and losses.find(settings.loss.name).estimates_log_odds,
+            (rounded and losses.find(settings.loss.name).traits.estimates_log_odds,
              f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, but the "
              "table gives only scores; set evaluate.table: float32"),
             (settings.negatives.filter == "observed",

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -36,7 +37,7 @@ from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shortlist import Shortlist
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.static.base import check_masses
@@ -88,9 +89,7 @@ class Ace(NegativeSource):
 
     name = "ace"
     Config = AceConfig
-    learns: ClassVar[bool] = True
-    supports_total_weight: ClassVar[bool] = True
-    components: ClassVar[tuple[str, ...]] = ("noise", "generator")
+    traits = Traits(learns=True, supports_total_weight=True, components=("noise", "generator"))
     config: AceConfig
 
     def __init__(self, config: AceConfig, world: ProblemSpec):
@@ -101,16 +100,16 @@ class Ace(NegativeSource):
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; remove it, or "
                              "set fewer")
-        self.learns_per_row = config.share_draws_by in ("block", "batch")
         if config.share_draws_by == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical needs one candidate for each row that shares a draw, "
                              "and under negatives.share_draws_by: batch all rows do; use share_draws_by: block, or "
                              "baseline: leave_one_out")
-        self.iid = config.sampling == "mixture" and config.total_weight in (None, config.k)   # else weights are not 1
+        self.traits = replace(
+            self.traits, learns_per_row=config.share_draws_by in ("block", "batch"),
+            iid=config.sampling == "mixture" and config.total_weight in (None, config.k))     # else weights are not 1
         p = check_masses(unigram_masses(world, config.exponent, config.counts))
         p = (p / p.sum()).to(world.device)
         shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
-        self.n_logits = shortlist.n_classes
         self.generator = Generator(sizes, shortlist, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
         self.cache = GeneratorCache(self.generator, AliasTable(p, world.device), p, config.mix)
@@ -125,7 +124,7 @@ class Ace(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
         stratified, with_probe = self.config.sampling == "stratified", self.config.baseline == "self_critical"
-        if self.learns_per_row:
+        if self.traits.learns_per_row:
             groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
             drawn, target, shared = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
                                                       query.target, k, stratified, with_probe, self.random)
@@ -153,7 +152,7 @@ class Ace(NegativeSource):
         ids = ids.expand(len(query), -1)
         unique, query_id = query.unique()
         log_g = self.generator(unique.context)                                                   # (Q, V)
-        if self.learns_per_row:
+        if self.traits.learns_per_row:
             groups = shared_draws.group_rows(len(query), *self.draw_layout(query), query.target.device)
             log_g, query_id = shared_draws.log_means(log_g, query_id, groups), groups.group_id            # (G, V), (B,)
         return self.cache.mixture(log_g[query_id].gather(1, ids), ids)
@@ -183,7 +182,7 @@ class Ace(NegativeSource):
             # The running moments move towards those of this block; they apply from the next block on.
             for running, latest in ((self.reward_mean, mean), (self.reward_sd, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
-        if (self.config.importance or self.learns_per_row) and sums.n_noise:
+        if (self.config.importance or self.traits.learns_per_row) and sums.n_noise:
             self.latest_metrics["clipped"] = sums.n_clipped / sums.n_noise
         if self.cache.n_draws >= self.config.update_every:
             self._step_generator()
@@ -191,7 +190,7 @@ class Ace(NegativeSource):
 
     def _find_rows(self, query: Query, drawn: Negatives) -> Tensor:
         """Row in the cache of each draw (G,), or of each row of the batch (B,) if `learns_per_row`."""
-        if self.learns_per_row or drawn.draw_id is None:
+        if self.traits.learns_per_row or drawn.draw_id is None:
             return self.cache.find_rows(query.context)
         assert drawn.ids is not None
         return self.cache.find_rows(query.contexts(row_offsets(len(drawn.ids), drawn.draw_id, query)))

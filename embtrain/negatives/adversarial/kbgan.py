@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
 
 
@@ -82,11 +82,8 @@ class Kbgan(NegativeSource):
 
     name = "kbgan"
     Config = KbganConfig
-    density: Literal["exact", "conditional", "estimated", "none"] = "conditional"
-    iid = False
-    learns: ClassVar[bool] = True
-    components: ClassVar[tuple[str, ...]] = ("generator",)
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
+    traits = Traits(density="conditional", iid=False, learns=True, components=("generator",),
+                    sharing_modes=("row", "window"))
     config: KbganConfig
 
     def __init__(self, config: KbganConfig, world: ProblemSpec):
@@ -94,7 +91,6 @@ class Kbgan(NegativeSource):
         if config.generator == "complex" and config.hidden % 2:
             raise UsageError(f"negatives.hidden: {config.hidden}: must be even for complex, half for real and half for "
                              "imaginary parts")
-        self.n_logits = config.candidates
         self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch

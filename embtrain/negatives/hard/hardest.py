@@ -14,7 +14,8 @@ hard negatives often are positives.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -41,20 +42,19 @@ class Hardest(PoolSource):
 
     name = "hardest"
     Config = HardestConfig
-    density = "none"
-    standard_layout: ClassVar[bool] = False
-    sharing_limit: ClassVar[str] = "chooses for each row (negatives.inner.share_draws_by shares the pool)"
+    traits = replace(PoolSource.traits, density="none", standard_layout=False,
+                     sharing_limit="chooses for each row (negatives.inner.share_draws_by shares the pool)")
     config: HardestConfig
 
     def __init__(self, config: HardestConfig, world: ProblemSpec):
         super().__init__(config, config.inner, world)
-        pool = world.n_candidates if self.inner.exhaustive else self.inner.config.k
-        if set(self.inner.components) <= {"synthetic"} or self.inner.learns:
+        pool = world.n_candidates if self.inner.traits.exhaustive else self.inner.config.k
+        if set(self.inner.traits.components) <= {"synthetic"} or self.inner.traits.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} does not draw a pool to choose from; use "
                              "uniform, unigram or log_uniform")
         if config.k > pool:
             raise UsageError(f"negatives.k: {config.k} negatives cannot be chosen from a pool of {pool}; draw fewer"
-                             + (", or raise negatives.inner.k" if not self.inner.exhaustive else ""))
+                             + (", or raise negatives.inner.k" if not self.inner.traits.exhaustive else ""))
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")

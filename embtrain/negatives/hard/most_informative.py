@@ -8,15 +8,13 @@ table, so a draw costs as much as a softmax. The target and the words of `never`
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
@@ -33,14 +31,9 @@ class MostInformative(NegativeSource):
 
     name = "most_informative"
     Config = MostInformativeConfig
-    density = "none"
-    iid = False
-    geometry: frozenset[str] = frozenset({"dot", "cosine"})
-    uses_model: ClassVar[bool] = True
-    redraws_each_update: ClassVar[bool] = True
-    standard_layout: ClassVar[bool] = False
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "chooses for each row and its target"
+    traits = Traits(density="none", iid=False, geometry=frozenset({"dot", "cosine"}), uses_model=True,
+                    redraws_each_update=True, standard_layout=False, sharing_modes=("row",),
+                    sharing_limit="chooses for each row and its target")
     config: MostInformativeConfig
 
     def __init__(self, config: MostInformativeConfig, world: ProblemSpec):

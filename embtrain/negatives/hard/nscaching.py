@@ -12,14 +12,14 @@ candidate more than once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
 
 
@@ -36,11 +36,8 @@ class NSCaching(NegativeSource):
 
     name = "nscaching"
     Config = NSCachingConfig
-    density: Literal["exact", "conditional", "estimated", "none"] = "none"
-    iid = False
-    uses_model: ClassVar[bool] = True
-    components: ClassVar[tuple[str, ...]] = ("generator",)
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
+    traits = Traits(density="none", iid=False, uses_model=True, components=("generator",),
+                    sharing_modes=("row", "window"))
     config: NSCachingConfig
 
     def __init__(self, config: NSCachingConfig, world: ProblemSpec):

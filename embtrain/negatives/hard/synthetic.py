@@ -15,8 +15,6 @@ negative has weight 0. Nothing is drawn, and only the row e of the table is read
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -24,7 +22,7 @@ from torch.nn.functional import normalize
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # below this length, a difference is mostly rounding error
 
@@ -39,16 +37,9 @@ class Synthetic(NegativeSource):
     """Base of the synthetic sources. A subclass implements `synthesize`."""
 
     Config = SyntheticConfig
-    density = "none"
-    iid = False
-    geometry: frozenset[str] = frozenset({"cosine"})
-    needs_frozen_table: ClassVar[bool] = True
-    components: ClassVar[tuple[str, ...]] = ("synthetic",)
-    uses_model: ClassVar[bool] = True
-    redraws_each_update: ClassVar[bool] = True
-    standard_layout: ClassVar[bool] = False
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "computes its vector from the target of each row"
+    traits = Traits(density="none", iid=False, geometry=frozenset({"cosine"}), needs_frozen_table=True,
+                    components=("synthetic",), uses_model=True, redraws_each_update=True, standard_layout=False,
+                    sharing_modes=("row",), sharing_limit="computes its vector from the target of each row")
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)

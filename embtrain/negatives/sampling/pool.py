@@ -19,7 +19,7 @@ from embtrain.common.config import Layer, build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
@@ -47,16 +47,15 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, world: Probl
 class PoolSource(NegativeSource):
     """Base of sources that select from the pool drawn by another source, for each row."""
 
-    iid = False
-    uses_model: ClassVar[bool] = True
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
+    traits = Traits(iid=False, uses_model=True, sharing_modes=("row",))
     max_rows: ClassVar[int] = MAX_SCORES                      # rows handled at once
 
     def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: ProblemSpec):
         super().__init__(config, world)
         self.inner = build_nested(settings, "inner", None, world)
-        self.geometry, self.fits_to_queries = self.inner.geometry, self.inner.fits_to_queries
-        self.min_batch_size = self.inner.min_batch_size
+        pool = self.inner.traits
+        self.traits = replace(self.traits, geometry=pool.geometry, fits_to_queries=pool.fits_to_queries,
+                              min_batch_size=pool.min_batch_size)
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Select k ids of the pool for each row, and a value for each: (B, k) twice."""

@@ -17,7 +17,8 @@ many draws old.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
 from embtrain.negatives.sampling.within_cell import check_settings
@@ -52,22 +53,19 @@ class Exp(NegativeSource):
 
     name = "exp"
     Config = ExpConfig
-    uses_model: ClassVar[bool] = True
-    supports_total_weight: ClassVar[bool] = True
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
+    traits = Traits(uses_model=True, supports_total_weight=True, sharing_modes=("row", "window"))
     config: ExpConfig
 
     def __init__(self, config: ExpConfig, world: ProblemSpec):
         super().__init__(config, world)
         check_settings(self.name, config, config.exclude_target, world)
-        if config.exclude_target:
-            self.density = "conditional"
-        self.iid = config.total_weight in (None, config.k)                                # else weights are not 1
+        self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
+                              iid=config.total_weight in (None, config.k))                # else weights are not 1
         self.view: ModelView | None = None
         self.has_copy, self.draws_since_copy = False, 0  # whether there is a copy; its age in draws
         self.table_copy: Tensor | None = None            # (V, D)
         if config.update_every != 1:
-            self.geometry = inner_product.GEOMETRIES                                    # the copy is scored here
+            self.traits = replace(self.traits, geometry=inner_product.GEOMETRIES)       # the copy is scored here
             self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

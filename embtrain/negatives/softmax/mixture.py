@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import pool as inner
 
 
@@ -45,10 +45,9 @@ class Mixture(NegativeSource):
 
     name = "mixture"
     Config = MixtureConfig
-    components: ClassVar[tuple[str, ...]] = ("noise", "generator")
-    uses_model: ClassVar[bool] = True                    # an instance sets it from its parts
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    sharing_limit: ClassVar[str] = "draws for each row"
+    # an instance sets what depends on its parts
+    traits = Traits(components=("noise", "generator"), uses_model=True, sharing_modes=("row",),
+                    sharing_limit="draws for each row")
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig, world: ProblemSpec):
@@ -59,19 +58,16 @@ class Mixture(NegativeSource):
             if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs q of every candidate including the target; set "
                                  f"exclude_target: false in the settings of {source.name}")
-            if source.density != "exact" or not source.iid or source.config.share_draws_by != "row":
+            if source.traits.density != "exact" or not source.traits.iid or source.config.share_draws_by != "row":
                 raise UsageError(f"negatives.{key}: {source.name} with these settings does not draw the negatives of "
                                  "each row independently from a q that it states for every candidate; choose another "
                                  "source")
-        if self.plain.learns or self.plain.geometry:
+        if self.plain.traits.learns or self.plain.traits.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
-        self.geometry, self.fits_to_queries, self.learns_per_row = (
-            self.inner.geometry,
-            self.inner.fits_to_queries,
-            self.inner.learns_per_row,
-        )
-        self.learns = self.inner.learns                                   # type: ignore[misc]
-        self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
+        ours, plain = self.inner.traits, self.plain.traits
+        self.traits = replace(self.traits, geometry=ours.geometry, fits_to_queries=ours.fits_to_queries,
+                              learns=ours.learns, learns_per_row=ours.learns_per_row,
+                              uses_model=ours.uses_model or plain.uses_model)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)

@@ -12,6 +12,7 @@ Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance); Rawat e
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -39,17 +40,17 @@ class Resampled(PoolSource):
 
     name = "resampled"
     Config = ResampledConfig
-    density = "conditional"
+    traits = replace(PoolSource.traits, density="conditional",
+                     sharing_limit="draws for each row (negatives.inner.share_draws_by shares the candidates)")
     max_rows: ClassVar[int] = MAX_ROWS
-    sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share_draws_by shares the candidates)"
     config: ResampledConfig
 
     def __init__(self, config: ResampledConfig, world: ProblemSpec):
         super().__init__(config, config.inner, world)
-        if self.inner.density not in ("exact", "conditional") or not self.inner.components:
+        if self.inner.traits.density not in ("exact", "conditional") or not self.inner.traits.components:
             raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities for the correction; "
                              "use unigram, log_uniform or uniform")
-        if self.inner.learns:
+        if self.inner.traits.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} learns from the costs of all its negatives, "
                              "but resampled trains on some of them; use unigram, log_uniform or uniform")
 

@@ -9,14 +9,14 @@ Welling 2019). So mass · q = π, and the density is conditional. If k = V all a
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 
 MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
@@ -32,8 +32,7 @@ def check_masses(masses: Tensor) -> Tensor:
 class StaticSource(NegativeSource):
     """Base of uniform, log_uniform and unigram. A subclass implements `masses`."""
 
-    supports_total_weight: ClassVar[bool] = True
-    supports_without_replacement: ClassVar[bool] = True
+    traits = Traits(supports_total_weight=True, supports_without_replacement=True)
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
@@ -41,9 +40,9 @@ class StaticSource(NegativeSource):
         q = masses / masses.sum()
         self.alias = AliasTable(q, world.device)
         self.log_q = q.log().to(world.device, torch.float32)        # (V,)
-        self.iid = config.total_weight is None or config.total_weight == config.k   # else weights differ from 1
+        self.traits = replace(self.traits, iid=config.total_weight in (None, config.k))     # else weights differ from 1
         if not config.replacement:
-            self.density, self.iid = "conditional", False
+            self.traits = replace(self.traits, density="conditional", iid=False)
             if config.k > int((q > 0).sum()):
                 raise UsageError(f"negatives.k: {config.k} negatives cannot be drawn without replacement from "
                                  f"{int((q > 0).sum()):,} candidates; draw fewer, or set negatives.replacement: true")

@@ -42,7 +42,8 @@ def update_bytes(
     blocks: TrialBlocks,
 ) -> int:
     """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller."""
-    k = model.world.n_candidates if source.exhaustive else source.config.k if source.components else 0
+    traits = source.traits
+    k = model.world.n_candidates if traits.exhaustive else source.config.k if traits.components else 0
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
     while 2 * places_small < (config.chunk or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
@@ -83,10 +84,10 @@ def _fake_negatives(source: NegativeSource, query: Query, k: int) -> Negatives:
     v, n, device = source.world.n_candidates, len(query), query.target.device
     if k == 0:
         return Negatives()
-    if "synthetic" in source.components:
+    if "synthetic" in source.traits.components:
         return Negatives(vectors=query.vector.unsqueeze(1).expand(n, k, -1).clone())
     mass = torch.full((1, 1), float(k), device=device)
-    if source.exhaustive:
+    if source.traits.exhaustive:
         ids = torch.arange(v, device=device).unsqueeze(0)
         return Negatives(
             ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), total_weight=mass

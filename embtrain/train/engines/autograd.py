@@ -79,7 +79,7 @@ class Step(Engine):
         if len(block) == 0:                                  # centres without a neighbour: no pairs to draw for
             return StepResult(torch.zeros(()), None, None, None, {})
         block = block.to(self.model.world.device)
-        if self.source.redraws_each_update and len(block) > self.config.batch:
+        if self.source.traits.redraws_each_update and len(block) > self.config.batch:
             return self._run_batches_separately(block, keep_costs)
         is_single_batch = len(block) <= self.config.batch              # the query of the draw is also trained on
         with torch.set_grad_enabled(is_single_batch):
@@ -89,10 +89,8 @@ class Step(Engine):
         drawn = mark_false_negatives(
             self.source.draw(detached, negatives.k, self.view), detached, negatives.filter, self.known_positives
         )
-        costs, loss_sum = list[Tensor](), detached.vector.new_zeros(())
-        n_cost_rows = (
-            len(block) if self.source.learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
-        )
+        costs, loss_sum, learns = list[Tensor](), detached.vector.new_zeros(()), self.source.traits.learns
+        n_cost_rows = len(block) if learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
         for rows in slices(len(block), self.config.batch):
             batch = block if is_single_batch else block.rows(rows)
             batch_query = query if is_single_batch else self.model.encode(batch)
@@ -101,7 +99,7 @@ class Step(Engine):
             loss_sum += loss
         cost = torch.cat(costs) if costs else None
         source_metrics = {}
-        if self.source.learns and cost is not None:
+        if learns and cost is not None:
             source_metrics = self.source.learn(detached, drawn, costs_for_source(self.source, cost, drawn))
         return StepResult(loss_sum / len(block), detached, drawn, cost, source_metrics)
 
@@ -248,7 +246,7 @@ def _costs_per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
 
 def costs_for_source(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
     """The costs (B, K) in the form that `source.learn` takes: per row (B, K), or per draw (G, K)."""
-    return cost if source.learns_per_row else per_draw(cost, drawn)
+    return cost if source.traits.learns_per_row else per_draw(cost, drawn)
 
 
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:

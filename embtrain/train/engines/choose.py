@@ -42,11 +42,11 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
          "model.output_table.frozen: the kernels train both tables"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
          "model.penalty: the kernels have no regularizer; 0 turns it off"),
-        (source.exhaustive or not source.components,
+        (source.traits.exhaustive or not source.traits.components,
          f"negatives.source: {negatives.source}: the kernels need a few drawn negatives, not all and not none"),
-        ("synthetic" in source.components,
+        ("synthetic" in source.traits.components,
          f"negatives.source: {negatives.source}: its negatives are vectors, but the kernels need ids"),
-        (not source.standard_layout,
+        (not source.traits.standard_layout,
          f"negatives.source: {negatives.source}: its draws are shared by a batch, or each row has its own mass; the "
          "kernels need draws according to negatives.share_draws_by with one mass"),
         (negatives.share_draws_by == "batch", "negatives.share_draws_by: batch: there are no batches; share_draws_by: "
@@ -81,7 +81,8 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
         only_core_missing = not compiled and len(reasons) == 1
         raise (ResourceError if only_core_missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
     engine = "autograd" if train.engine == "autograd" or reasons else "fused"
-    return train.model_copy(update={"engine": engine, "chunk": block_size(train, engine, source.uses_model)}), reasons
+    chunk = block_size(train, engine, source.traits.uses_model)
+    return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons
 
 
 def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:

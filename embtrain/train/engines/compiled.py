@@ -64,11 +64,11 @@ class CompiledStep(Engine):
         n = len(block.target)
         if n == 0:
             return StepResult(torch.zeros(()), None, None, None, {})
-        negatives, learns = self.source.config, self.source.learns
+        negatives, learns = self.source.config, self.source.traits.learns
         query = (
             None
             if self.static_source and negatives.filter != "observed"
-            else self._query(block, self.source.uses_model)
+            else self._query(block, self.source.traits.uses_model)
         )
         drawn = self._draw(block, query)
         if negatives.filter == "observed" or (learns and negatives.filter == "target"):
@@ -76,7 +76,7 @@ class CompiledStep(Engine):
             drawn = mark_false_negatives(drawn, query, negatives.filter, self.known_positives)
         sample = self._log_sample(block, drawn) if keep_costs else None           # before the update, as in Step
         # each draw has one row of costs
-        costs_from_update = self.units_per_draw <= (0 if self.source.learns_per_row else 1)
+        costs_from_update = self.units_per_draw <= (0 if self.source.traits.learns_per_row else 1)
         costs_before = self._costs(self._query(block, True), drawn) if learns and not costs_from_update else None
         loss, cost = self._update(block, drawn, keep=learns and costs_from_update)
         source_metrics = {}
@@ -141,7 +141,7 @@ class CompiledStep(Engine):
     def _columns(self, drawn: Negatives) -> NegativeBatch:
         """The negatives in the form of the kernels. UsageError if the noise mass differs between pairs."""
         ids = cast(Tensor, drawn.ids)
-        mask, corrects = self.source.config.filter, self.loss.needs_q != "no"
+        mask, corrects = self.source.config.filter, self.loss.traits.needs_q != "no"
         mass = drawn.total_weight
         if mass is not None and mass.numel() != 1:
             raise UsageError(f"train.engine: fused needs one noise mass for all pairs, but {self.source.name} has one "

@@ -30,7 +30,7 @@ def why_not_fused_pairs(
     """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
     return [
         (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels support {' and '.join(LOSSES)} for pairs"),
-        (source.learns and negatives.share_draws_by == "block",
+        (source.traits.learns and negatives.share_draws_by == "block",
          f"negatives.share_draws_by: block: {negatives.source} receives the costs of negatives of a single row; use "
          "share_draws_by: row"),
     ]

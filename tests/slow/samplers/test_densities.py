@@ -101,7 +101,7 @@ def made(way: str, settings: dict[str, Any], planted: Planted) -> NegativeSource
     of: NegativeSource = found(found.Config(**{"k": COLUMNS, **settings, "source": found.name}),
                                ProblemSpec(n, counts, 1, dim=DIM, seed=3))
     of.on_epoch_start(planted)
-    if of.fits_to_queries:
+    if of.traits.fits_to_queries:
         of.draw(asked(planted, 4, 1), COLUMNS, planted)          # what it hears now shapes all that follow
     return of
 
@@ -153,14 +153,14 @@ def log_q_of_all(of: NegativeSource, asks: Query, n: int) -> np.ndarray:
 
 def test_every_exact_source_of_the_package_is_here() -> None:
     assert {way.split()[0] for way in WAYS} | ELSEWHERE | {
-        name for name in base.names() if base.find(name).density != "exact"} == set(base.names())
+        name for name in base.names() if base.find(name).traits.density != "exact"} == set(base.names())
 
 
 @pytest.mark.parametrize("way", CHOSEN)
 def test_a_million_draws_are_those_that_are_reported(way: str, planted: Planted) -> None:
     n, target = planted.n_candidates, planted.n_candidates // 3
     of = made(way, WAYS[way], planted)
-    assert of.density == "exact"
+    assert of.traits.density == "exact"
     one, many = asked(planted, 1, target), asked(planted, DRAWS // COLUMNS, target)
     log_q = log_q_of_all(of, one, n)
     q = np.exp(log_q)
@@ -249,7 +249,7 @@ def test_conditional_draws_estimate_a_sum(way: str, planted: Planted) -> None:
     """f = e^o u / max, u ~ U[0, 1): what the draws are for, with something to be wrong in."""
     n, target, rows = planted.n_candidates, planted.n_candidates // 3, 200
     of, asks = made(way, {**CONDITIONAL[way], "k": 100}, planted), asked(planted, rows, target)
-    assert of.density == "conditional"
+    assert of.traits.density == "conditional"
     o = TAU * planted.c @ asks.vector[0]
     f = torch.exp(o - o.max()).double() * torch.rand(n, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     there = float(f.sum() - f[target]) if getattr(of.config, "exclude_target", False) else float(f.sum())

@@ -11,10 +11,13 @@ import pytest
 
 from embtrain.common import registry
 from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec
 from embtrain.experiment.catalogue import listing
+from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from helpers import tiny_runs
 from helpers.source_worlds import TableView, V, query, world
 
 SOURCE = """import math
@@ -109,6 +112,38 @@ def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, li
     path = make(SOURCE.replace(old, new))
     with pytest.raises(UsageError, match=rf"^{path}:{line}: negatives\.source: mine: {says}: .*; correct it there$"):
         _draw()
+
+
+@pytest.mark.parametrize(("old", "new", "place"), [
+    ('name = "mine"', 'name = "mine"\n    learns = True',
+     r"negatives\.source: 'mine' cannot be loaded: {path}:9: mine_noise\.Mine"),
+    ("    def draw(", "    def __init__(self, config, world):\n        super().__init__(config, world)\n"
+     "        self.learns = True\n\n    def draw(", r"{path}:12: negatives\.source: mine"),
+])
+def test_a_trait_outside_its_record_is_refused(make: Make, old: str, new: str, place: str) -> None:
+    at = place.format(path=make(SOURCE.replace(old, new)))
+    with pytest.raises(UsageError, match=rf"^{at}: learns = True is not read; .* = Traits\(learns=True\)") as error:
+        _draw()
+    assert "\n" not in str(error.value)
+
+
+def test_a_trait_of_a_loss_outside_its_record_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"\.Mine: needs_q = 'target' is not read; .* LossTraits\(needs_q='target'\)$"):
+        type("Mine", (losses.Loss,), {"needs_q": "target"})
+
+
+def test_a_trait_that_a_loss_sets_as_an_attribute_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = losses.find("logistic")
+    init = loss.__init__
+
+    def set_attribute(self: losses.Loss, config: losses.LossConfig, world: ProblemSpec) -> None:
+        init(self, config, world)
+        self.needs_q = "target"
+
+    monkeypatch.setattr(loss, "__init__", set_attribute)
+    settings = tiny_runs.config(tiny_runs.write(tmp_path), "skipgram", "autograd")
+    with pytest.raises(UsageError, match=r"^loss\.name: logistic: needs_q = 'target' is not read; "):
+        tiny_runs.made(settings)
 
 
 @pytest.mark.parametrize(("text", "place", "says"), [

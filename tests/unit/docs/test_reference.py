@@ -36,5 +36,17 @@ def test_a_component_names_its_strategies_papers_and_equation() -> None:
     assert "```text\nφ(x) = D^{-1/2}" in part and "`negatives.directions`" in part and "`negatives.k`" not in part
 
 
+@pytest.mark.parametrize(("page", "trait", "line"), [
+    ("sources.md", "learns", "| `kbgan` | yes |  |  |"),
+    ("sources.md", "sharing_modes", "| `most_informative` | row | chooses for each row and its target |  |"),
+    ("losses.md", "needs_q", "| `sampled_softmax` | all |  | drawn |  | masked | drawn |  |"),
+    ("losses.md", "monotone", "| `logistic` | yes | yes | yes |")])
+def test_traits_of_all_components_are_tabled_by_group(page: str, trait: str, line: str) -> None:
+    traits, _, _ = PAGES[page].partition("## Traits\n")[2].partition("\n## ")
+    part = next(text for text in traits.split("### ") if f"| `{trait}` |" in text)
+    assert line in part
+    assert all(f"\n| `{name}` | " in part for name in (negatives if page == "sources.md" else losses).names())
+
+
 def test_signs_of_markup_are_escaped() -> None:
     assert components._prose("a_b * c\n <eos> `x_y*`") == r"a\_b \* c \<eos> `x_y*`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -98,10 +99,11 @@ def test_models_are_told_with_who_does_not_fit_them(listing: str) -> None:
 
 
 def test_a_source_and_a_loss_meet_in_a_geometry_that_both_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses.find("margin"), "geometry", frozenset({"cosine", "l1"}))
+    margin = losses.find("margin")
+    monkeypatch.setattr(margin, "traits", replace(margin.traits, geometry=frozenset({"cosine", "l1"})))
     refused = combinations.by_loss()
     assert "margin" not in refused["cluster"]  # cosine suits both
-    monkeypatch.setattr(losses.find("margin"), "geometry", frozenset({"l1", "l2"}))
+    monkeypatch.setattr(margin, "traits", replace(margin.traits, geometry=frozenset({"l1", "l2"})))
     refused = combinations.by_loss()
     assert "needs scores that are one of cosine, dot" in refused["cluster"]["margin"]
     assert "margin" not in refused["unigram"]  # which takes any

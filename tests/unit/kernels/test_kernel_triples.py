@@ -19,7 +19,7 @@ from embtrain.kernels.training import triples as wrapper
 from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries
 from embtrain.losses import base as losses
 from embtrain.models import base as models
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.false_negatives import mark_false_negatives
@@ -135,7 +135,7 @@ class Fixed(NegativeSource):
     """Says again what it was given."""
 
     name = "fixed-for-a-test"
-    supports_total_weight = True
+    traits = Traits(supports_total_weight=True)
 
     def __init__(self, drawn: Negatives, mask: str, world: ProblemSpec):
         super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, filter=mask), world)

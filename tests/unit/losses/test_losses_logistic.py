@@ -36,7 +36,8 @@ def test_wrong_columns_of_a_question_once_are_binary_cross_entropy_with_every_an
     torch.testing.assert_close(loss(scored).per_example.sum(), wanted)
     one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).per_example.sum(), wanted))
     torch.testing.assert_close(one, other)
-    assert loss.candidate_scope == "every" and not loss.estimates_log_prob and not loss.estimates_log_odds
+    assert loss.traits.candidate_scope == "every"
+    assert not loss.traits.estimates_log_prob and not loss.traits.estimates_log_odds
     assert not torch.allclose(make_loss("logistic", known)(scored).per_example.sum(), wanted)
 
 
@@ -46,4 +47,5 @@ def test_it_asks_for_no_density():
     loss = make_loss("logistic", world.known)
     expected = loss(scored).per_example
     object.__setattr__(scored, "log_q", None)
-    assert loss.needs_q == "no" and loss.estimates_log_odds and torch.equal(loss(scored).per_example, expected)
+    assert loss.traits.needs_q == "no" and loss.traits.estimates_log_odds
+    assert torch.equal(loss(scored).per_example, expected)

@@ -25,5 +25,5 @@ def test_the_margin_is_per_column_and_weighted():
 
 
 def test_it_declares_that_it_pairs():
-    loss = make_loss("margin", WORLD.known)
-    assert loss.pairwise and loss.needs_q == "no" and not make_loss("logistic", WORLD.known).pairwise
+    margin, logistic = (make_loss(name, WORLD.known).traits for name in ("margin", "logistic"))
+    assert margin.pairwise and margin.needs_q == "no" and not logistic.pairwise

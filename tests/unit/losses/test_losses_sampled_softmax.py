@@ -15,7 +15,7 @@ TABLE = torch.randn(WORLD.p.shape, dtype=DOUBLE, generator=torch.Generator().man
 
 
 def test_the_forms_declare_what_they_need():
-    sampled, ranking = (make_loss("sampled_softmax", WORLD.known, form=f) for f in ("sampled", "ranking"))
+    sampled, ranking = (make_loss("sampled_softmax", WORLD.known, form=f).traits for f in ("sampled", "ranking"))
     assert (sampled.needs_q, sampled.needs_iid, sampled.accidental_hits) == ("drawn", False, "masked")
     assert (ranking.needs_q, ranking.needs_iid, ranking.accidental_hits) == ("target", True, "kept")
 

@@ -82,7 +82,7 @@ def test_without_columns_the_sum_is_the_models_own():
 
 def test_it_sums_over_every_candidate_and_the_others_over_what_was_drawn():
     others = {"softmax": "every", "cosine": "target", "power_spherical": "target", "vmf": "target"}
-    assert {n: find(n).candidate_scope for n in names()} == {n: others.get(n, "drawn") for n in names()}
+    assert {n: find(n).traits.candidate_scope for n in names()} == {n: others.get(n, "drawn") for n in names()}
 
 
 def test_the_candidates_may_come_in_any_order():

@@ -225,8 +225,8 @@ def test_the_scale_follows_the_raw_costs() -> None:
 
 
 def test_columns_that_do_not_weigh_1_are_not_drawn_independently_with_weight_1() -> None:
-    assert made().iid and made(total_weight=float(K)).iid
-    assert not made(total_weight=1.0).iid and not made(sampling="stratified").iid
+    assert made().traits.iid and made(total_weight=float(K)).traits.iid
+    assert not made(total_weight=1.0).traits.iid and not made(sampling="stratified").traits.iid
 
 
 def test_candidates_that_nobody_has_seen_make_no_noise() -> None:

@@ -194,7 +194,7 @@ def test_an_adversary_inside_hears_of_its_own_columns_alone():
         return {"told": 1.0}
 
     of.inner.learn = listen
-    assert of.learns
+    assert of.traits.learns
     drawn = mark_false_negatives(of.draw(asked, 4, view), asked, "target", None)
     assert of.learn(asked, drawn, torch.ones(60, drawn.k)) == {"told": 1.0}
     plain = drawn.origin == NOISE
@@ -246,7 +246,7 @@ def test_the_inner_source_hears_of_the_model(name):
     of.inner.prepare_log_prob = of.inner.on_epoch_start = heard.append
     of.prepare_log_prob(view)
     of.on_epoch_start(view)
-    assert heard == [view, view] and of.geometry == of.inner.geometry != frozenset()
+    assert heard == [view, view] and of.traits.geometry == of.inner.traits.geometry != frozenset()
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest", "mixture")])

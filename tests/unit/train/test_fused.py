@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
@@ -156,9 +156,9 @@ def assert_agree(step: tuple[Made, StepResult], fast: tuple[Made, StepResult]) -
     assert lines[0].keys() == lines[1].keys() and lines[1] == pytest.approx(lines[0], rel=1e-3, abs=1e-4)
     forgiven = [0 if x.drawn.false_negatives is None else x.drawn.false_negatives.shape[1] for x in (told, said)]  # type: ignore[union-attr]
     assert forgiven[0] == forgiven[1] and len(said.query) * said.drawn.k == len(told.query) * told.drawn.k
-    assert len(one.heard) == len(other.heard) == int(one.source.learns)
+    assert len(one.heard) == len(other.heard) == int(one.source.traits.learns)
     for (query, drawn, cost), (asked, answered, costs) in zip(one.heard, other.heard, strict=True):
-        assert cost.shape == ((len(query), drawn.k) if one.source.learns_per_row else drawn.ids.shape)
+        assert cost.shape == ((len(query), drawn.k) if one.source.traits.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
         for name in ("context", "target", "slot", "query_id", "window"):
             assert torch.equal(getattr(asked, name), getattr(query, name))
@@ -239,8 +239,8 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
                 if incompatibilities(*of, made.model):
                     assert loss == "sampled_softmax ranking"
                     return
-                assert found.uses_model and not engine.why_not_fused(made.model.config, found, config, of[1].config,
-                                                           TrainConfig(), True)
+                assert found.traits.uses_model
+                assert not engine.why_not_fused(made.model.config, found, config, of[1].config, TrainConfig(), True)
                 batch: Any = block.pairs() if kind is Step else block
                 pair.append((made, made.engine(batch, keep_costs=True)))
             if block is WINDOW or not collides(block, pair[0][1].drawn):  # type: ignore[arg-type]
@@ -287,8 +287,7 @@ class Given(NegativeSource):
     """Draws what it is told to, and learns nothing from what it hears."""
 
     name = "given"
-    learns = True
-    uses_model = True
+    traits = Traits(learns=True, uses_model=True)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, group = self.draw_layout(query)
@@ -308,7 +307,7 @@ def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, l
     found = []
     for kind in (Step, CompiledWindows):
         source = Given(NegativesConfig(share_draws_by=share, share_size=2, filter=mask, k=3), world(7))
-        source.learns_per_row = learns_per_row
+        source.traits = replace(source.traits, learns_per_row=learns_per_row)
         made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
         found.append((made, made.engine(batch.pairs() if kind is Step else batch, keep_costs=True)))

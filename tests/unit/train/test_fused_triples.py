@@ -19,7 +19,7 @@ from embtrain.common.types import Batch, ModelView, Negatives, ProblemSpec, Quer
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as sources
-from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.base import NegativeSource, Traits
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.engines.autograd import Step
@@ -48,7 +48,7 @@ class Apart(NegativeSource):
     """Draws what occurs nowhere else, says a density, and hears what it cost."""
 
     name = "apart-for-a-test"
-    learns = True
+    traits = Traits(learns=True)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, group = self.draw_layout(query)

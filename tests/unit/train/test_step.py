@@ -23,7 +23,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import autograd as module
 from embtrain.train.engines.autograd import ReadOnly, Step
@@ -62,7 +62,7 @@ def model(similarity: str = "dot") -> SkipGram:
 class Given(NegativeSource):
     """Draws what it was given, and notes what it is told."""
 
-    learns = True
+    traits = Traits(learns=True)
 
     def __init__(self, drawn: Callable[[Query], Negatives], mask: str):
         super().__init__(NegativesConfig(filter=mask, k=1), world())

@@ -19,7 +19,8 @@ above the mean size are split: the larger a cell, the more often it is drawn, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
@@ -62,10 +63,8 @@ class Cells(NegativeSource):
     `singletons` and `linear_log_mass`.
     """
 
-    geometry = inner_product.GEOMETRIES
-    uses_model: ClassVar[bool] = True
-    supports_total_weight: ClassVar[bool] = True
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
+    traits = Traits(geometry=inner_product.GEOMETRIES, uses_model=True, supports_total_weight=True,
+                    sharing_modes=("row", "window"))
     config: CellsConfig
     n_cells_requested: int
     index: CellIndex                 # the cells; another one after each regrouping, and so the sampler
@@ -74,12 +73,11 @@ class Cells(NegativeSource):
     def __init__(self, config: CellsConfig, world: ProblemSpec):
         super().__init__(config, world)
         check_settings(self.name, config, config.exclude_target, world)
-        if config.exclude_target:
-            self.density = "conditional"
+        self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
+                              iid=config.total_weight in (None, config.k))                # else weights are not 1
         self.uses_copy, v = config.within_cell == "quantized", world.n_candidates
         self.rules = CellRules(config.within_cell in ("exact", "quantized"), config.exclude_target,
                                config.share_draws_by == "window")
-        self.iid = config.total_weight in (None, config.k)  # else weights are not 1
         uses_unigram = config.within_cell == "unigram"
         weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
@@ -154,7 +152,7 @@ class Cells(NegativeSource):
         labels = self.labels
         if self.config.recluster_every and self.draws_since_grouping >= wait:
             labels = None
-        lacks_queries = self.fits_to_queries and self.recent_queries is None   # before the first draw
+        lacks_queries = self.traits.fits_to_queries and self.recent_queries is None   # before the first draw
         every = self.config.update_every
         if labels is None or lacks_queries or (every and self.n_draws % every == 0):
             self._record_queries(query, view)
@@ -168,7 +166,7 @@ class Cells(NegativeSource):
 
     def _record_queries(self, query: Query, view: ModelView) -> None:
         """Store some queries of the next draw, for summaries that are fitted to queries."""
-        if self.fits_to_queries:
+        if self.traits.fits_to_queries:
             n = min(MAX_RECENT_QUERIES, len(query))
             rows = torch.linspace(0, len(query) - 1, n, device=query.target.device).round().long()
             self.recent_queries = inner_product.query_vectors(query.rows(rows), view).detach()

@@ -30,6 +30,7 @@ R36.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -71,12 +72,13 @@ class Cluster(Cells):
         v = world.n_candidates
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates; set fewer")
-        self.fits_to_queries = config.estimate == "fitted"
-        if config.singleton_threshold and not self.fits_to_queries:
+        is_fitted = config.estimate == "fitted"
+        self.traits = replace(self.traits, fits_to_queries=is_fitted)
+        if config.singleton_threshold and not is_fitted:
             raise UsageError(f"negatives.singleton_threshold: {config.estimate} masses are not fitted to queries, so "
                              "prominent candidates are unknown; remove it, or set negatives.estimate: fitted")
         threshold = 2.0 if config.singleton_threshold is None else config.singleton_threshold
-        self.singleton_share = threshold / v if self.fits_to_queries else 0.0
+        self.singleton_share = threshold / v if is_fitted else 0.0
         # With √n clusters q is further from the softmax, and a draw scores more members, so it is slower too
         # (docs/results). Scoring a copied member takes half as long, and half as many clusters are fastest.
         self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, stored_tensors
@@ -71,10 +72,8 @@ class KernelSource(NegativeSource):
     finite.
     """
 
-    geometry = inner_product.GEOMETRIES
-    uses_model: ClassVar[bool] = True
-    supports_total_weight: ClassVar[bool] = True
-    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
+    traits = Traits(geometry=inner_product.GEOMETRIES, uses_model=True, supports_total_weight=True,
+                    sharing_modes=("row", "window"))
     config: KernelConfig
     scaled_view: ScaledView | None            # None before the first view
 
@@ -84,8 +83,8 @@ class KernelSource(NegativeSource):
         if world.dim < 1:
             raise UsageError(f"negatives.source: {self.name} computes features of the candidates' vectors, but this "
                              "model has none; choose another source")
-        self.density = "conditional" if config.exclude_target else "exact"
-        self.iid = config.total_weight in (None, config.k)                                # else weights are not 1
+        self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
+                              iid=config.total_weight in (None, config.k))                # else weights are not 1
         order = torch.arange(world.n_candidates)
         if config.leaf_order == "frequency":
             order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
