@@ -1,4 +1,4 @@
-"""Reference pages: every source, loss, model and key is on them, with what the registry and its docstring state."""
+"""Reference pages: every source, loss, model and key, with the contents of the registry and its docstring."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_a_component_names_its_strategies_papers_and_equation() -> None:
     assert "```text\nφ(x) = D^{-1/2}" in part and "`negatives.directions`" in part and "`negatives.k`" not in part
 
 
-def test_signs_of_markup_are_escaped() -> None:
+def test_markup_characters_are_escaped() -> None:
     assert components._prose("a_b * c\n <eos> `x_y*`") == r"a\_b \* c \<eos> `x_y*`"
