@@ -74,7 +74,7 @@ def need(writer: Writer, origin: Path, place: Path) -> tuple[int, dict[str, str]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_full_disk_leaves_the_previous_state(small: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch,
-                     capsys: pytest.CaptureFixture[str]) -> None:
+                                               capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_num_threads(1)
     writer, origin = WRITERS[name], tmp_path / "origin"
     origin.mkdir()

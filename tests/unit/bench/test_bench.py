@@ -44,8 +44,8 @@ class Played:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def __call__(self, name: str, seconds: Sequence[float], quality: Sequence[dict[str, float]] = ()
-                 ) -> Callable[[], Timed]:
+    def __call__(self, name: str, seconds: Sequence[float],
+                 quality: Sequence[dict[str, float]] = ()) -> Callable[[], Timed]:
         rest = iter(seconds)
         worth = iter(quality)
 
@@ -134,8 +134,8 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                            ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
-                                            ("../x", "no '../x'")])
+                                               ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
+                                               ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         bench.find(name)
@@ -433,9 +433,9 @@ def test_a_translator_against_cross_entropy_and_a_beam(embtrain_bench: Bench) ->
 
 
 @pytest.mark.parametrize(("case", "message"), [("cosine-v6000", "has 1 of the 7 blocks of training pairs needed"),
-                                            ("decode-v6000", "has 1 of the 200 test sentences needed")])
-def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str, message: str
-                                                    ) -> None:
+                                               ("decode-v6000", "has 1 of the 200 test sentences needed")])
+def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str,
+                                                    message: str) -> None:
     lines = [f"satz {i} mit {i % 7} worten\tsentence {i} of {i % 7} words\n" for i in range(60)]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
     code, out, err = embtrain_bench("nmt", "--corpus", str(tmp_path / "pairs.tsv"), "--rounds", "1", "--threads", "1",

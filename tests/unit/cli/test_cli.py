@@ -195,7 +195,7 @@ def test_generated_data_has_nothing_to_fetch(console: Console, verb: str, what: 
     (1234, 1.0, "1,234 blocks/s"), (10, 1.0, "10 blocks/s"), (25, 10.0, "2.5 blocks/s"), (1, 1.0, "1 blocks/s"),
     (1, 12.4, "12 s a block"), (2, 5.0, "2.5 s a block"), (1, 2500.0, "2,500 s a block"), (0, 5.0, "0 blocks/s")])
 def test_slow_progress_prints_the_seconds_per_item(monkeypatch: pytest.MonkeyPatch, done: int, seconds: float,
-                                                 message: str) -> None:
+                                                   message: str) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
     counted = progress.Progress("training", 5000, "blocks")
     counted.done = done
@@ -423,7 +423,7 @@ def test_the_package_exports_fit_and_rejects_unknown_names() -> None:
 
 
 def test_words_that_no_vector_file_can_contain_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                   capsys: pytest.CaptureFixture[str]) -> None:
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--out", os.fsdecode(b"r\xff")])
     assert cli.run() == 2
@@ -433,7 +433,7 @@ def test_words_that_no_vector_file_can_contain_are_refused(tmp_path: Path, monke
 
 
 def test_options_without_their_required_option_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "reproduce", "--out", str(tmp_path / "run"), "--seeds", "3"])
     assert cli.run() == 2
     assert "NAME: is missing" in capsys.readouterr().err

@@ -34,8 +34,8 @@ NO_DATA = "embtrain: error: there are no data named 'nonsense'"
 NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"
 
 
-def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None, **env: str
-          ) -> subprocess.CompletedProcess[str]:
+def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None,
+          **env: str) -> subprocess.CompletedProcess[str]:
     """Run a shell command in which `embtrain` starts a separate process.
 
     Paths that torch added to the environment of this process are removed, because a fresh process has none.
@@ -121,7 +121,7 @@ def test_without_a_home_the_cache_is_in_the_temporary_folder(
 
 
 def test_a_cache_writable_by_another_user_is_refused(stranger: Path, tmp_path: Path,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     stranger.mkdir()
     stranger.chmod(0o777)
     with pytest.raises(ResourceError, match="is writable by other users or not a folder; set EMBTRAIN_CACHE"):

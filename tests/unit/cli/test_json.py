@@ -129,7 +129,7 @@ PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
 
 
 @pytest.mark.parametrize(("encoding", "raw"), [("ascii", PLAIN), ("latin-1", PLAIN), ("utf-8", LETTERS),
-                                                ("UTF8", LETTERS)])
+                                               ("UTF8", LETTERS)])
 def test_it_is_json_for_every_terminal_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
     there = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding=encoding, errors="backslashreplace"))

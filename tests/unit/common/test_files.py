@@ -149,8 +149,7 @@ def test_a_link_in_a_shared_folder_is_replaced_and_not_followed(tmp_path: Path) 
     assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "report.html").read_text() == "page"
 
 
-def test_processes_that_claim_one_name_get_separate_folders(tmp_path: Path,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_claim_one_name_get_separate_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "20250101-000000")
     first = [files.dated_folder("sgns") for _ in range(3)]        # in the same second, before any folder is created
@@ -185,7 +184,7 @@ def a_run(folder: Path, name: str = "config.yaml", age: int = 0) -> None:
     ("gone/zzz/", " (the newest run is 'runs/which')"),
 ])
 def test_a_missing_run_suggests_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
-                                                       hint: str) -> None:
+                                                 hint: str) -> None:
     monkeypatch.chdir(tmp_path)
     a_run(Path("runs/20260101-skipgram-ace"), age=20)
     a_run(Path("runs/20260102-skipgram-ace"), age=10)

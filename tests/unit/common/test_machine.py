@@ -61,7 +61,7 @@ def test_the_limit_of_an_ancestor_counts(tmp_path: Path, monkeypatch: pytest.Mon
                                              ("/../sibling", "/"), ("/docker/abc/deeper", "/docker/abc")])
 @pytest.mark.parametrize("v2", [True, False])
 def test_the_mount_of_a_container_shows_a_part_of_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
-                                                      shown: str, v2: bool) -> None:
+                                                           shown: str, v2: bool) -> None:
     system(tmp_path, monkeypatch, path, {"": ("2000000", 500_000, 0)}, v2, shown, mount="/my groups/memory")
     assert machine.group_limit() == 2_000_000 and machine.free() == 1_500_000
 

@@ -117,7 +117,7 @@ def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, li
     ("class Mine: pass\n", "", "is not a subclass of NegativeSource"),
 ])
 def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.LogCaptureFixture, text: str,
-                                                    place: str, message: str) -> None:
+                                                     place: str, message: str) -> None:
     path = make(text)
     assert "unigram" in negatives.names() and "mine" not in negatives.names()
     assert len(caplog.messages) == 1 and message in caplog.messages[0]

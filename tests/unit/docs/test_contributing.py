@@ -123,7 +123,7 @@ def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: P
     ("costly", {}), ("costly shared by the batch", {"share_draws_by": "batch"}),
 ])
 def test_a_source_passes_the_contract_tests(name: str, settings: dict[str, str], sources: None,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(source_worlds.CASES, name, settings)
     check_source(registry.find("embtrain.negatives", NegativeSource, name.split()[0], "negatives.source"), **settings)
     test_combinations.test_it_learns_the_checkerboard(name, "logistic")
@@ -141,7 +141,7 @@ def test_unsupported_settings_of_a_source_are_refused(sources: None) -> None:
 
 
 def test_a_source_of_another_distribution_is_found_by_its_entry_point(tmp_path: Path, text: Path,
-                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     put("embtrain/negatives/even.py", site / "their_noise")
     (site / "their_noise" / "__init__.py").write_text("")

@@ -68,8 +68,8 @@ def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.tutorial
 @pytest.mark.parametrize("page", [f"{page.parent.stem}/{page.stem}" for page in [*PAGES, *WALKS]])
-def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                     ) -> None:
+def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))

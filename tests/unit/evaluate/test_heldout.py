@@ -53,8 +53,8 @@ def by_loop(scores: Tensor, query: Query) -> dict[str, float]:
 @pytest.mark.parametrize("chunk_cells", [1, 3 * V, 1 << 22])
 @pytest.mark.parametrize("cached", [1, 5 * V, 1 << 18])
 @pytest.mark.parametrize("grouped", [True, False])
-def test_measures_equal_the_loop_for_all_chunk_sizes(monkeypatch: pytest.MonkeyPatch, chunk_cells: int,
-                                                            cached: int, grouped: bool) -> None:
+def test_measures_equal_the_loop_for_all_chunk_sizes(monkeypatch: pytest.MonkeyPatch, chunk_cells: int, cached: int,
+                                                     grouped: bool) -> None:
     monkeypatch.setattr(module, "_MAX_SCORES_CACHED", cached)
     scores, query = world(grouped=grouped)
     rows = heldout(measured(scores, []), query, NO_INTERVALS, chunk_cells=chunk_cells)

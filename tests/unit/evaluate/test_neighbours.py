@@ -86,8 +86,7 @@ def by_loop(sequences: list[list[int]], window: int) -> Counter[tuple[int, int]]
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=9), min_size=1, max_size=5), st.integers(1, 6), st.integers(1, 7))
-def test_cooccurrences_equal_the_loop_for_all_chunk_sizes(sequences: list[list[int]], window: int,
-                                                            chunk: int) -> None:
+def test_cooccurrences_equal_the_loop_for_all_chunk_sizes(sequences: list[list[int]], window: int, chunk: int) -> None:
     ids = np.array([w for words in sequences for w in words], np.int32)
     offsets = np.cumsum([0, *map(len, sequences)])
     pairs = np.array([(a, b) for a in range(5) for b in range(5)] + [(0, 1)])

@@ -28,8 +28,8 @@ E, R = 23, 4
 TRIPLES = some_triples(300, E, R)
 
 
-def world(triples: np.ndarray, n_entities: int, n_relations: int, reciprocal: bool = False
-          ) -> tuple[TripleExamples, KnownTriples]:
+def world(triples: np.ndarray, n_entities: int, n_relations: int,
+          reciprocal: bool = False) -> tuple[TripleExamples, KnownTriples]:
     examples = TripleExamples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
     return examples, KnownTriples.from_triples(examples, [triples])
 

@@ -98,8 +98,8 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     ("search/0", "settings", "search: row 1: key 'settings' is missing"),
     ("reproduction", "command", "reproduction: key 'command' is missing"),
 ])
-def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, place: str, key: str | None, message: str
-                                                              ) -> None:
+def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, place: str, key: str | None,
+                                                              message: str) -> None:
     tree = inner = written(tmp_path)
     for step in place.split("/") if place else []:
         inner = inner[int(step)] if isinstance(inner, list) else inner[step]

@@ -198,7 +198,7 @@ GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
     (["ace-kg", "small.yaml"], ["train.engine=fused", "train.chunk=512"]),
 ])
 def test_strategies_with_different_blocks_use_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                            strategies: list[str], more: list[str]) -> None:
+                                                           strategies: list[str], more: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "core", object)
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
@@ -236,7 +236,7 @@ def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path)
 
 
 def test_a_stopped_comparison_resumes(finished: Comparison, place: Path, tmp_path: Path, local_cells: type[Here],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop before the second cell, inside it, after its scores and before its report; then let it finish."""
     monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped):
@@ -256,7 +256,7 @@ def test_a_stopped_comparison_resumes(finished: Comparison, place: Path, tmp_pat
 
 
 def test_a_stopped_comparison_prints_the_command_that_resumes_it(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison itself chose the name of its folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local_cells, "stop_at", 1)
@@ -275,7 +275,7 @@ def test_a_stopped_comparison_prints_the_command_that_resumes_it(place: Path, tm
 
 
 def test_a_folder_whose_name_begins_with_a_dash_is_not_an_option(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped, match=r"embtrain compare --out \./-cmp --parallel 1$"):
@@ -287,7 +287,7 @@ def test_a_folder_whose_name_begins_with_a_dash_is_not_an_option(place: Path, tm
 
 
 def test_comparisons_started_in_one_second_get_separate_folders(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process creates its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
@@ -303,11 +303,11 @@ def test_comparisons_started_in_one_second_get_separate_folders(place: Path, tmp
 
 
 @pytest.mark.parametrize("out, kind, message", [("text.txt", UsageError, "is not a folder"),
-                                              ("text.txt/below", UsageError, "text.txt is not a folder"),
-                                              ("/proc/none", ResourceError, "cannot be written")])
+                                                ("text.txt/below", UsageError, "text.txt is not a folder"),
+                                                ("/proc/none", ResourceError, "cannot be written")])
 def test_a_path_where_no_folder_can_be_created_is_refused_first(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                                out: str,
-                                                           kind: type[EmbtrainError], message: str) -> None:
+                                                                out: str, kind: type[EmbtrainError],
+                                                                message: str) -> None:
     (tmp_path / "text.txt").write_text("a b")
     with pytest.raises(kind, match=message):
         compare.compare(grid(place), tmp_path / out, 1, 1)
@@ -317,7 +317,7 @@ def test_a_path_where_no_folder_can_be_created_is_refused_first(place: Path, tmp
 
 
 def test_a_run_refuses_the_folder_of_a_comparison_and_of_its_corpus(finished: Comparison, place: Path,
-                                                                  tmp_path: Path) -> None:
+                                                                    tmp_path: Path) -> None:
     report = (finished.folder / "report.html").read_bytes()
     with pytest.raises(UsageError, match=r"contains comparison\.yaml, which belongs to no run"):
         experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), finished.folder)
@@ -356,7 +356,7 @@ def test_parts_of_a_score_have_its_direction(metric: str, better: bool) -> None:
 
 
 def test_a_missing_score_is_reported_after_the_first_cell_and_stops_the_rest(place: Path, tmp_path: Path,
-                                                                        local_cells: type[Here]) -> None:
+                                                                             local_cells: type[Here]) -> None:
     message = r"^--metric: valid/log_likelyhood: sgns-seed1 does not have this score; there are: valid/log_likelihood, "
     for fitted in (["fit sgns-seed1"], []):  # on resuming, the existing cells are checked first
         local_cells.log.clear()
@@ -372,8 +372,8 @@ def _stopped(*_: Any) -> None:
 
 
 def test_a_failed_cell_is_reported_and_the_others_continue(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                        monkeypatch: pytest.MonkeyPatch,
-                                                        capsys: pytest.CaptureFixture[str]) -> None:
+                                                           monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     """log-uniform without replacement has no density that NCE can use; building the run fails."""
     monkeypatch.setattr(local_cells, "fail", "sgns-seed2")
     bad = tmp_path / "bad.yaml"
@@ -409,7 +409,7 @@ def test_there_is_no_report_if_every_cell_fails(place: Path, tmp_path: Path, loc
 
 @pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (3, DataError), (None, DataError)])
 def test_cells_ended_by_a_full_disk_are_not_data_errors(tmp_path: Path, code: int | None,
-                                                                    kind: type[EmbtrainError]) -> None:
+                                                        kind: type[EmbtrainError]) -> None:
     failure = tmp_path / "sgns-seed1.error.json"
     failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
     cell = outcome.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
@@ -427,8 +427,7 @@ def test_seeds_and_strategies_can_be_added_but_settings_cannot_change(
     assert local_cells.log[2:] == []
 
 
-def test_a_changed_corpus_is_reported_before_training(place: Path, tmp_path: Path, local_cells: type[Here]
-                                                                      ) -> None:
+def test_a_changed_corpus_is_reported_before_training(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     shutil.copytree(place / "text", tmp_path / "text")
     options = {"corpus": str(tmp_path / "text"), "seeds": 1}
     compare.compare(grid(place, **options), tmp_path / "out", 1, 1)
@@ -533,7 +532,7 @@ def test_remaining_time_uses_the_pace_of_each_strategy(
 
 
 @pytest.mark.parametrize("cpu, report", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
-                                       (100, "is judged)")])
+                                         (100, "is judged)")])
 def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         cpu: int, report: str) -> None:
@@ -636,7 +635,7 @@ def test_an_impossible_comparison_is_refused_before_training(
      "g.yaml:2:54: runs.b.model: skipgram learns from windows and transe does not"),
 ])
 def test_errors_in_a_grid_file_name_their_place(place: Path, tmp_path: Path, text: str, message: str,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "g.yaml").write_text(f"corpus: {place / 'text'}\n{text}")
     with pytest.raises(UsageError) as error:
@@ -739,7 +738,7 @@ def test_a_metric_that_no_joined_run_has_is_an_error_of_the_command(finished: Co
 
 
 def test_runs_are_not_joined_into_the_path_of_a_file(finished: Comparison, tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").write_text("mine")
     monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
     with pytest.raises(UsageError, match=r"^--out: .*out is not a folder; choose another$"):
@@ -946,7 +945,7 @@ def test_the_primary_metric_is_a_separate_family(tmp_path: Path) -> None:
 
 
 def test_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                               finished: Comparison) -> None:
+                                           finished: Comparison) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(compare, "compare", lambda *what: calls.append(what) or finished)
     line = ("compare --negatives sgns,nce --losses own,softmax --model skipgram --corpus c --seeds 3 --baseline nce "

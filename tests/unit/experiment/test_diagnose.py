@@ -196,7 +196,7 @@ def test_fewer_candidates_are_a_subset_of_the_model(run: Path) -> None:
 
 
 def test_bias_and_time_are_reported_for_fewer_candidates(run: Path, tmp_path: Path,
-                                                    capsys: pytest.CaptureFixture[str]) -> None:
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
     (learner := tmp_path / "learner.yaml").write_text("negatives: "
                                                       "{source: ace, modes: 4, shortlist: 8, filter: none}\n")
     found = diagnosing.diagnose(run, ["softmax", "uniform", "cluster", str(learner)], [3, 6], 2, 400, 1, tmp_path)
@@ -289,7 +289,7 @@ def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Measurement]
 
 
 def test_a_number_with_too_many_digits_is_a_usage_error(run: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "exp", "--m", "9" * 5000])
     assert cli.run() == 2
     assert "--m: '999" in (err := capsys.readouterr().err) and len(err) < 300
@@ -348,8 +348,8 @@ def test_a_non_finite_number_is_null_and_text_is_escaped() -> None:
 
 
 def test_the_table_geometry_is_reported_with_and_without_strategies(run: Path, tmp_path: Path,
-                                                                monkeypatch: pytest.MonkeyPatch,
-                                                                capsys: pytest.CaptureFixture[str]) -> None:
+                                                                    monkeypatch: pytest.MonkeyPatch,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
     diagnosed = diagnosing.diagnose(run, [], [5], out=tmp_path / "out")
     assert diagnosed.lines == [] and diagnosed.table is not None
     built = experiment.Run(run)

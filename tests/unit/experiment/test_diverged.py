@@ -38,8 +38,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("distmult", "autograd", "lower train.lr, set a smaller train.batch or a train.clip"),
     ("distmult", "fused", "lower train.lr, or set train.engine: autograd and a train.clip"),
     ("nmt", "autograd", "lower train.lr, set a smaller train.batch or a train.clip")])
-def test_a_diverged_run_warns_in_three_places(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-                                                name: str, engine: str, remedy: str) -> None:
+def test_a_diverged_run_warns_in_three_places(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str,
+                                              engine: str, remedy: str) -> None:
     settings = tiny_runs.config(place, name, engine, *QUICK, "train.lr=30", "train.min_lr=30")
     with caplog.at_level(logging.WARNING):
         done = run.fit(settings, tmp_path / "run")
@@ -59,8 +59,8 @@ def test_a_loss_above_its_start_is_enough_for_a_warning(place: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "engine"), tiny_runs.EVERY)
-def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_path: Path, name: str, engine: str
-                                                               ) -> None:
+def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_path: Path, name: str,
+                                                               engine: str) -> None:
     done = run.fit(tiny_runs.config(place, name, engine, *QUICK), tmp_path / "run")
     assert [row for row in done.scores if row.metric == "warning"] == []
 
@@ -96,7 +96,7 @@ def test_an_inverse_temperature_beyond_the_precision_of_cosines_is_refused(model
 
 
 def test_resuming_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Path,
-                                                               caplog: pytest.LogCaptureFixture) -> None:
+                                                      caplog: pytest.LogCaptureFixture) -> None:
     done = run.fit(tiny_runs.config(place, "distmult", "autograd", *QUICK), tmp_path / "run")
     run.resume(done.folder)
     assert not [record for record in caplog.records if "started it" in record.getMessage()]
@@ -115,7 +115,7 @@ def test_resuming_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Pat
 @pytest.mark.parametrize(("codes", "ends"), [
     ([None, None], None), ([3, None], 3), ([4, 3], 3), ([4, 4], 4), ([70], 3)])
 def test_a_comparison_with_failed_cells_does_not_exit_with_0(tmp_path: Path, codes: list[int | None],
-                                                      ends: int | None) -> None:
+                                                             ends: int | None) -> None:
     (tmp_path / "cells").mkdir()
     cells = [CellResult(cell="sgns-seed1", strategy="sgns", seed=1, status="finished")]
     for i, code in enumerate(codes):

@@ -163,7 +163,7 @@ def test_an_unknown_benchmark_or_file_is_refused(words: Path, tmp_path: Path) ->
 
 
 def test_the_command_accepts_paths_and_names(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str]) -> None:
+                                             capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a,b.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     shutil.copy(tmp_path / "a,b.tsv", tmp_path / "c.tsv")
     monkeypatch.chdir(tmp_path)
@@ -250,7 +250,7 @@ def test_evaluate_keys_change_the_evaluation_of_a_file(place: Path, tmp_path: Pa
 
 
 def test_vectors_of_a_text_run_are_evaluated_on_words(tmp_path: Path, words: Path,
-                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
     (tmp_path / "text").mkdir()
     for i in range(4):
@@ -289,7 +289,7 @@ def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path)
 
 
 def test_positives_of_a_hierarchy_get_true_negatives(place: Path, tmp_path: Path,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     from embtrain.data.hierarchy import splits
 
     drawn: list[np.ndarray] = []

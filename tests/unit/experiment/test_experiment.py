@@ -242,8 +242,8 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
         embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)
 
 
-def test_runs_started_in_one_second_get_separate_folders(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                     ) -> None:
+def test_runs_started_in_one_second_get_separate_folders(text: Path, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process creates its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("embtrain.experiment.run.run.files.dated_folder", lambda name: Path("runs") / f"1-{name}")
@@ -259,7 +259,7 @@ def test_runs_started_in_one_second_get_separate_folders(text: Path, tmp_path: P
 @pytest.mark.parametrize(("free", "message"), [
     (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|block): ")])
 def test_more_memory_than_is_free_is_refused_before_allocation(text: Path, tmp_path: Path, free: int, message: str,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: free)
     with pytest.raises(ResourceError, match=message):
         experiment.fit(settings(text, "sgns"), tmp_path / "run")

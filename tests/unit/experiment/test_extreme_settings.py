@@ -102,7 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("key", "value"), [("negatives.total_weight", "1e-18"), ("negatives.total_weight", "1e18"),
                                             ("train.lr", "1e18"), ("train.lr", "1e-18")])
 def test_accepted_values_train_or_are_refused_by_name(place: Path, tmp_path: Path, name: str, engine: str, key: str,
-                                                        value: str) -> None:
+                                                      value: str) -> None:
     sets = [f"{key}={value}", "train.epochs=1", "train.checkpoint_every=60"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")                                   # no library prints its own error

@@ -245,7 +245,7 @@ def test_an_export_follows_a_link_to_a_file(run: Run, tmp_path: Path, monkeypatc
 
 
 def test_an_impossible_export_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                            capsys: pytest.CaptureFixture[str]) -> None:
+                                         capsys: pytest.CaptureFixture[str]) -> None:
     for format, out, says in [("pykeen", tmp_path, "a model of triples"),
                               ("onnx", tmp_path, "'onnx' is not one of word2vec"),
                               ("projector", run.folder, "writes a folder")]:

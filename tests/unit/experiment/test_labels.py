@@ -250,8 +250,7 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
     ("nce", ["negatives.filter=observed"], ""), ("semi-hard", [], ""),
     ("exp", ["train.engine=fused"], "model.name: xc: the kernels support only skipgram"),
 ])
-def test_refusals_have_a_message(strategy: str, more: list[str], message: str, corpus: Path, read: LabelsTask
-                                          ) -> None:
+def test_refusals_have_a_message(strategy: str, more: list[str], message: str, corpus: Path, read: LabelsTask) -> None:
     if not message:
         assert build_for(corpus, read, strategy, *more).source.name
         return
@@ -286,7 +285,7 @@ def test_a_run_writes_its_files(run: experiment.Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("strategy", "reduction"), [("cluster", "one"), ("sampled-softmax", "all")])
 def test_a_stopped_run_resumes_bit_for_bit(strategy: str, reduction: str, corpus: Path, tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"labels__reduction": reduction, "negatives__mask": "observed"}
     whole = fit(corpus, strategy, tmp_path / "whole", **more)
     with monkeypatch.context() as patch, pytest.raises(Stopped):

@@ -79,8 +79,7 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     ("softmax", ["text.window=2"], r"text: no such key"),
 ])
 def test_impossible_combinations_are_refused_before_training(corpus: Path, tmp_path: Path, strategy: str,
-                                                             sets: list[str],
-                                                   message: str) -> None:
+                                                             sets: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fit(settings(corpus, strategy, *sets), tmp_path / "run")
     assert not (tmp_path / "run" / "scores.json").exists()
@@ -159,7 +158,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_run_is_bitwise_equal(corpus: Path, tmp_path: Path, case: str,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
     strategy, sets = CASES[case]
     config = settings(corpus, strategy, *sets)

@@ -322,7 +322,7 @@ QUERIES = "p00\tnext\t_\n_\tnext\tp05\np01\t_\tp02\nunknown\tnext\t_\np03\tnext\
 
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_a_file_is_read_in_chunks_with_the_same_answers(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                         at_once: int) -> None:
+                                                        at_once: int) -> None:
     monkeypatch.setattr(base, "MAX_CHUNK", at_once)
     run = Run(place / "graph")
     (tmp_path / "q.tsv.gz").write_bytes(gzip.compress(QUERIES.encode()))
@@ -453,7 +453,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 def test_the_command_reads_arguments_a_file_and_standard_input(place: Path, tmp_path: Path,
                                                                monkeypatch: pytest.MonkeyPatch,
-                                                           capsys: pytest.CaptureFixture[str]) -> None:
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--top", "2")
     assert (code, err) == (0, "") and out.splitlines()[0] == "p00 far ?" and len(out.splitlines()) == 3

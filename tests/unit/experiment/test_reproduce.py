@@ -125,7 +125,7 @@ def test_runs_differ_in_the_axis_only(tmp_path: Path) -> None:
 
 
 def test_without_a_name_all_papers_are_listed_with_their_budgets(monkeypatch: pytest.MonkeyPatch,
-                                                          capsys: pytest.CaptureFixture[str]) -> None:
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["embtrain", "reproduce"])
     assert cli.run() == 0
     lines = capsys.readouterr().out.splitlines()
@@ -166,7 +166,7 @@ def test_errors_name_their_line(place: Path, old: str, new: str, line: int, mess
 
 
 def test_the_command_ends_with_code_2_and_one_line(place: Path, monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str], local_runs: type[Here]) -> None:
+                                                   capsys: pytest.CaptureFixture[str], local_runs: type[Here]) -> None:
     file = yaml_of(place, "source: recalled", "source: guessed")
     for words, message in (([str(file)], "changed.yaml:22:"), (["nce_note"], "did you mean 'nce_note_k'"),
                         ([str(place / "tiny.yaml"), "--set", "text.windw=3"], "did you mean 'window'")):
@@ -262,7 +262,7 @@ def test_the_folder_of_a_run_is_unchanged(finished: compare.Comparison, place: P
 
 
 def test_options_override_the_paper_and_are_stored(place: Path, tmp_path: Path, local_runs: type[Here],
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(place / "tiny.yaml")
     monkeypatch.setattr(local_runs, "stop_at", 2)
     with pytest.raises(Stopped):
@@ -277,7 +277,7 @@ def test_options_override_the_paper_and_are_stored(place: Path, tmp_path: Path, 
 
 
 def test_a_stopped_reproduction_prints_the_command_that_resumes_it(place: Path, tmp_path: Path, local_runs: type[Here],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     name, out = str(place / "tiny.yaml"), tmp_path / "out"
     monkeypatch.setattr(local_runs, "stop_at", 1)
     with pytest.raises(Stopped) as stopped:
@@ -312,7 +312,7 @@ def test_a_missing_score_is_reported_after_the_first_run_with_its_place(
 
 
 def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_runs: type[Here],
-                                                    capsys: pytest.CaptureFixture[str]) -> None:
+                                            capsys: pytest.CaptureFixture[str]) -> None:
     name = str(place / "tiny.yaml")
     finished = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
     assert local_runs.log == ["fit softmax-seed1"]  # the first starts before the budget is used
@@ -325,9 +325,9 @@ def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_r
 
 
 @pytest.mark.parametrize(("corpus", "seconds", "budget"), [(None, None, 1000), (None, 7.0, 7), ("COPY", None, None),
-                                                         ("COPY", 7.0, 7)])
+                                                           ("COPY", 7.0, 7)])
 def test_the_budget_of_a_paper_holds_for_its_corpus(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                 corpus: str | None, seconds: float | None,
+                                                    corpus: str | None, seconds: float | None,
                                                     budget: float | None) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
@@ -337,7 +337,7 @@ def test_the_budget_of_a_paper_holds_for_its_corpus(place: Path, tmp_path: Path,
 
 
 def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_path: Path, local_runs: type[Here],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     file = tmp_path / "near.yaml"
     file.write_text(TINY.replace("TEXT", "text"))
@@ -352,7 +352,7 @@ def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_p
 
 
 def test_a_missing_benchmark_is_left_out_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.setattr(progress, "quiet", False)

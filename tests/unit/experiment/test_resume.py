@@ -128,7 +128,7 @@ def test_two_runs_cannot_train_in_one_folder(text: Path, tmp_path: Path) -> None
 
 
 def test_a_run_started_meanwhile_is_not_overwritten(text: Path, tmp_path: Path,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     config, original = settings(text), components.build_for_training
 
     def slowly(*arguments: Any) -> Any:

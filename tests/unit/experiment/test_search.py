@@ -103,8 +103,8 @@ def test_the_choice_is_written_printed_and_reported(finished: Comparison) -> Non
     assert finished.results["plan"]["search"] == SEARCH and finished.results["plan"]["trials"] == 7
 
 
-def test_each_trial_is_printed_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                                      ) -> None:
+def test_each_trial_is_printed_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tuning.progress, "quiet", False)
     tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
              for value in (-7.0, -6.5, -6.75, None)]
@@ -199,7 +199,7 @@ def test_only_the_requested_number_of_trials_is_used(place: Path, finished: Comp
 
 
 def test_a_search_keeps_its_settings_and_its_metric(place: Path, tmp_path: Path, local_cells: type[Here],
-                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Here, "stop_at", 4)
         with pytest.raises(Stopped):

@@ -122,7 +122,7 @@ def test_the_filter_over_all_triples_is_optional_and_reported(graph: Path, tmp_p
 
 @pytest.mark.usefixtures("no_drawing")
 def test_training_evaluates_a_sample_of_the_validation_triples(graph: Path, tmp_path: Path,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[int]] = []
     rank = link_prediction.ranks
     monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: calls.append(batch.target.tolist())

@@ -132,8 +132,7 @@ def test_it_translates_what_it_has_learned(corpus: Path, tmp_path: Path, more: l
     ("sgns", ["evaluate.table=bfloat16"], r"^evaluate\.table: bfloat16: loss\.name: logistic ranks words by score"),
 ])
 def test_impossible_combinations_are_refused_before_training(corpus: Path, tmp_path: Path, strategy: str,
-                                                             sets: list[str],
-                                                   message: str) -> None:
+                                                             sets: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fit(settings(corpus, strategy, *sets), tmp_path / "run")
     assert not (tmp_path / "run" / "scores.json").exists()
@@ -244,7 +243,7 @@ def test_a_run_is_evaluated_with_other_settings_and_unchanged(run: experiment.Ru
     ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"]),
     ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share_draws_by=batch", "negatives.k=4"])])
 def test_a_resumed_run_is_bitwise_equal(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
     config = settings(corpus, strategy, *more)
     whole = experiment.fit(config, tmp_path / "whole").folder
@@ -346,7 +345,7 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
 # --- target tables built from the text ----------------------------------------------------------------------------
 
 def test_a_side_is_split_as_the_translator_reads_it(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                     capsys: pytest.CaptureFixture[str]) -> None:
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
     embtrain = partial(command, monkeypatch, capsys, "data", "sentences", str(corpus))
     sets = ["translation.source=de", "translation.target=en", "translation.min_count=1"]
     written = (corpus / "train.en").read_text()
@@ -485,8 +484,8 @@ def english(tmp_path: Path) -> tuple[Path, list[str]]:
 
 
 def test_vectors_are_evaluated_by_a_translator_that_predicts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                     translator: EvalRecipe,
-                                                                     english: tuple[Path, list[str]]) -> None:
+                                                                  translator: EvalRecipe,
+                                                                  english: tuple[Path, list[str]]) -> None:
     no_page(monkeypatch)
     words, file = english[1], tmp_path / "v.txt"
     table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
@@ -513,8 +512,8 @@ def test_vectors_are_evaluated_by_a_translator_that_predicts_them(tmp_path: Path
 
 
 def test_a_run_is_evaluated_by_a_translator_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                         translator: EvalRecipe, english: tuple[Path, list[str]]
-                                                         ) -> None:
+                                                          translator: EvalRecipe,
+                                                          english: tuple[Path, list[str]]) -> None:
     """The nested run is resumed if it was stopped, and not trained again if it is finished."""
     sets = ["model.dim=10", "train.epochs=1", "train.threads=1", "text.tokenizer=whitespace", "text.min_count=1",
             "text.valid=0", "text.test=0", f"evaluate.benchmarks=[{translator.name}]", "evaluate.neighbours=[]"]
@@ -571,7 +570,7 @@ def test_a_comparison_includes_the_translators_that_evaluate_its_cells(
 
 def test_the_training_data_of_a_benchmark_is_required_before_a_run_starts(tmp_path: Path,
                                                                           monkeypatch: pytest.MonkeyPatch,
-                                                                     translator: EvalRecipe) -> None:
+                                                                          translator: EvalRecipe) -> None:
     with pytest.raises(UsageError, match=r"evaluate\.during_training: nmt-multi30k-de-en: trains a translator, .* "
                                          r"evaluate\.benchmarks"):
         experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.during_training=[{translator.name}]"]),

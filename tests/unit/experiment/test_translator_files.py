@@ -81,7 +81,7 @@ def test_the_command_translates_as_the_evaluation_did(run: experiment.Run, tmp_p
 
 
 def test_a_translator_is_evaluated_on_another_test_set(run: experiment.Run, tmp_path: Path,
-                                                    caplog: pytest.LogCaptureFixture) -> None:
+                                                       caplog: pytest.LogCaptureFixture) -> None:
     corpus, before = Path(run.settings.corpus), sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
     made, task = translation.load(run.folder)
     sources, references = lines(corpus / "test.de"), lines(corpus / "test.xx")
@@ -138,7 +138,7 @@ def test_predictions_are_translations_and_files_are_evaluated_by_name(run: exper
      r"has the splits train, valid and no test split; give the file to evaluate on"),
     ({"a.de": "", "a.xx": ""}, "a", r"a\.de: is empty")])
 def test_an_invalid_test_set_is_refused(run: experiment.Run, tmp_path: Path, files: dict[str, str], name: str,
-                                            message: str) -> None:
+                                        message: str) -> None:
     for file, text in files.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     made, task = translation.load(run.folder)
@@ -147,7 +147,7 @@ def test_an_invalid_test_set_is_refused(run: experiment.Run, tmp_path: Path, fil
 
 
 def test_subwords_are_joined_in_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                          capsys: pytest.CaptureFixture[str]) -> None:
+                                             capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
     (folder / "train.de").write_text("am mon@@ tag .\nam frei@@ tag .\n" * 9)

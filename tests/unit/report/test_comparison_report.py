@@ -461,7 +461,7 @@ def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], 
 
 
 @pytest.mark.parametrize("a, b, verdict, message", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
-                                                 ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
+                                                    ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
 def test_names_do_not_change_the_verdict(a: str, b: str, verdict: str, message: str) -> None:
     assert differences._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == message
 
