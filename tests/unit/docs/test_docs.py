@@ -135,7 +135,7 @@ def refused(line: str) -> str:
         name, options = parsed(line)
         if name == "fit" and options and not placeholders(line):
             experiment.resolve(options["negatives"], options["model"], options["corpus"], options["loss"],
-                               options["config"], list(options["sets"] or []), options["seed"], options["threads"],
+                               options["config"], list(options["overrides"] or []), options["seed"], options["threads"],
                                options["device"])
         if name in ("data fetch", "data verify") and options:
             for data in options["names"]:

@@ -90,7 +90,7 @@ def test_intervals_resample_neighbouring_centres_together() -> None:
     config = WordsConfig(resamples=500)
     default = heldout(measured(scores, []), query, config)
     pairs = heldout(measured(scores, []), query, config, clusters=np.arange(N) // 150)  # 50 centres of 3 pairs each
-    assert default == pairs and default[0].note == "400 pairs, 9 questions, 37 candidates, 3 clusters"
+    assert default == pairs and default[0].note == "400 pairs, 9 queries, 37 candidates, 3 clusters"
     alone = heldout(measured(scores, []), replace(query, window=None), config)
     assert "400 clusters" in alone[0].note
     for row in alone[:3]:

@@ -198,7 +198,7 @@ def test_fewer_candidates_are_a_subset_of_the_model(run: Path) -> None:
 def test_bias_and_time_are_reported_for_fewer_candidates(run: Path, tmp_path: Path,
                                                          capsys: pytest.CaptureFixture[str]) -> None:
     (learner := tmp_path / "learner.yaml").write_text("negatives: "
-                                                      "{source: ace, modes: 4, shortlist: 8, filter: none}\n")
+                                                      "{source: ace, min_perplexity: 4, shortlist: 8, filter: none}\n")
     found = diagnosing.diagnose(run, ["softmax", "uniform", "cluster", str(learner)], [3, 6], 2, 400, 1, tmp_path)
     n = found.candidates
     at = {(size.strategy, size.n): size for size in found.growth}

@@ -37,7 +37,8 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_each_line_agrees_with_source_and_model(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
-    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, modes: 10}\nloss: {name: nce}\n")
+    ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, min_perplexity: 10}\n"
+                   "loss: {name: nce}\n")
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
     _, built = open_run(run, ["sgns"], [5])
@@ -67,7 +68,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "uniform", "--m", "2",
                                      "--queries", "3", "--dump-negatives", str(out), "--threads", "1"])
     assert cli.run() == 0
-    assert capsys.readouterr().out == f"6 columns: {out}\n" and len(read(out)) == 6
+    assert capsys.readouterr().out == f"6 negatives: {out}\n" and len(read(out)) == 6
     assert not (run / "diagnosis").exists()
 
 

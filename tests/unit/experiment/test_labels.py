@@ -286,7 +286,7 @@ def test_a_run_writes_its_files(run: experiment.Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("strategy", "reduction"), [("cluster", "one"), ("sampled-softmax", "all")])
 def test_a_stopped_run_resumes_bit_for_bit(strategy: str, reduction: str, corpus: Path, tmp_path: Path,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {"labels__reduction": reduction, "negatives__mask": "observed"}
+    more = {"labels__reduction": reduction, "negatives__filter": "observed"}
     whole = fit(corpus, strategy, tmp_path / "whole", **more)
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         stop_at(13, patch)                                   # in the second of two epochs of nine blocks
