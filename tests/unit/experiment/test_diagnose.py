@@ -308,7 +308,7 @@ def test_an_impossible_measurement_is_refused_in_one_line(run: Path, tmp_path: P
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, tmp_path: Path,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.txt").write_text("mine")
-    monkeypatch.setattr(diagnosing, "_opened", lambda *_: pytest.fail("worked first"))
+    monkeypatch.setattr(diagnosing, "_open_run", lambda *_: pytest.fail("worked first"))
     with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is not a folder; choose another$"):
         diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
     with pytest.raises(DataError, match="is not a run"):
