@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# Whoever begins tests in the background lets them ignore Ctrl-C, and so would every command that they start.
+# A shell that starts tests in the background makes them and their commands ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,7 +31,7 @@ with contextlib.suppress(ImportError):  # a machine that runs the gpu tests alon
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """A test may set torch's threads; the next one starts from one again."""
+    """Reset torch to one thread after each test."""
     yield
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
@@ -51,7 +51,7 @@ Skip = tuple[str, str]  # node id, reason
 
 
 def allow_list(text: str, have_data: bool) -> list[Skip]:
-    """The patterns of tests/skips.txt; those for "data: " do not count where the data is there."""
+    """Return the patterns of tests/skips.txt, without those for "data: " if the data sets are available."""
     lines = (line.strip() for line in text.splitlines())
     pairs = [tuple(part.strip() for part in line.split("|", 1)) for line in lines if line and not line.startswith("#")]
     return [(node, reason) for node, reason in pairs if not (have_data and reason.startswith("data:"))]
@@ -80,7 +80,7 @@ def _unexpected(config: pytest.Config) -> list[Skip]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # The workers of a parallel run report to the first process, and that one judges.
+    # The workers of a parallel run report to the first process, which decides.
     if not hasattr(session.config, "workerinput") and session.exitstatus == pytest.ExitCode.OK \
             and _unexpected(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,9 +1,9 @@
-"""What the shortlist costs: ACE's default adversary against a full one that learns from the same draws.
+"""KL divergence of ACE's default adversary from one without a shortlist that learns from the same draws.
 
-`ace` is trained on the excerpt that gensim ships. Beside it an adversary with a logit for each candidate is told the
-same draws and costs at the same pace; where the default's adversary drew, it learns off policy, with ρ = min(clip,
-g_full / g_default). After training both KL are taken exactly, over all candidates, for 200 centres drawn by frequency.
-A second full one, told the same and begun with other random numbers, says how much such a KL means.
+`ace` is trained on the excerpt that gensim ships. An adversary with a logit for each candidate receives the
+same draws and costs at the same pace; on draws of the default adversary it learns off policy, with ρ = min(clip,
+g_full / g_default). After training both KL are computed exactly, over all candidates, for 200 centres drawn by
+frequency. A second full one, with the same input and another initial state, gives the scale of this KL.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SETS = [f"train.epochs={EPOCHS}", "evaluate.benchmarks=[]", "evaluate.neighbours
 
 
 class Full(Ace):
-    """A logit for each candidate; learns from another's draws."""
+    """Adversary with a logit for each candidate that learns from the draws of another one."""
 
-    theirs: Tensor                                        # (G, K) log g of whoever drew
-    state: AceState                                       # of that draw, by this generator
+    theirs: Tensor                                        # (G, K) log g of the adversary that drew
+    state: AceState                                       # state of that draw, from this generator
 
     def listen(self, context: Tensor, drawn: Negatives, log_g: Tensor) -> None:
         assert drawn.ids is not None
@@ -46,15 +46,15 @@ class Full(Ace):
 
 
 class Watched(Ace):
-    """The default, with full ones beside it."""
+    """The default adversary, which passes its draws to two full ones."""
 
-    made: Watched
+    instance: Watched
 
     def __init__(self, config, world) -> None:            # type: ignore[no-untyped-def]
         super().__init__(config, world)
         self.full, self.other = (Full(config.model_copy(update={"shortlist": None}), replace(world, seed=seed))
                                  for seed in (world.seed, world.seed + 1000))
-        Watched.made = self
+        Watched.instance = self
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
@@ -75,9 +75,9 @@ class Watched(Ace):
         return super().learn(query, drawn, cost)
 
 
-def kl(of: Tensor, against: Tensor) -> float:
-    """Mean KL of rows of log-probabilities."""
-    return float((of.exp() * (of - against)).sum(1).mean())
+def kl(p: Tensor, q: Tensor) -> float:
+    """Return the mean KL of rows of log-probabilities."""
+    return float((p.exp() * (p - q)).sum(1).mean())
 
 
 @pytest.mark.slow
@@ -87,18 +87,19 @@ def test_the_default_is_within_a_twentieth_of_a_nat_of_a_full_adversary(
     monkeypatch.setattr(base, "find", lambda name: Watched if name == "ace" else find(name))
     settings = resolve("ace", sets=SETS, seed=1, threads=1)
     fit(settings, tmp_path / "run")
-    source = Watched.made
+    source = Watched.instance
     counts = torch.from_numpy(tasks.read(settings).windows.kept_counts)
     centre = torch.multinomial(counts, CENTRES, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        here, full, other = (of.generator(centre).double() for of in (source, source.full, source.other))
+        default, full, other = (adversary.generator(centre).double() for adversary in (source, source.full,
+                                                                                       source.other))
     noise = (source.cache.p / source.cache.p.sum()).double().log()
-    mixed = [torch.logaddexp(x, noise) - torch.tensor(2.0).log() for x in (full, here)]
-    found = {"KL(full || default)": kl(full, here), "KL(default || full)": kl(here, full),
+    mixed = [torch.logaddexp(x, noise) - torch.tensor(2.0).log() for x in (full, default)]
+    divergences = {"KL(full || default)": kl(full, default), "KL(default || full)": kl(default, full),
              "of the mixtures": kl(*mixed),
              "KL(full || full, other start)": kl(full, other),
-             "KL(full || noise)": kl(full, noise), "KL(default || noise)": kl(here, noise)}
-    print("\n" + "\n".join(f"{name:30} {value:.4f}" for name, value in found.items()))
+             "KL(full || noise)": kl(full, noise), "KL(default || noise)": kl(default, noise)}
+    print("\n" + "\n".join(f"{name:30} {value:.4f}" for name, value in divergences.items()))
     assert len(source.generator.w) < len(source.full.generator.w)
-    assert found["KL(default || noise)"] > 0.1             # it has moved: there is something to lose
-    assert found["KL(default || full)"] <= 0.05 and found["KL(full || default)"] <= 0.05
+    assert divergences["KL(default || noise)"] > 0.1             # it has changed, so the comparison is not trivial
+    assert divergences["KL(default || full)"] <= 0.05 and divergences["KL(full || default)"] <= 0.05

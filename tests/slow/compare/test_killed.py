@@ -1,6 +1,6 @@
-"""A comparison that is killed ten times at random gives the report of one that was let alone.
+"""A comparison that is killed ten times at random gives the report of an uninterrupted one.
 
-Half of the kills take its cells along, as a machine that stops does; the others leave the cells without a parent.
+Half of the kills also kill its cells, like a machine crash; the others leave the cells without a parent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from helpers.processes import embtrain, nothing_is_left_running, write_text  # n
 from embtrain.experiment.comparison import workers
 
 pytestmark = [pytest.mark.slow,
-              pytest.mark.skipif(sys.platform != "linux", reason="linux: children are found, and told of a death")]
+              pytest.mark.skipif(sys.platform != "linux",
+                                 reason="linux: finds children, which get a signal when their parent dies")]
 
 NAMES = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
-LIMIT = 15.0  # seconds that cells without a parent may take to save and end
+LIMIT = 15.0  # seconds in which cells without a parent must save and end
 KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.chunk=256",
         "train.batch=128", "train.checkpoint_every=0.2", "evaluate.benchmarks=[]", "evaluate.heldout_pairs=2000",
         "evaluate.neighbours=[bal]", "evaluate.resamples=100"]
@@ -57,13 +58,13 @@ def children(process: subprocess.Popen[str]) -> list[int]:
 
 
 def at_work(folder: Path) -> list[str]:
-    """Cells that have begun to train and have not been judged."""
+    """Return cells that have begun to train and are not evaluated yet."""
     return [name for name in NAMES if (folder / "cells" / name / "metrics.jsonl").exists()
             and not (folder / "cells" / name / "scores.json").exists()]
 
 
 def wait_for_the_orphans(folder: Path) -> float:
-    """Until no cell is left at work in the folder; the seconds that took."""
+    """Wait until no cell works in the folder; return the seconds."""
     begun = time.monotonic()
     with workers.working_in(folder):
         return time.monotonic() - begun
@@ -71,7 +72,7 @@ def wait_for_the_orphans(folder: Path) -> float:
 
 @pytest.fixture(scope="module")
 def whole(place: Path) -> float:
-    """The seconds of a comparison that is let alone, in the folder `whole`, once the text is in the cache."""
+    """Return the seconds of an uninterrupted comparison in the folder `whole`, with the text in the cache."""
     finish(begin(place, "first"))
     begun = time.monotonic()
     finish(begin(place, "whole"))
@@ -84,29 +85,29 @@ def scores(folder: Path) -> list[dict[str, str]]:
     return [{key: value for key, value in row.items() if key != "cpu_seconds"} for row in rows]
 
 
-def assert_same_report(one: Path, other: Path) -> None:
-    assert without_times(one) == without_times(other)
-    assert scores(one) == scores(other) != []
-    assert sorted(path.name for path in one.iterdir()) == sorted(path.name for path in other.iterdir())
-    assert (one / "comparison.yaml").read_bytes() == (other / "comparison.yaml").read_bytes()
+def assert_same_report(first: Path, second: Path) -> None:
+    assert without_times(first) == without_times(second)
+    assert scores(first) == scores(second) != []
+    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in second.iterdir())
+    assert (first / "comparison.yaml").read_bytes() == (second / "comparison.yaml").read_bytes()
     for name in NAMES:
         for file in ("vectors.safetensors", "items.safetensors", "neighbours.json", "vocabulary.txt"):
-            assert (one / "cells" / name / file).read_bytes() == (other / "cells" / name / file).read_bytes(), file
-    headings = [re.findall(r"^#+ .*$", (folder / "report.md").read_text(), re.M) for folder in (one, other)]
-    assert headings[0] and [h.replace(one.name, "") for h in headings[0]] == [
-        h.replace(other.name, "") for h in headings[1]]
+            assert (first / "cells" / name / file).read_bytes() == (second / "cells" / name / file).read_bytes(), file
+    headings = [re.findall(r"^#+ .*$", (folder / "report.md").read_text(), re.M) for folder in (first, second)]
+    assert headings[0] and [h.replace(first.name, "") for h in headings[0]] == [
+        h.replace(second.name, "") for h in headings[1]]
 
 
-def test_ten_kills_give_the_report_of_a_comparison_that_was_let_alone(place: Path, whole: float) -> None:
+def test_ten_kills_give_the_report_of_an_uninterrupted_comparison(place: Path, whole: float) -> None:
     assert_same_report(place / "first", place / "whole")
     moments, kills, in_training, folder = random.Random(10), 0, 0, place / "killed"
     while kills < 10:
         process = begin(place, folder.name)
-        training = kills % 3 == 0       # a cell is to be at work, whatever the machine makes of a random moment
+        training = kills % 3 == 0       # wait until a cell works, at any random moment
         ends = time.monotonic() + (120 if training else moments.uniform(0.2, 0.8) * whole)
         while process.poll() is None and time.monotonic() < ends and not (training and at_work(folder)):
             time.sleep(0.01)
-        if process.poll() is not None:  # it came to its end: once more from the beginning
+        if process.poll() is not None:  # it finished: start again from the beginning
             finish(process)
             assert_same_report(folder, place / "whole")
             shutil.rmtree(folder)
@@ -115,7 +116,7 @@ def test_ten_kills_give_the_report_of_a_comparison_that_was_let_alone(place: Pat
         orphans = children(process)
         process.kill()
         for orphan in orphans if cells_too else []:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
                 os.kill(orphan, signal.SIGKILL)
         process.communicate(timeout=60)
         assert process.returncode == -signal.SIGKILL
@@ -130,9 +131,9 @@ def test_ten_kills_give_the_report_of_a_comparison_that_was_let_alone(place: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_cells_and_everything_is_kept(place: Path, whole: float, number: int) -> None:
-    folder = place / f"asked-{int(number)}"
-    for _ in range(5):                  # on a busy machine one cell may be judged before the other begins to train
+def test_a_signal_reaches_the_cells_and_all_work_is_saved(place: Path, whole: float, number: int) -> None:
+    folder = place / f"signal-{int(number)}"
+    for _ in range(5):                  # on a busy machine one cell may be evaluated before the other begins to train
         process = begin(place, folder.name)
         deadline = time.monotonic() + 120
         while len(at_work(folder)) < 2 and process.poll() is None and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """The compiled engine and autograd on UMLS, under TransE with self-adversarial negatives.
 
-Both have the same gradients (test_fused_triples.py); they differ by how many examples one update is. Under
-row-Adagrad an update moves a row by about lr / √t, however many examples it is made of, so that fewer updates train
+Both have the same gradients (test_fused_triples.py); they differ in the number of examples per update. Under
+row-Adagrad an update moves a row by about lr / √t for any number of examples, so fewer updates train
 less. With small batches the engines agree within the noise of seeds; with batches of 4,096 autograd falls behind.
 """
 

@@ -1,6 +1,6 @@
 """sgns is word2vec: on the same text, with the same settings, WordSim353 is gensim's within the noise of the seeds.
 
-Five seeds each; the 95 % interval (Welch's t) of the difference of the means holds 0 and is no wider than ±.03.
+Five seeds each; the 95 % interval (Welch's t) of the difference of the means contains 0 and is at most ±.03 wide.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def gensims(seed: int) -> float:
 
 @pytest.mark.slow
 def test_sgns_matches_gensim_on_the_excerpt(tmp_path: Path) -> None:
-    here, there = [ours(seed, tmp_path) for seed in SEEDS], [gensims(seed) for seed in SEEDS]
-    mean = statistics.mean(here) - statistics.mean(there)
-    a, b = statistics.variance(here) / len(here), statistics.variance(there) / len(there)
-    freedom = (a + b) ** 2 / (a**2 / (len(here) - 1) + b**2 / (len(there) - 1))
+    ours_scores, gensim_scores = [ours(seed, tmp_path) for seed in SEEDS], [gensims(seed) for seed in SEEDS]
+    mean = statistics.mean(ours_scores) - statistics.mean(gensim_scores)
+    a, b = statistics.variance(ours_scores) / len(ours_scores), statistics.variance(gensim_scores) / len(gensim_scores)
+    freedom = (a + b) ** 2 / (a**2 / (len(ours_scores) - 1) + b**2 / (len(gensim_scores) - 1))
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
-    print(f"\nours {[round(x, 4) for x in here]}\ngensim {[round(x, 4) for x in there]}\n"
+    print(f"\nours {[round(x, 4) for x in ours_scores]}\ngensim {[round(x, 4) for x in gensim_scores]}\n"
           f"difference {mean:+.4f}, 95 % interval [{mean - half:+.4f}, {mean + half:+.4f}]")
     assert half <= 0.03
     assert mean - half <= 0 <= mean + half

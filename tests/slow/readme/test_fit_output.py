@@ -26,6 +26,6 @@ def test_the_table_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.
     line = done.stdout.splitlines()[-1].removeprefix(".venv/bin/")
     printed = play.play(play.Block("sh", line + " --quiet\n", "", 0, 0), {})
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = re.search(r"<!-- fit output: begin -->.*?```text\n(.*?)```", readme, re.DOTALL)
-    assert told is not None and play.shape(printed) == play.shape(told[1])
-    assert play.differing(told[1], printed) == []
+    shown = re.search(r"<!-- fit output: begin -->.*?```text\n(.*?)```", readme, re.DOTALL)
+    assert shown is not None and play.shape(printed) == play.shape(shown[1])
+    assert play.differing(shown[1], printed) == []

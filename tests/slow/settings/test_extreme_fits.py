@@ -1,7 +1,7 @@
-"""A fit with each numeric setting at a limit of its range trains, or ends in one line that is an error of embtrain.
+"""A fit with each numeric setting at a limit of its range trains, or ends with a one-line error of embtrain.
 
 Every numeric key of the resolved settings of each run of tiny_runs is set, one at a time, to the smallest and largest
-size that a setting may have, to 0 and to -1.
+magnitude of a setting, to 0 and to -1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embtrain.experiment.run import run
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 20       # a fit still running then is stopped: large counts (epochs, resamples) are allowed to train long
+SECONDS = 20       # time limit of a fit: large counts (epochs, resamples) may train long
 UNBOUNDED = {"train.threads"}  # the number of threads is tested in tests/unit/common/test_machine.py
 
 
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def numeric(tree: Any, prefix: str = "") -> Iterator[tuple[str, int | float]]:
-    """Dotted keys and values of all numbers in nested mappings."""
+    """Return dotted keys and values of all numbers in nested mappings."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from numeric(value, f"{prefix}{key}.")

@@ -1,7 +1,7 @@
-"""Do the statistics keep their word? Comparisons simulated by the thousand, whose truth is known.
+"""Error rates of the statistics, in thousands of simulated comparisons with known truth.
 
-A right test at 5 % shows more than 5.0 % false positives in every second run of 1,000, so 6.5 % is the limit; the
-seeds are fixed. Seeds of a comparison share what the same data order and initial tables bring to every strategy.
+A correct test at 5 % gives more than 5.0 % false positives in every second run of 1,000, so 6.5 % is the limit; the
+seeds are fixed. Runs of one seed share the effect of data order and initial tables on every strategy.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.slow
 
 RUNS = 1000
 NAMES = ("base", "a", "b", "c", "d")
-SPREAD = np.array([1.0, 1.0, 0.5, 2.0, 1.5])  # noise of each strategy beside what a seed brings to all
+SPREAD = np.array([1.0, 1.0, 0.5, 2.0, 1.5])  # noise of each strategy in addition to the common effect of a seed
 
 
 def comparisons(seeds: int, truth: tuple[float, ...], rng: np.random.Generator) -> list[list[Difference]]:
-    """RUNS comparisons to `base`, of the four others whose true difference to it is given."""
+    """Return RUNS comparisons with `base` of the four other strategies, given their true differences."""
     shared = 2 * rng.normal(size=(RUNS, 1, seeds))
     own = SPREAD[:, None] * rng.normal(size=(RUNS, 5, seeds)) + np.array([0.0, *truth])[:, None]
     return [compare_to_baseline(dict(zip(NAMES, run, strict=True)), "base", "m") for run in shared + own]
@@ -44,14 +44,14 @@ def holds(d: Difference, truth: float) -> bool:
     return d.low <= truth <= d.high
 
 
-def share(found: list[bool] | np.ndarray) -> float:
-    return float(np.mean(found))
+def share(counts: list[bool] | np.ndarray) -> float:
+    return float(np.mean(counts))
 
 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_t_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
+def test_t_intervals_have_their_nominal_coverage(seeds: int) -> None:
     truth = (0.0, 0.3, -1.0, 4.0)
     runs = comparisons(seeds, truth, np.random.default_rng(seeds))
     for i, t in enumerate(truth):
@@ -61,30 +61,31 @@ def test_t_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_a_beats_b_is_seldom_said_where_it_is_false(seeds: int) -> None:
+def test_a_beats_b_is_rarely_a_false_verdict(seeds: int) -> None:
     x, y = np.random.default_rng(100 + seeds).normal(size=(2, RUNS, seeds)) + 1
     verdicts = [paired_t(a, b, ("a", "b"), "m").verdict for a, b in zip(x, y, strict=True)]
     assert share([v != NOT_SEPARABLE for v in verdicts]) <= 0.065
-    # Either way round about as often.
+    # Both directions are about equally frequent.
     assert 0.01 <= share([v == A_BEATS_B for v in verdicts]) <= 0.04
     assert 0.01 <= share([v == B_BEATS_A for v in verdicts]) <= 0.04
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 @pytest.mark.parametrize("truth", [(0.0, 0.0, 0.0, 0.0), (0.0, 3.0, 0.0, -20.0), (0.5, 0.0, 50.0, 50.0)])
-def test_a_family_seldom_holds_a_false_verdict(seeds: int, truth: tuple[float, ...]) -> None:
-    """Of all that is said in one comparison: no winner where there is none, and no loser called a winner."""
+def test_a_family_rarely_contains_a_false_verdict(seeds: int, truth: tuple[float, ...]) -> None:
+    """All verdicts of one comparison: no winner where there is none, and no loser called a winner."""
     right = [{NOT_SEPARABLE, A_BEATS_B if t > 0 else B_BEATS_A} if t else {NOT_SEPARABLE} for t in truth]
     runs = comparisons(seeds, truth, np.random.default_rng(200 + seeds))
     false = share([any(d.verdict not in ok for d, ok in zip(run, right, strict=True)) for run in runs])
     assert false <= 0.065
     if not any(truth):
-        assert false >= 0.01  # not by saying nothing
-        assert share([any(d.p is not None and d.p < 0.05 for d in run) for run in runs]) > 0.09  # what Holm is for
+        assert false >= 0.01  # not by giving no verdicts
+        # the purpose of Holm's correction
+        assert share([any(d.p is not None and d.p < 0.05 for d in run) for run in runs]) > 0.09
 
 
 def test_two_copies_of_one_strategy_are_not_separable() -> None:
-    """At least 93 of 100; ten times 100, so that luck has little part in it."""
+    """At least 93 of 100; ten times 100, to reduce chance."""
     for seeds in (3, 5, 10):
         x, y = np.random.default_rng(300 + seeds).normal(size=(2, RUNS, seeds)) * 0.01 + 0.5
         apart = [paired_t(a, b, ("a", "copy"), "m").verdict != NOT_SEPARABLE for a, b in zip(x, y, strict=True)]
@@ -92,29 +93,29 @@ def test_two_copies_of_one_strategy_are_not_separable() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
-def test_a_strategy_made_worse_by_what_is_detectable_is_found_as_promised(seeds: int) -> None:
+def test_a_detectable_loss_is_found_with_the_stated_power(seeds: int) -> None:
     rng = np.random.default_rng(400 + seeds)
     x, y = rng.normal(size=(2, 4 * RUNS, seeds))
-    alike = [paired_t(a, b, ("worse", "base"), "m") for a, b in zip(x, y, strict=True)]
-    # Each promise rests on the spread of a few seeds; E[s²] = σ², so their root mean square rests on the true one.
-    worse = math.sqrt(np.mean([d.detectable**2 for d in alike if d.detectable is not None]))
+    differences = [paired_t(a, b, ("worse", "base"), "m") for a, b in zip(x, y, strict=True)]
+    # Each detectable effect uses the spread of a few seeds; E[s²] = σ², so the root mean square uses the true one.
+    worse = math.sqrt(np.mean([d.detectable**2 for d in differences if d.detectable is not None]))
     x, y = rng.normal(size=(2, 4 * RUNS, seeds))
-    found = [paired_t(a - worse, b, ("worse", "base"), "m").verdict for a, b in zip(x, y, strict=True)]
-    assert share([v == B_BEATS_A for v in found]) == pytest.approx(0.8, abs=0.03 if seeds > 2 else 0.04)
-    assert A_BEATS_B not in found
+    counts = [paired_t(a - worse, b, ("worse", "base"), "m").verdict for a, b in zip(x, y, strict=True)]
+    assert share([v == B_BEATS_A for v in counts]) == pytest.approx(0.8, abs=0.03 if seeds > 2 else 0.04)
+    assert A_BEATS_B not in counts
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_one_worse_strategy_in_a_family_is_found_at_least_as_promised(seeds: int) -> None:
+def test_one_worse_strategy_in_a_family_is_found_with_at_least_the_stated_power(seeds: int) -> None:
     rng = np.random.default_rng(500 + seeds)
     worse = math.sqrt(np.mean([run[0].detectable**2 for run in comparisons(seeds, (0.0,) * 4, rng)
                                if run[0].detectable is not None]))
     runs = comparisons(seeds, (-worse, 0.0, 0.0, 0.0), rng)
-    # Holm is a little more generous than alpha/m where another p is smaller still.
+    # Holm has slightly more power than alpha/m if another p is even smaller.
     assert 0.77 <= share([run[0].verdict == B_BEATS_A for run in runs]) <= 0.86
 
 
-def test_as_many_seeds_as_needed_find_the_difference_seen() -> None:
+def test_the_needed_number_of_seeds_finds_the_observed_difference() -> None:
     rng = np.random.default_rng(600)
     for mean, sd in ((1.5, 1.0), (0.6, 1.0), (0.2, 0.5)):
         d = paired_t(mean + sd * math.sqrt(0.5) * np.array([-1.0, 1.0]), np.zeros(2), ("a", "b"), "m")
@@ -127,13 +128,13 @@ def test_as_many_seeds_as_needed_find_the_difference_seen() -> None:
 # --- over items ----------------------------------------------------------------------------------------------------
 
 def correlated(r_ac: float, r_bc: float, r_ab: float, n: int, rng: np.random.Generator) -> np.ndarray:
-    """RUNS × n triples (a, b, gold) of a normal law with these correlations."""
+    """Return RUNS × n triples (a, b, gold) of a normal law with these correlations."""
     law = np.array([[1, r_ab, r_ac], [r_ab, 1, r_bc], [r_ac, r_bc, 1]])
     return rng.normal(size=(RUNS, n, 3)) @ np.linalg.cholesky(law).T
 
 
 def uniformity(p: list[float]) -> float:
-    """p of these p values being uniform (Kolmogorov and Smirnov)."""
+    """Return the p value of the hypothesis that these p values are uniform (Kolmogorov and Smirnov)."""
     return float(stats.kstest(p, "uniform").pvalue)
 
 
@@ -145,46 +146,46 @@ def test_steiger_keeps_its_level_on_dependent_correlations(r: float, r_ab: float
         tables = [np.corrcoef(run.T) for run in x]
         p = [steiger(t[0, 2], t[1, 2], t[0, 1], n, ranks)[1] for t in tables]
         assert 0.025 <= share([value < 0.05 for value in p]) <= 0.065
-        if not ranks:  # for ranks it is a bound: the factor is a little large where r_ab is
+        if not ranks:  # for ranks it is a bound: the factor is slightly too large if r_ab is large
             assert uniformity(p) > 0.001 / 4
 
 
 def test_similarities_compared_over_items() -> None:
-    """Bootstrap over pairs of words, Steiger's p and the verdict together, where A is as good as B and where not."""
+    """Bootstrap over pairs of words, Steiger's p and the verdict, for A equal to B and for A worse than B."""
     for r_bc, seed in ((0.6, 700), (0.45, 701)):
         data = correlated(0.6, r_bc, 0.7, 150, np.random.default_rng(seed))
-        rho = [6 / math.pi * math.asin(r / 2) for r in (0.6, r_bc)]  # Spearman's of a normal law
-        found = [compare_correlations(run[:, 2], run[:, 0], run[:, 1], ("a", "b"), "m", resamples=500, seed=i)
+        rho = [6 / math.pi * math.asin(r / 2) for r in (0.6, r_bc)]  # Spearman's correlation of a normal law
+        counts = [compare_correlations(run[:, 2], run[:, 0], run[:, 1], ("a", "b"), "m", resamples=500, seed=i)
                  for i, run in enumerate(data)]
-        assert 0.93 <= share([holds(d, rho[0] - rho[1]) for d in found]) <= 0.97
+        assert 0.93 <= share([holds(d, rho[0] - rho[1]) for d in counts]) <= 0.97
         if r_bc == 0.6:
-            assert share([d.verdict != NOT_SEPARABLE for d in found]) <= 0.065
-            detectable = float(np.median([d.detectable for d in found if d.detectable is not None]))
+            assert share([d.verdict != NOT_SEPARABLE for d in counts]) <= 0.065
+            detectable = float(np.median([d.detectable for d in counts if d.detectable is not None]))
         else:
-            # Found as often as what was detectable says, by the normal law.
+            # Found with the power that the detectable effect states, by the normal law.
             expected = stats.norm.sf(1.96 - (rho[0] - rho[1]) / detectable * (1.96 + 0.8416))
-            assert share([d.verdict == A_BEATS_B for d in found]) == pytest.approx(expected, abs=0.07)
-            assert share([d.verdict == B_BEATS_A for d in found]) <= 0.005
+            assert share([d.verdict == A_BEATS_B for d in counts]) == pytest.approx(expected, abs=0.07)
+            assert share([d.verdict == B_BEATS_A for d in counts]) <= 0.005
 
 
 def clustered(runs: int, C: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A and B (runs, n) of items in C clusters that share much, skewed as ranks are; E[a − b] = 0."""
+    """Return A and B (runs, n) of items in C strongly correlated clusters, skewed like ranks; E[a − b] = 0."""
     clusters = np.repeat(np.arange(C), rng.integers(2, 12, C))
     a, b = (np.exp(0.7 * (rng.normal(size=(runs, C))[:, clusters] + rng.normal(size=(runs, len(clusters)))))
             for _ in range(2))
     return a, b, clusters
 
 
-def test_clustered_items() -> None:
+def test_clustered_items_have_calibrated_intervals() -> None:
     a, b, clusters = clustered(RUNS, 120, np.random.default_rng(800))
-    found = [compare_items(x + 0.1, y, ("a", "b"), "m", clusters, resamples=500, seed=i)
+    counts = [compare_items(x + 0.1, y, ("a", "b"), "m", clusters, resamples=500, seed=i)
              for i, (x, y) in enumerate(zip(a[:300], b[:300], strict=True))]
-    assert 0.91 <= share([holds(d, 0.1) for d in found]) <= 0.98  # 300 runs: sd .013
+    assert 0.91 <= share([holds(d, 0.1) for d in counts]) <= 0.98  # 300 runs: sd .013
     boot = [paired_bootstrap(means, x, y, clusters, 500, i) for i, (x, y) in enumerate(zip(a, b, strict=True))]
     assert 0.93 <= share([r.low <= 0 <= r.high for r in boot if r.low is not None and r.high is not None]) <= 0.97
     p = [permutation_ranks(x, y, clusters, 500, i) for i, (x, y) in enumerate(zip(a, b, strict=True))]
     assert share([value is not None and value < 0.05 for value in p]) <= 0.065
     assert uniformity([value for value in p if value is not None]) > 0.001
-    # Taken for independent, they would have claimed far more than they know.
+    # If the items were treated as independent, the intervals would be far too narrow.
     alone = [permutation_ranks(x, y, None, 500, i) for i, (x, y) in enumerate(zip(a[:300], b[:300], strict=True))]
     assert share([value is not None and value < 0.05 for value in alone]) > 0.15

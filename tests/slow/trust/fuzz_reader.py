@@ -1,7 +1,7 @@
-"""The reader of text, given whatever leads to new branches of its twin: `python fuzz_reader.py SECONDS`.
+"""Coverage-guided fuzzing of the text reader: `python fuzz_reader.py SECONDS`.
 
-The core is not instrumented, its twin in Python is: bytes that take the twin somewhere new are given to both, and they
-must agree (tests/helpers/reference_reader.py).
+The core is not instrumented, but its reference implementation in Python is: bytes that reach new branches of the
+reference are passed to both, and they must agree (tests/helpers/reference_reader.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A hundred archives of strangers who mean harm, and pickles in the place of every file that a command reads."""
+"""A hundred malicious archives, and pickles in place of every file that a command reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_hundred_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert ends["refused"] >= 60
 
 
-def test_pickles_in_the_place_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pickles_in_place_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     n = sum(sung(kind, tmp_path, 1 if kind.name in SLOW else 3) for kind in KINDS)
     tell("pickles", f"{n:,} pickles in the place of the files of {len(KINDS)} kinds: 0 were run.", capsys)
     assert n >= 5 * len(KINDS)

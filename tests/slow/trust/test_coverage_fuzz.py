@@ -1,4 +1,4 @@
-"""The text reader under a fuzzer that follows coverage: fuzz_reader.py, for some seconds."""
+"""Coverage-guided fuzzing of the text reader: fuzz_reader.py, for some seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fuzzed(place: Path, seconds: int) -> subprocess.CompletedProcess[str]:
                           env=environ, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_the_core_reads_as_its_twin_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_core_reads_as_its_reference_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("atheris", reason="peers: atheris is not installed; it is built for Linux and macOS")
     ended = fuzzed(tmp_path, SECONDS)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]

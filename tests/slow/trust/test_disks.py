@@ -1,7 +1,7 @@
-"""Writers killed or failed at every call that touches the disk: the state before is intact, and they end well.
+"""Writers that are killed or get an error at every disk call: the previous state is intact and a rerun succeeds.
 
-A death leaves files that are whole and a command that then comes to the same bytes; a failure is one line and exit
-code 4 as well. A disk that is really small: test_small_disks.py.
+After a kill all files are complete and the repeated command gives the same bytes; an error is one line and exit
+code 4. A disk that is really full: test_small_disks.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 STEP = {DEATH: 1, FAILS["full"]: 5, FAILS["broken"]: 5, FAILS["forbidden"]: 7, FAILS["read-only"]: 17}
 FAILED: defaultdict[str, Counter[int]] = defaultdict(Counter)
-MOST = 1000  # kills that are promised
+MOST = 1000  # promised number of kills
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,14 +42,14 @@ def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_writer_at_every_call(tmp_path: Path, name: str, wrong: int, capsys: pytest.CaptureFixture[str]) -> None:
     writer = WRITERS[name]
-    origin, other = tmp_path / "origin", tmp_path / "whole"
+    origin, different = tmp_path / "origin", tmp_path / "whole"
     origin.mkdir()
     writer.make(origin)
     before = {path.relative_to(origin).as_posix(): sha256(path) for path in origin.rglob("*") if path.is_file()}
-    shutil.copytree(origin, other)
-    end = run(other, writer.argv)
+    shutil.copytree(origin, different)
+    end = run(different, writer.argv)
     assert end.code == 0, end
-    whole, n = writer.found(other), 0
+    whole, n = writer.found(different), 0
     assert whole
     for calls, place, end in failures(origin, writer.argv, wrong, STEP[wrong] * writer.every):
         owes(writer, f"{name} {calls}", place, end, wrong, before, whole)
@@ -68,8 +68,8 @@ READERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_only_reads_writes_nothing(tmp_path: Path, name: str) -> None:
-    """It lives where its first call that writes would be its death."""
+def test_readers_write_nothing(tmp_path: Path, name: str) -> None:
+    """The command survives although its first write would kill it."""
     make, argv = READERS[name]
     (tmp_path / "here").mkdir()
     make(tmp_path / "here")
@@ -79,11 +79,11 @@ def test_what_only_reads_writes_nothing(tmp_path: Path, name: str) -> None:
 
 def test_all_together(capsys: pytest.CaptureFixture[str]) -> None:
     if FAILED.keys() != WRITERS.keys():
-        return  # some were chosen
-    kills = sum(found[DEATH] for found in FAILED.values())
-    rows = [f"| {name} | {' | '.join(str(found[wrong]) for wrong in FAILS.values())} |"
-            for name, found in FAILED.items()]
-    others = sum(found.total() for found in FAILED.values()) - kills
+        return  # only some were selected
+    kills = sum(result[DEATH] for result in FAILED.values())
+    rows = [f"| {name} | {' | '.join(str(result[wrong]) for wrong in FAILS.values())} |"
+            for name, result in FAILED.items()]
+    others = sum(result.total() for result in FAILED.values()) - kills
     tell("writers", "\n".join([
         f"{kills:,} kills and {others:,} failures of {len(FAILED)} writers; nothing was lost in any.", "",
         f"| writer | {' | '.join(FAILS)} |", "|---|" + "---|" * len(FAILS), *rows]), capsys)

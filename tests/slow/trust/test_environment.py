@@ -1,4 +1,4 @@
-"""Signals at many moments of short commands, limits of many sizes, and a cache that is deleted again and again."""
+"""Signals at many moments of short commands, limits of many sizes, and a repeatedly deleted cache."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_signal_at_any_moment_ends_a_short_command_without_a_traceback(place: 
             time.sleep(max(0.1, share / 25 * whole))
             process.send_signal(number)
             _, err = process.communicate(timeout=60)
-        # Killed by the signal: Python had taken its handlers down already.
+        # Killed by the signal: Python had already removed its handlers.
         assert process.returncode in (0, 128 + number, -number), (share, err)
         assert "Traceback" not in err and "ignored" not in err, (share, err)
         assert not err.strip() or process.returncode == 0 or err.endswith(f"stopped by signal {int(number)}\n"), err
@@ -46,7 +46,7 @@ def test_a_signal_at_any_moment_ends_a_short_command_without_a_traceback(place: 
 
 @pytest.mark.parametrize("megabytes", [100, 600, 1030, 1080, 1150, 1250, 1600, 2200])
 @pytest.mark.parametrize("command", [("list",), ("fit", *SMALL)])
-def test_a_limit_of_address_space_ends_in_one_line(place: Path, megabytes: int, command: tuple[str, ...]) -> None:
+def test_a_limit_of_address_space_gives_one_line(place: Path, megabytes: int, command: tuple[str, ...]) -> None:
     out = ["--out", str(place / f"as-{megabytes}")] if command[0] == "fit" else []
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "EMBTRAIN_CACHE": str(place / "cache")}
     limit = megabytes << 20
@@ -57,7 +57,7 @@ def test_a_limit_of_address_space_ends_in_one_line(place: Path, megabytes: int, 
     assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("embtrain: error: "), done.stderr
 
 
-def test_a_cache_that_is_deleted_again_and_again_is_built_again_or_one_line(place: Path) -> None:
+def test_a_repeatedly_deleted_cache_is_rebuilt_or_gives_one_line(place: Path) -> None:
     where, runs = str(place / "lost"), 12
     processes = [embtrain(place, "fit", *SMALL, "--out", f"lost-{n}", "--quiet", EMBTRAIN_CACHE=where)
                  for n in range(2)]

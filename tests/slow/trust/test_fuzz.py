@@ -1,7 +1,7 @@
-"""The campaign of damaged and hostile files: 10,000 inputs, each the same in every run.
+"""Damaged and hostile files: 10,000 inputs, equal in every run.
 
-EMBTRAIN_FUZZ=FIRST:COUNT runs other numbers of every kind. Each kind runs in a process of its own: what crashes it is
-told with its number, and its memory is counted alone.
+EMBTRAIN_FUZZ=FIRST:COUNT runs other input numbers of every kind. Each kind runs in a separate process: an input that
+crashes it is reported with its number, and its memory is measured separately.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ FORK = multiprocessing.get_context("fork")
 INPUTS = {"run-files": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
 MOST = 306                   # of every other kind
 SECONDS = 5.0                # CPU seconds of one input
-BYTES = 200 << 20            # beside twice the file
-ROOM = 8 << 30               # address space: beyond it memory is refused
-ASKED = ("values-", "settings", "strategy")  # what settings ask for is theirs to bound
+BYTES = 200 << 20            # in addition to twice the file
+ROOM = 8 << 30               # address space: larger allocations fail
+SETTINGS = ("values-", "settings", "strategy")  # the settings themselves must limit the memory they request
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _warmed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the kinds' processes would each have to import is then here."""
+    """Import before forking the modules that every process needs."""
     torch.set_num_threads(1)
     two_runs(tmp_path_factory.mktemp("warm"))
 
 
-def apart(kind: Kind, numbers: range, place: Path, said: Connection) -> None:
+def apart(kind: Kind, numbers: range, place: Path, queue: Connection) -> None:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
-    said.send(campaign(kind, numbers, place, said.send))
+    queue.send(campaign(kind, numbers, place, queue.send))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_nothing_unforeseen(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    heard, said = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=apart, args=(kind, asked_for(INPUTS.get(kind.name, MOST)), tmp_path, said))
+def test_no_input_gives_an_unexpected_error(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    received, queue = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=apart, args=(kind, asked_for(INPUTS.get(kind.name, MOST)), tmp_path, queue))
     child.start()
-    said.close()
+    queue.close()
     last: object = None
     try:
         while not isinstance(last, Tally):
-            if not heard.poll(60):
+            if not received.poll(60):
                 child.kill()
                 raise AssertionError(f"{kind.name} {last}: takes more than a minute")
-            last = heard.recv()
+            last = received.recv()
     except EOFError as error:
         raise AssertionError(f"{kind.name} {last}: the process ended in {child.exitcode}") from error
     child.join()
     tell("damaged files", with_row(block(PAGE.read_text(encoding="utf-8"), "damaged files"), last.row(kind.name),
                                    [kind.name for kind in KINDS]), capsys, last.row(kind.name))
     assert last.faults == []
-    assert kind.name.startswith(ASKED) or (last.slowest[0] < SECONDS and last.largest[0] < BYTES)
+    assert kind.name.startswith(SETTINGS) or (last.slowest[0] < SECONDS and last.largest[0] < BYTES)

@@ -1,8 +1,8 @@
-"""`embtrain fit` killed at any moment loses no checkpoint, and its resume ends in the bits of a run that was let alone.
+"""`embtrain fit` killed at any moment loses no checkpoint, and its resumed run equals an uninterrupted one bitwise.
 
-Kills: right after the run's folder is there, at random moments of training, while a checkpoint is written, and in the
-last evaluation. A moment is a place in the run and a short while after it, so that a busy machine kills at the same.
-Signals that ask to stop: while the text is read, in training and in the last evaluation.
+Kills: right after the run folder is created, at random moments of training, while a checkpoint is written, and in the
+last evaluation. A moment is an event of the run plus a short delay, so that a busy machine kills at the same points.
+Stop signals: while the text is read, in training and in the last evaluation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.slow
 
-LIMIT = 5.0  # seconds between a signal and the end, where the machine has nothing else to do
+LIMIT = 5.0  # seconds between a signal and the end on an idle machine
 STRATEGIES: dict[str, list[str]] = {
     "sgns": [], "ace": ["negatives.min_perplexity=50", "negatives.hidden=8"],
     "nce-learned-z": ["train.optimizer=adagrad"],
@@ -50,7 +50,7 @@ def fit(place: Path, out: str, strategy: str, *sets: str, corpus: str = "text", 
 
 
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for the end; what was said on stderr."""
+    """Wait for the end; return stderr."""
     out, err = process.communicate(timeout=120)
     assert process.returncode == code, (process.returncode, out, err)
     assert "Traceback" not in err and (code == 0) == ("run: " in out)
@@ -58,7 +58,7 @@ def finish(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def until(true: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
-    """Wait for something to be so; False where the process has ended before."""
+    """Wait for a condition; return False if the process ended before."""
     deadline = time.monotonic() + 60
     while not true():
         if process.poll() is not None:
@@ -70,7 +70,7 @@ def until(true: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(place: Path) -> None:
-    """Runs that were let alone, in folders named as their strategy."""
+    """Uninterrupted runs, in folders named after their strategy."""
     for strategy in STRATEGIES:
         finish(fit(place, strategy, strategy))
 
@@ -80,7 +80,7 @@ def size(path: Path) -> int:
 
 
 def steps(folder: Path) -> list[int]:
-    """Of the manifests that lie there, whole or not."""
+    """Return the steps of all manifests, complete or not."""
     return sorted(int(path.stem[5:]) for path in (folder / "checkpoints").glob("step-*.json"))
 
 
@@ -88,22 +88,22 @@ def is_saving(folder: Path) -> bool:
     return any((folder / "checkpoints").glob(".step-*.part"))
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
+def logged(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
             for line in read(folder / "metrics.jsonl")]
 
 
-def assert_same_bits(one: Path, other: Path) -> None:
+def assert_same_bits(first: Path, second: Path) -> None:
     for name in ("vectors.safetensors", "vocabulary.txt", "neighbours.json"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    assert told(one) == told(other)
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert logged(first) == logged(second)
     scores = [[row for row in json.loads((folder / "scores.json").read_text()) if row["benchmark"] != "training"]
-              for folder in (one, other)]
-    assert scores[0] == scores[1] and (one / "report.html").is_file()
+              for folder in (first, second)]
+    assert scores[0] == scores[1] and (first / "report.html").is_file()
 
 
 def whole_checkpoint(folder: Path, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    """The position of the newest one; none that lies there may be damaged."""
+    """Return the position of the newest checkpoint; no checkpoint may be damaged."""
     with caplog.at_level(logging.WARNING):
         caplog.clear()
         position = checkpoint.load(folder / "checkpoints")["position"]
@@ -133,7 +133,7 @@ def test_twenty_kills_lose_no_checkpoint(place: Path, caplog: pytest.LogCaptureF
         seen = steps(folder)
         process.kill()
         out, err = process.communicate(timeout=60)
-        if process.returncode == 0:  # too late: once more
+        if process.returncode == 0:  # too late: repeat
             assert_same_bits(folder, place / strategy)
             continue
         assert process.returncode == -signal.SIGKILL, (out, err)
@@ -150,10 +150,10 @@ def test_twenty_kills_lose_no_checkpoint(place: Path, caplog: pytest.LogCaptureF
             with pytest.raises(DataError, match="no complete checkpoint"):
                 checkpoint.latest(folder / "checkpoints")
         finish(embtrain(place, "resume", folder.name))
-        assert (folder / "metrics.jsonl").read_bytes().startswith(kept)  # their seconds too: it did not begin anew
+        assert (folder / "metrics.jsonl").read_bytes().startswith(kept)  # the seconds too: it did not restart
         assert_same_bits(folder, place / strategy)
         assert not is_saving(folder)
-    # Kills at many different places, some in the middle of a file.
+    # Kills at many different points, some in the middle of a file.
     assert saving >= 2 and len(set(begun)) >= 8 and len(begun) >= 15
 
 
@@ -173,29 +173,29 @@ def test_a_resume_may_be_killed_too(place: Path, caplog: pytest.LogCaptureFixtur
     assert_same_bits(folder, place / "ace")
 
 
-# -- signals that ask -----------------------------------------------------------------------------------------------
+# -- stop signals -----------------------------------------------------------------------------------------------
 
 
-def ask(process: subprocess.Popen[str], number: int) -> str:
-    """Send the signal; the end must come in time, in few words."""
+def send(process: subprocess.Popen[str], number: int) -> str:
+    """Send the signal; the process must end in time with a short message."""
     process.send_signal(number)
     begun = time.monotonic()
     err = finish(process, 128 + number)
     assert time.monotonic() - begun < LIMIT * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     last = err.strip().rpartition("\n")[2]
-    # Outside training Python itself takes SIGINT, and a command that was interrupted says nothing.
-    said = last.partition(";")[0]  # how to go on may follow
+    # Outside training Python itself handles SIGINT, and an interrupted command prints nothing.
+    said = last.partition(";")[0]  # the command to resume may follow
     assert said == f"embtrain: stopped by signal {int(number)}" or (number == signal.SIGINT and not last)
     return err
 
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_training(place: Path, number: int, caplog: pytest.LogCaptureFixture) -> None:
-    folder = place / f"asked-{int(number)}"
+def test_a_signal_in_training_saves_the_run(place: Path, number: int, caplog: pytest.LogCaptureFixture) -> None:
+    folder = place / f"signal-{int(number)}"
     process = fit(place, folder.name, "ace", "train.checkpoint_every=1e9")
     assert until(lambda: size(folder / "metrics.jsonl") > 0, process)
-    assert "stopping after a checkpoint" in ask(process, number)
+    assert "stopping after a checkpoint" in send(process, number)
     position = whole_checkpoint(folder, caplog)
     assert position["step"] > 0 and position["log_offset"] == size(folder / "metrics.jsonl")
     finish(embtrain(place, "resume", folder.name))
@@ -208,7 +208,7 @@ def test_a_signal_in_the_last_evaluation(place: Path, number: int) -> None:
     folder = place / f"judged-{int(number)}"
     process = fit(place, folder.name, "sgns", "evaluate.resamples=1000000")
     assert until((folder / "vectors.safetensors").exists, process)
-    ask(process, number)
+    send(process, number)
     assert not (folder / "scores.json").exists()
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("resamples: 1000000", "resamples: 1000"))
@@ -218,7 +218,7 @@ def test_a_signal_in_the_last_evaluation(place: Path, number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_text_is_read(place: Path, number: int) -> None:
-    """A text that takes seconds to read, also by the compiled reader alone on a machine: nothing half-read is left."""
+    """The text takes seconds to read, even with the compiled reader on an idle machine; no partly read data is left."""
     large = place / "large.txt"
     if not large.exists():
         with large.open("w") as file:
@@ -227,7 +227,7 @@ def test_a_signal_while_the_text_is_read(place: Path, number: int) -> None:
     cache = place / f"cache-{int(number)}"
     process = fit(place, f"read-{int(number)}", "sgns", corpus="large.txt", EMBTRAIN_CACHE=str(cache))
     assert until(lambda: any(cache.rglob("*")), process)
-    time.sleep(0.1)  # in the middle of it
-    ask(process, number)
+    time.sleep(0.1)  # in the middle of reading
+    send(process, number)
     assert not (place / f"read-{int(number)}").exists()
     assert [path.name for path in cache.rglob("*") if path.is_file()] == []

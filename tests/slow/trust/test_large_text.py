@@ -1,4 +1,4 @@
-"""A gigabyte on one line, read by a process of its own: its memory stays within 300 MB of that over little text."""
+"""A gigabyte on one line, read in a separate process: its memory stays within 300 MB of that for a small text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW = WORDS * 2000
 
 
 def words(path: Path, size: int) -> None:
-    """The same words over and over."""
+    """Write the same words repeatedly."""
     block = WORDS * 10_000
     with path.open("wb") as file:
         for _ in range(size // len(block) + 1):
@@ -32,13 +32,13 @@ def words(path: Path, size: int) -> None:
 
 
 def hole(path: Path, size: int) -> None:
-    """Some words, and then nothing but NULs, which take no room on the disk: no text, which is said before the end."""
+    """Write some words and then only NULs, which need no disk space: not a text, which is reported before its end."""
     path.write_bytes(FEW)
     os.truncate(path, size)
 
 
 def unbroken(path: Path, size: int) -> None:
-    """Some words, and then one without an end."""
+    """Write some words and then a single endless one."""
     with path.open("wb") as file:
         file.write(FEW)
         for _ in range(size >> 20):
@@ -46,29 +46,30 @@ def unbroken(path: Path, size: int) -> None:
 
 
 def peak(place: Path, path: Path, expected: int = 0) -> int:
-    """Bytes that a dry run over the text has held in memory at the most, until it ended in the exit code expected."""
-    said = FORK.RawValue("q", 0)
+    """Return the peak memory in bytes of a dry run over the text; it must end with the expected exit code."""
+    queue = FORK.RawValue("q", 0)
 
     def body() -> None:
         os.environ["EMBTRAIN_CACHE"] = str(place / "cache")
         sys.argv = ["embtrain", "fit", "--dry-run", "--quiet", "--threads", "1", "--negatives", "sgns", "--corpus",
                     str(path), "--set", "model.dim=4", "--set", "train.engine=autograd", "--set", "train.chunk=1024"]
-        with contextlib.suppress(OSError):  # elsewhere the peak of this process may be its parent's, in both
+        # on other systems the peak of this process may be that of its parent, in both runs
+        with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
         with open(os.devnull, "w") as sys.stdout:
             code = cli.run()
-        said.value = resident()
+        queue.value = resident()
         os._exit(code)
 
     child = FORK.Process(target=body)
     child.start()
     child.join(600)
     assert child.exitcode == expected
-    return int(said.value)
+    return int(queue.value)
 
 
 def resident() -> int:
-    """The most that this process has held, in bytes."""
+    """Return the peak memory of this process in bytes."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -77,7 +78,7 @@ def resident() -> int:
 
 
 MAKERS = (words, hole, unbroken)
-TOLD: list[str] = []
+RECORDED: list[str] = []
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
@@ -92,8 +93,8 @@ def test_a_gigabyte_on_one_line(tmp_path: Path, make, capsys: pytest.CaptureFixt
         cache = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.npy"))
     finally:
         large.unlink()
-    TOLD.append(f"- {make.__name__}: {(after - before) / 1e6:.0f} MB above the same over {len(FEW) / 1e6:.1f} MB; "
+    RECORDED.append(f"- {make.__name__}: {(after - before) / 1e6:.0f} MB above the same over {len(FEW) / 1e6:.1f} MB; "
                 f"{cache / 1e6:.0f} MB in the cache.")
-    if len(TOLD) == len(MAKERS):
-        tell("large text", "\n".join(TOLD), capsys)
+    if len(RECORDED) == len(MAKERS):
+        tell("large text", "\n".join(RECORDED), capsys)
     assert after - before < MOST

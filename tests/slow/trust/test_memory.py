@@ -1,8 +1,8 @@
-"""What `--dry-run` says of memory, held to what the run takes: the peak that the kernel counts for its process, from
-reading to the report, less what the process has when all is loaded (helpers/measured.py). One dry run, as a user has
-it, and the median of three runs, for the allocator makes one and the same run differ by a tenth.
+"""Memory estimate of `--dry-run` against the run: the peak that the kernel counts for its process, from
+reading to the report, minus the memory after all imports (helpers/measured.py). One dry run, as for a user,
+and the median of three runs, because the allocator changes the peak of equal runs by a tenth.
 
-Tables are of 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds: memory is all there by then.
+Tables have 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds, when all memory is allocated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RUNS: dict[str, tuple[str, str, str, list[str]]] = {
     "sgns step": ("sgns", "skipgram", "text", [*TEXT, "model.dim=256", "train.engine=autograd"]),
     "nce adagrad": ("nce", "skipgram", "text", [*TEXT, "model.dim=200", "train.optimizer=adagrad"]),
     "ace": ("ace", "skipgram", "small", [*TEXT, "model.dim=300"]),
-    # Their blocks take seconds, and what the allocator keeps grows over the first five or so.
+    # Their blocks take seconds, and the memory that the allocator retains grows over the first five or so.
     "softmax": ("softmax", "skipgram", "small", [*TEXT, "model.dim=300", "train.cpu_seconds=20"]),
     "rff": ("rff", "skipgram", "small", [*TEXT, "model.dim=300", "train.cpu_seconds=25"]),
     "transe": ("margin", "transe", "graph.tsv", [*GRAPH, "model.dim=300"]),
@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("memory"))
 
 
-def told(place: Path, mode: str, spec: dict[str, Any]) -> int:
+def peak_bytes(place: Path, mode: str, spec: dict[str, Any]) -> int:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "EMBTRAIN_CACHE": str(place / "cache")}
     script = ROOT / "tests" / "helpers" / "measured.py"
     done = subprocess.run([sys.executable, script, mode, json.dumps(spec)], cwd=place, env=env, text=True,
@@ -64,13 +64,14 @@ def told(place: Path, mode: str, spec: dict[str, Any]) -> int:
     return int(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak counter cannot be reset")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_dry_run_says_what_the_run_takes(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_estimates_the_memory_of_the_run(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     strategy, model, corpus, sets = RUNS[name]
     at = place / corpus
     spec = {"strategy": strategy, "model": model, "corpus": str(at) if at.exists() else corpus, "sets": sets}
-    says, took = told(place, "plan", spec), int(statistics.median(told(place, "fit", spec) for _ in range(3)))
-    row = f"| {name} | {says / 2**20:,.0f} | {took / 2**20:,.0f} | {says / took:.2f} |"
+    estimated, took = peak_bytes(place, "plan", spec), int(statistics.median(peak_bytes(place, "fit", spec)
+                                                                             for _ in range(3)))
+    row = f"| {name} | {estimated / 2**20:,.0f} | {took / 2**20:,.0f} | {estimated / took:.2f} |"
     tell("memory", with_row(block(PAGE.read_text(encoding="utf-8"), "memory"), row, list(RUNS)), capsys, row)
-    assert abs(says / took - 1) <= NEAR
+    assert abs(estimated / took - 1) <= NEAR

@@ -1,7 +1,7 @@
-"""A hundred SIGTERM, a hundred SIGINT and thirty kill -9 at random moments of `embtrain fit`, each then gone on with.
+"""A hundred SIGTERM, a hundred SIGINT and thirty kill -9 at random moments of `embtrain fit`, each resumed afterwards.
 
-A run that went on ends in the bits of one that was let alone; under Hogwild, whose bits are chance, within three
-standard deviations of what seeds do. The command runs in forks, which begin at once; test_kills.py starts it anew.
+A resumed run equals an uninterrupted one bitwise; under Hogwild, which is not deterministic, it is within three
+standard deviations over seeds. The command runs in forks, which start at once; test_kills.py starts new processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 SENT = {signal.SIGTERM: 100, signal.SIGINT: 100, signal.SIGKILL: 30}
 RESUMES = 200
-LIMIT = 5.0  # seconds between a signal and the end, where the machine has nothing else to do
+LIMIT = 5.0  # seconds between a signal and the end on an idle machine
 KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.chunk=256",
         "train.batch=128", "train.checkpoint_every=0.02", "train.log_every=1", "evaluate.benchmarks=[]",
         "evaluate.heldout_pairs=1000", "evaluate.resamples=50", "evaluate.neighbours=[bal]"]
@@ -45,7 +45,7 @@ SEEDS, CUTS = 20, 10
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    two_runs(tmp_path_factory.mktemp("warm"))  # what forks would have to import is then here
+    two_runs(tmp_path_factory.mktemp("warm"))  # import before forking
     return small_text(tmp_path_factory.mktemp("moments"))
 
 
@@ -62,7 +62,7 @@ def fit(place: Path, out: str, strategy: str, *more: str, threads: int = 1, seed
 
 
 def whole(place: Path, out: str, strategy: str, *more: str, threads: int = 1, seed: int = 0) -> float:
-    """A run that is let alone; its seconds."""
+    """Run without interruption; return the seconds."""
     begun = time.monotonic()
     code, said = fit(place, out, strategy, *more, threads=threads, seed=seed).end()
     assert code == 0, said
@@ -70,7 +70,7 @@ def whole(place: Path, out: str, strategy: str, *more: str, threads: int = 1, se
 
 
 def bits(folder: Path) -> dict[str, Any]:
-    """All that a run has come to, but for what a clock has a part in."""
+    """Return the results of a run, except values that depend on the clock."""
     names = ("vectors.safetensors", "items.safetensors", "vocabulary.txt", "neighbours.json", "config.yaml")
     lines = [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
              for line in read(folder / "metrics.jsonl")]
@@ -79,7 +79,7 @@ def bits(folder: Path) -> dict[str, Any]:
 
 
 def checked(folder: Path, caplog: pytest.LogCaptureFixture) -> bool:
-    """Whether there is a checkpoint; none that lies there may be damaged."""
+    """Return whether there is a checkpoint; no checkpoint may be damaged."""
     if not any((folder / "checkpoints").glob("step-*.json")):
         return False
     with caplog.at_level(logging.WARNING):
@@ -90,7 +90,7 @@ def checked(folder: Path, caplog: pytest.LogCaptureFixture) -> bool:
 
 
 def stopped(place: Path, process: Forked, number: int, moment: float) -> bool:
-    """Send the signal at that moment; False where the command had come to its end."""
+    """Send the signal at that moment; return False if the command had finished."""
     time.sleep(moment)
     process.send(number)
     begun = time.monotonic()
@@ -102,11 +102,12 @@ def stopped(place: Path, process: Forked, number: int, moment: float) -> bool:
     return True
 
 
-def test_at_random_moments(place: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signals_at_random_moments_lose_nothing(place: Path, caplog: pytest.LogCaptureFixture,
+                                                capsys: pytest.CaptureFixture[str]) -> None:
     moments = random.Random(8)
     takes = {strategy: statistics.median([whole(place, f"{strategy}-{i}", strategy, *more) for i in range(3)])
              for strategy, more in STRATEGIES.items()}
-    wanted = {strategy: bits(place / f"{strategy}-0") for strategy in STRATEGIES}
+    expected = {strategy: bits(place / f"{strategy}-0") for strategy in STRATEGIES}
     sent, resumed, at = dict.fromkeys(SENT, 0), 0, 0
     while (short := [n for n in SENT if sent[n] < SENT[n]]) or resumed < RESUMES:
         number = short[0] if short else signal.SIGKILL
@@ -124,20 +125,20 @@ def test_at_random_moments(place: Path, caplog: pytest.LogCaptureFixture, capsys
             assert code == 0, said
         else:
             whole(place, folder.name, strategy, *STRATEGIES[strategy])
-        assert bits(folder) == wanted[strategy], (at, strategy, number)
+        assert bits(folder) == expected[strategy], (at, strategy, number)
     tell("moments", ", ".join(f"{n} {signal.Signals(number).name}" for number, n in sent.items()) +
          f" at random moments; {resumed} resumes from a checkpoint, all the same bits; none lost.", capsys)
 
 
-def test_twenty_runs_of_one_seed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_twenty_runs_of_one_seed_are_bitwise_equal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for strategy, more in STRATEGIES.items():
         first: dict[str, Any] = {}
         for i in range(20):
             whole(place, "same", strategy, *more)
-            found = bits(place / "same")
+            present = bits(place / "same")
             shutil.rmtree(place / "same")
-            first = first or found
-            assert found == first, (strategy, i)
+            first = first or present
+            assert present == first, (strategy, i)
     tell("one seed", f"20 runs of one seed on one thread, for each of {len(STRATEGIES)} strategies: the same bits.",
          capsys)
 
@@ -148,8 +149,8 @@ def likelihood(folder: Path) -> float:
     return float(value)
 
 
-def test_hogwild_goes_on_as_seeds_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two threads that write at once: what comes of a resume is one more draw, and lies where the draws lie."""
+def test_a_resumed_hogwild_run_is_within_the_spread_of_seeds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two threads write concurrently, so a resumed run is one more random sample, within the range of the others."""
     moments, takes = random.Random(9), 0.0
     for seed in range(SEEDS):
         takes = whole(place, f"wild-{seed}", "sgns", *HOGWILD, threads=2, seed=seed)

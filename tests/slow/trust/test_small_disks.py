@@ -1,7 +1,7 @@
-"""A disk that is really full: writers on a small tmpfs, with less room than they want.
+"""A disk that is really full: writers on a small tmpfs with less space than they need.
 
-The state before is intact, what is said is one line, the exit code is 4, and once there is room they come to the same
-end. Mounting wants to be root, or to seem so: unshare -rm make test-slow AREA=trust.
+The previous state is intact, the error is one line, the exit code is 4, and with enough space they give the same
+result. Mounting needs root or a user namespace: unshare -rm make test-slow AREA=trust.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FULL = 28             # ENOSPC
 SHARES = (0.0, 0.3, 0.6, 0.9)
 PAGE = 4096
 NAMES = ("fit", "export", "compare", "fetch, of an archive", "fetch, by download", "the cache of a text")
-TOLD: list[str] = []
+RECORDED: list[str] = []
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def room(place: Path) -> int:
 
 
 def fill(place: Path, leave: int) -> Path:
-    """Write until no more whole pages than that are left; the file that takes the rest."""
+    """Fill the disk except for the given whole pages; return the file that uses the rest."""
     ballast = place / ".ballast"
     with ballast.open("wb") as file:
         file.write(bytes(room(place) - leave // PAGE * PAGE))
@@ -57,14 +57,14 @@ def fill(place: Path, leave: int) -> Path:
 
 
 def afresh(origin: Path, place: Path) -> None:
-    """The disk itself is where the command runs: what it says is kept beside it."""
+    """Prepare the disk as the working folder; output of the command is stored outside."""
     for path in place.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     shutil.copytree(origin, place, dirs_exist_ok=True)
 
 
 def need(writer: Writer, origin: Path, place: Path) -> tuple[int, dict[str, str]]:
-    """The bytes that a writer takes of a disk with room, and its result."""
+    """Return the bytes that a writer needs on a disk with enough space, and its result."""
     afresh(origin, place)
     begun = room(place)
     end = run(place, writer.argv)
@@ -73,8 +73,8 @@ def need(writer: Writer, origin: Path, place: Path) -> tuple[int, dict[str, str]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_full_disk(small: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch,
-                     capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_leaves_the_previous_state(small: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_num_threads(1)
     writer, origin = WRITERS[name], tmp_path / "origin"
     origin.mkdir()
@@ -92,7 +92,7 @@ def test_a_full_disk(small: Path, tmp_path: Path, name: str, monkeypatch: pytest
             if end.code or not writer.found(small):
                 owes(writer, f"{name}, {share:.0%} of {taken:,} bytes", small, end, FULL, before, whole)
                 full += 1
-    TOLD.append(f"- {name}: {full} of {len(SHARES)} times too little room; nothing lost.")
-    if len(TOLD) == len(NAMES):
-        tell("small disks", "\n".join(TOLD), capsys)
+    RECORDED.append(f"- {name}: {full} of {len(SHARES)} times too little room; nothing lost.")
+    if len(RECORDED) == len(NAMES):
+        tell("small disks", "\n".join(RECORDED), capsys)
     assert full >= 2

@@ -1,6 +1,6 @@
-"""The rules of the house: who may import whom, and what the source may not contain.
+"""Architecture rules: allowed imports and forbidden constructs.
 
-Every checker here is also run on planted violations: a rule that cannot fail protects nothing.
+Every checker is also run on planted violations, to show that it can fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
 
 # Highest first. A module imports from lower floors and from its own package, never from a sibling or from above.
-# `__init__` is embtrain/__init__.py: the names that `import embtrain` offers.
+# `__init__` is embtrain/__init__.py: the names that `import embtrain` exports.
 FLOORS = (
     ("__main__",),
     ("cli",),
@@ -39,46 +39,46 @@ FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}
 
 STARTUP = {"torch", "numpy", "scipy", "gensim", "sklearn", "networkx", "matplotlib", "pydantic", "yaml", "pooch"}
 
-# Readers that run code, and code made from text. Methods of these names are refused whatever the object.
+# Readers that run code, and code built from text. Methods of these names are refused for any object.
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "random"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_METHODS = {"extractall", "unsafe_load", "full_load", "unsafe_load_all", "full_load_all", "manual_seed_all"}
 FORBIDDEN_DOTTED = {"torch.load", "torch.save", "torch.hub", "yaml.load", "yaml.load_all", "torch.manual_seed",
                     "torch.rand_like", "torch.randn_like", "torch.randint_like", "os.system", "os.popen"}
-# PyTorch's draws must name their generator, or they would come from the global one.
+# PyTorch draws must name their generator, or they would use the global one.
 TORCH_DRAWS = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm", "torch.multinomial",
                "torch.bernoulli", "torch.normal"}
 IN_PLACE_DRAWS = {"uniform_", "normal_", "exponential_", "bernoulli_", "random_", "geometric_", "cauchy_",
                   "log_normal_"}
 GENSIM_PICKLES = {"KeyedVectors", "Word2Vec", "FastText", "Doc2Vec", "Dictionary", "WikiCorpus"}
 
-# A namespace of XML is a name, not a place; drawings inside a report need it.
+# An XML namespace is a name, not an address; drawings inside a report need it.
 HOST = re.compile(r"\b(?:https?|ftps?|s3|gs)://(?!www\.w3\.org/)[\w.-]+", re.IGNORECASE)
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|raise NotImplementedError\b(?! *\()", re.ASCII)
 MOST_LINES = 300
 
 
-# --- what is imported is declared -----------------------------------------------------------------------------------
+# --- imports are declared -----------------------------------------------------------------------------------
 
 def undeclared(package: Path, project: dict[str, Any]) -> set[str]:
-    """Third-party modules that a file imports and no dependency or extra of the project brings."""
+    """Return third-party modules that a file imports and no dependency or extra of the project provides."""
     requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     declared = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in requirements}
     brought = {module for module, names in packages_distributions().items()
                if {re.sub(r"[-_.]+", "-", name).lower() for name in names} & declared}
-    found = set()
+    faults = set()
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
+                faults |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                found.add(str(node.module).split(".")[0])
-    # Extras that are not installed here; mlflow-skinny brings mlflow.
+                faults.add(str(node.module).split(".")[0])
+    # Extras that are not installed; mlflow-skinny provides mlflow.
     absent = {module for name in declared for module in (name.replace("-", "_"), name.split("-")[0])}
-    return found - brought - absent - sys.stdlib_module_names - {package.name, "__future__"}
+    return faults - brought - absent - sys.stdlib_module_names - {package.name, "__future__"}
 
 
-def test_every_module_that_is_imported_is_declared() -> None:
+def test_every_imported_module_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert undeclared(PACKAGE, project) == set()
     without = {**project, "dependencies": [text for text in project["dependencies"] if "requests" not in text]}
@@ -88,11 +88,11 @@ def test_every_module_that_is_imported_is_declared() -> None:
 @pytest.mark.parametrize(("name", "least"), [("tqdm", (4, 66, 3)), ("requests", (2, 32, 4)), ("torch", (2, 8))])
 def test_no_version_with_a_known_vulnerability_is_allowed(name: str, least: tuple[int, ...]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (found,) = (re.match(r"[\w-]+>=([\d.]+)", text) for text in project["dependencies"] if text.startswith(name))
-    assert found is not None and tuple(map(int, found[1].split("."))) >= least
+    (faults,) = (re.match(r"[\w-]+>=([\d.]+)", text) for text in project["dependencies"] if text.startswith(name))
+    assert faults is not None and tuple(map(int, faults[1].split("."))) >= least
 
 
-# --- who imports whom ----------------------------------------------------------------------------------------------
+# --- floors ----------------------------------------------------------------------------------------------
 
 def unit_of(module: str) -> str:
     """embtrain.negatives.adversarial.ace -> negatives; embtrain -> __init__."""
@@ -100,12 +100,12 @@ def unit_of(module: str) -> str:
 
 
 def _is_fact(name: str) -> bool:
-    """embtrain.__version__ and embtrain.__file__ are facts about all of us, open to every floor."""
+    """embtrain.__version__ and embtrain.__file__ are facts about the package, open to every floor."""
     return name.startswith("embtrain.__") and name.count(".") == 1
 
 
 def imported(tree: ast.AST, module: str, is_package: bool, modules: set[str]) -> Iterator[tuple[int, str]]:
-    """(line, module of embtrain) for every import at any depth of a file, and for import_module("embtrain...")."""
+    """Return (line, module of embtrain) of every import at any depth of a file, and of import_module("embtrain...")."""
     used = {dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     facts_only = all(_is_fact(name) for name in used if name.startswith("embtrain.") and name.count(".") == 1)
     for node in ast.walk(tree):
@@ -133,31 +133,31 @@ def module_name(path: Path, package: Path) -> str:
 
 
 def broken_floors(package: Path) -> list[str]:
-    """One line for every import that goes up or sideways, and for every module that has no floor."""
+    """Return one line for every import that goes up or sideways and every module without a floor."""
     files = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
     faults = []
     for module, path in files.items():
-        here = unit_of(module)
-        if here not in FLOOR:
-            faults.append(f"{path.name}: {here} has no floor: give it one in FLOORS")
+        classes_here = unit_of(module)
+        if classes_here not in FLOOR:
+            faults.append(f"{path.name}: {classes_here} has no floor: give it one in FLOORS")
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         for line, name in imported(tree, module, path.name == "__init__.py", set(files)):
-            if name.split(".")[0] != package.name or unit_of(name) == here:
+            if name.split(".")[0] != package.name or unit_of(name) == classes_here:
                 continue
             there = unit_of(name)
             if there not in FLOOR:
                 faults.append(f"{module}:{line}: imports {name}, which has no floor")
-            elif FLOOR[there] <= FLOOR[here]:
-                how = "is a sibling" if FLOOR[there] == FLOOR[here] else "is above"
-                faults.append(f"{module}:{line}: {here} imports {name}, which {how}")
+            elif FLOOR[there] <= FLOOR[classes_here]:
+                how = "is a sibling" if FLOOR[there] == FLOOR[classes_here] else "is above"
+                faults.append(f"{module}:{line}: {classes_here} imports {name}, which {how}")
     return faults
 
 
 def import_circle(package: Path) -> list[str]:
-    """The modules of one import circle, the first of them again at the end; empty if there is none.
+    """Return the modules of one import circle, the first one repeated at the end; empty if there is none.
 
-    Counts imports at any depth of a file, so also those for type checkers alone and those in functions.
+    Counts imports at any depth of a file, also those for type checkers and inside functions.
     """
     files = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
     targets = {module: sorted({name for _, name in imported(ast.parse(path.read_text(encoding="utf-8")), module,
@@ -191,7 +191,7 @@ def test_imports_go_down_only() -> None:
     assert broken_floors(PACKAGE) == []
 
 
-@pytest.mark.parametrize(("file", "text", "says"), [
+@pytest.mark.parametrize(("file", "text", "message"), [
     ("common/types.py", "from embtrain.models.base import Model\n", "is above"),
     ("common/types.py", "import embtrain.cli\n", "is above"),
     ("common/types.py", "from embtrain import cli\n", "is above"),
@@ -208,14 +208,14 @@ def test_imports_go_down_only() -> None:
     ("models/base.py", "from importlib import import_module\nimport_module(f'embtrain.report.{x}')\n", "is above"),
     ("helpers.py", "", "has no floor"),
 ])
-def test_a_planted_import_is_found(tmp_path: Path, file: str, text: str, says: str) -> None:
+def test_a_planted_import_is_found(tmp_path: Path, file: str, text: str, message: str) -> None:
     stones = {f"{unit}/base.py": "" for unit in ("models", "losses", "train", "evaluate")}
     package = plant(tmp_path, {"cli.py": "", "train/__init__.py": "", **stones, file: text})
     faults = broken_floors(package)
-    assert len(faults) == 1 and says in faults[0], faults
+    assert len(faults) == 1 and message in faults[0], faults
 
 
-def test_imports_that_are_allowed(tmp_path: Path) -> None:
+def test_allowed_imports(tmp_path: Path) -> None:
     package = plant(tmp_path, {
         "cli.py": "import sys, typer\ndef fit():\n    from embtrain import experiment\n",
         "experiment.py": "from embtrain.train.engines.autograd import Step\nfrom embtrain import evaluate, report\n",
@@ -248,10 +248,10 @@ def test_the_command_line_starts_without_heavy_imports() -> None:
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
-# --- what the source may not contain -------------------------------------------------------------------------------
+# --- forbidden constructs -------------------------------------------------------------------------------
 
 def dotted(node: ast.AST) -> str:
-    """a.b.c of an attribute; '' for what is no chain of names (a call's result keeps its last attribute)."""
+    """Return a.b.c of an attribute; '' if it is no chain of names (a call keeps its last attribute)."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
@@ -278,7 +278,7 @@ def _call_faults(call: ast.Call) -> Iterator[str]:
 
 
 def forbidden(text: str, name: str = "<planted>") -> list[str]:
-    """line: what the rules forbid in one Python file."""
+    """Return lines `line: forbidden construct` of one Python file."""
     faults: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(text, filename=name)):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -316,7 +316,7 @@ def test_a_planted_line_is_found(line: str) -> None:
     "KeyedVectors.load_word2vec_format(path)", "url.startswith('https://')", "SVG = 'http://www.w3.org/2000/svg'",
     "'''No pickle, no yaml.load( and no eval( here.'''", "safetensors.torch.load_file(path)",
 ])
-def test_a_line_that_is_allowed(line: str) -> None:
+def test_an_allowed_line(line: str) -> None:
     assert forbidden(line) == []
 
 
@@ -326,19 +326,19 @@ def test_the_source_contains_nothing_forbidden() -> None:
     assert faults == []
 
 
-def test_files_can_be_read_in_one_sitting() -> None:
+def test_files_have_at_most_300_lines() -> None:
     lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
              for kind in ("*.py", "*.h", "*.cpp") for path in PACKAGE.rglob(kind)}
     assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
 
 
-# --- no class is cut in two to keep files short  ------------------------------------------------------------
+# --- no class is split to keep files short ------------------------------------------------------------
 
 def split_classes(package: Path) -> list[str]:
-    """One line for every class that reads attributes of `self` which only its one subclass sets.
+    """Return one line for every class that reads attributes of `self` which only its one subclass sets.
 
-    Such a class cannot be used or read without the other half. Names that the package defines twice are passed over.
+    This class cannot be used or read without the other half. Names that the package defines twice are skipped.
     """
     classes, subclasses = dict[str, list[ast.ClassDef]](), dict[str, list[ast.ClassDef]]()
     for path in sorted(package.rglob("*.py")):
@@ -364,12 +364,12 @@ def split_classes(package: Path) -> list[str]:
 
 
 def _class_name(node: ast.expr) -> str:
-    """Base of a class without its module and type arguments."""
+    """Return the base of a class without its module and type arguments."""
     return dotted(node.value if isinstance(node, ast.Subscript) else node).rpartition(".")[2]
 
 
 def _own_attributes(node: ast.ClassDef) -> tuple[set[str], set[str]]:
-    """Attributes of `self` that a class reads, and those that it sets: on `self`, as a method, a field or a value."""
+    """Return the attributes of `self` that a class reads, and those that it sets on `self` or in its body."""
     read, written = set[str](), set[str]()
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
@@ -472,8 +472,8 @@ def test_a_wrong_map_is_found(tmp_path: Path, text: str, faults: list[str]) -> N
     assert wrong_maps(package) == [f"embtrain/__init__.py: {fault}" for fault in faults]
 
 
-def test_a_folder_that_a_run_has_made_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
-    """`make fit` makes runs/, and the tests have a module of that name."""
+def test_a_folder_of_runs_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
+    """`make fit` creates runs/, and the tests have a module of that name."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (tmp_path / "some.py").write_text("import numpy\nfrom runs import fit\n\nimport embtrain\n\n"

@@ -1,4 +1,4 @@
-"""What a run of the tests may skip, and what the wheel and the source archive hold."""
+"""Delivery: allowed skips of the tests, and the contents of the wheel and the source archive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
 
 
-# --- what is skipped -----------------------------------------------------------------------------------------------
+# --- skips -----------------------------------------------------------------------------------------------
 
 SKIPPING = """
 import pytest
@@ -32,17 +32,18 @@ def test_data(): pytest.skip("data: no file")
 
 
 LAZY = "def test_lazy(): pytest.skip('not today')"
-ABSENT = "pytest.importorskip('no_such_module')"
+ABSENT = "pytest.importorskip('missing_module')"
 
 
-@pytest.mark.parametrize(("workers", "more", "data", "code", "says"), [
+@pytest.mark.parametrize(("workers", "more", "data", "code", "message"), [
     ("0", "", False, 0, "skipped: 1 data, 1 gpu"),
     ("0", LAZY, False, 1, "does not allow it: test_more.py::test_lazy | not today"),
     ("0", "", True, 1, "does not allow it: test_it.py::test_data | data: no file"),
     ("2", LAZY, False, 1, "does not allow it: test_more.py::test_lazy | not today"),
     ("2", ABSENT, False, 1, "does not allow it: test_more.py | could not import"),
 ])
-def test_a_skip_must_be_on_the_list(tmp_path: Path, workers: str, more: str, data: bool, code: int, says: str) -> None:
+def test_a_skip_must_be_on_the_list(tmp_path: Path, workers: str, more: str, data: bool, code: int,
+                                    message: str) -> None:
     for name in ("conftest.py", "skips.txt"):
         shutil.copy(ROOT / "tests" / name, tmp_path)
     (tmp_path / "test_it.py").write_text(SKIPPING)
@@ -53,20 +54,20 @@ def test_a_skip_must_be_on_the_list(tmp_path: Path, workers: str, more: str, dat
         names["EMBTRAIN_DATA_MIRROR"] = str(tmp_path)
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider"],
                           cwd=tmp_path, env=names, capture_output=True, text=True, check=False)
-    assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
+    assert done.returncode == code and message in done.stdout, done.stdout + done.stderr
 
 
-# --- what is shipped -----------------------------------------------------------------------------------------------
+# --- archives -----------------------------------------------------------------------------------------------
 
 def recipes() -> set[str]:
-    """corpora/x.yaml … as they lie in the checkout."""
+    """Return corpora/x.yaml and other recipes of the checkout."""
     return {path.relative_to(ROOT).as_posix() for kind in ("corpora", "evals", "configs")
             for path in (ROOT / kind).rglob("*.yaml")}
 
 
-def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Path) -> None:
+def test_wheel_and_source_archive_contain_the_recipes_and_the_package(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(tmp_path)]
-    env = {**os.environ, "EMBTRAIN_CORE": "off"}  # what a core adds: tests/unit/kernels/test_build_core.py
+    env = {**os.environ, "EMBTRAIN_CORE": "off"}  # files of a core: tests/unit/kernels/test_build_core.py
     done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = [*PACKAGE.rglob("*.py"), *sources()]
@@ -81,7 +82,7 @@ def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Pat
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     assert code | recipes() | {"LICENSE", "pyproject.toml", "Makefile", "build_core.py", "tests/conftest.py"} <= names
 
-    # The source archive is enough to build the same wheel.
+    # The source archive is sufficient to build the same wheel.
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
@@ -92,7 +93,7 @@ def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Pat
     assert set(zipfile.ZipFile(path).namelist()) == set(wheel.namelist())
     assert path.name.split("-")[1] == embtrain.__version__
 
-    # Installed alone, far from the checkout, the package finds the recipes inside itself.
+    # Installed without the checkout, the package finds the recipes inside itself.
     for name in wheel.namelist():
         wheel.extract(name, tmp_path / "site")
     ask = "import embtrain.common.shipped as s; print(*(s.folder(k) for k in s.KINDS), sep='\\n')"

@@ -1,4 +1,4 @@
-"""Plain English: words that it does without are counted per folder, and a count may only fall; names of classes."""
+"""Plain English: counts of avoided words per folder, which may only fall; names of classes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FILE = language.budget()
 WORDS, OPENINGS = FILE["words"], FILE["openings"]
 
 
-def differences(allowed: dict[str, int], found: dict[str, int]) -> list[str]:
-    """One line for each folder whose count differs from its budget."""
+def differences(allowed: dict[str, int], counted: dict[str, int]) -> list[str]:
+    """Return one line per folder whose count differs from its budget."""
     lines = []
-    for place in sorted({*allowed, *found}):
-        most, n = allowed.get(place, 0), found.get(place, 0)
+    for place in sorted({*allowed, *counted}):
+        most, n = allowed.get(place, 0), counted.get(place, 0)
         if n > most:
             lines.append(f"{place}: {n} where {most} are allowed: rewrite the new ones (CONTRIBUTING.md)")
         elif n < most:
@@ -29,14 +29,14 @@ def differences(allowed: dict[str, int], found: dict[str, int]) -> list[str]:
 
 
 def test_counts_equal_their_budget() -> None:
-    found = language.counts(WORDS, OPENINGS)
-    assert {kind: lines for kind, of in found.items() if (lines := differences(FILE["budget"][kind], of))} == {}
+    counted = language.counts(WORDS, OPENINGS)
+    assert {kind: lines for kind, of in counted.items() if (lines := differences(FILE["budget"][kind], of))} == {}
 
 
 @pytest.mark.parametrize(("n", "line"), [(4, "a: 4 where 3 are allowed"), (2, "a: 2, and the budget is 3"), (3, "")])
 def test_counts_above_and_below_the_budget_are_found(n: int, line: str) -> None:
-    found = differences({"a": 3}, {"a": n})
-    assert [text[:len(line)] for text in found] == [line] * bool(line)
+    counted = differences({"a": 3}, {"a": n})
+    assert [text[:len(line)] for text in counted] == [line] * bool(line)
     assert len(differences({}, {"new": 1})) == 1 and len(differences({"gone": 1}, {})) == 1
 
 
@@ -65,13 +65,13 @@ def test_files_of_every_kind_are_counted() -> None:
 
 
 def public_classes(paths: Iterator[Path]) -> dict[str, list[str]]:
-    """Public class -> modules that define it."""
-    found = defaultdict(list)
+    """Return public class -> modules that define it."""
+    counted = defaultdict(list)
     for path in sorted(paths):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(path.as_posix())
-    return found
+                counted[node.name].append(path.as_posix())
+    return counted
 
 
 def test_no_two_public_classes_share_a_name() -> None:

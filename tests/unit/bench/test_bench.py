@@ -1,4 +1,4 @@
-"""The benches: rounds, ratios and the line they end with; what is refused; each bench once on a tiny text."""
+"""Benches: rounds, ratios and the last line; refusals; each bench once on a tiny text."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "sam
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
 
 class Played:
-    """Works that answer from lists, and the order in which they were asked."""
+    """Contestants with results from lists, and the order of their calls."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
-    def __call__(self, name: str, seconds: Sequence[float], quality: Sequence[dict[str, float]] = ()
-                 ) -> Callable[[], Timed]:
+    def __call__(self, name: str, seconds: Sequence[float],
+                 quality: Sequence[dict[str, float]] = ()) -> Callable[[], Timed]:
         rest = iter(seconds)
         worth = iter(quality)
 
         def work() -> Timed:
-            self.asked.append(name)
+            self.calls.append(name)
             wall = next(rest)
             return Timed(wall, wall * 3, next(worth, {}))
 
         return work
 
 
-def three_rounds(told: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
+def three_rounds(log: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
     play = Played()
     groups = [
         Group(1, {"one": play("one", [1, 10, 2], [{"rho": 0.1, "early": 1.0}, {"rho": 0.2}, {"rho": 0.6}]),
@@ -65,14 +65,14 @@ def three_rounds(told: list[str] | None = None) -> tuple[dict[str, Any], list[st
               {"theirs": play("theirs", [3, 100, 5], [{"rho": 0.5}] * 3), "other": play("other", [8, 8, 8])}),
         Group(2, {"alone": play("alone", [7, 7, 7])}),
     ]
-    return run("played", "s", groups, 3, {"corpus": "none"}, (told if told is not None else []).append), play.asked
+    return run("played", "s", groups, 3, {"corpus": "none"}, (log if log is not None else []).append), play.calls
 
 
-def test_rivals_and_ours_take_turns_in_every_round() -> None:
+def test_rivals_and_ours_alternate_in_every_round() -> None:
     assert three_rounds()[1] == ["theirs", "other", "one", "two", "alone"] * 3
 
 
-def test_ratios_are_of_medians_and_every_round_is_kept() -> None:
+def test_ratios_use_medians_and_every_round_is_stored() -> None:
     summary, _ = three_rounds()
     assert summary["ours"] == {"one": [1, 10, 2], "two": [4, 4, 4], "alone": [7, 7, 7]}
     assert summary["rivals"] == {"theirs": {"one": [3, 100, 5], "two": [3, 100, 5]},
@@ -82,7 +82,7 @@ def test_ratios_are_of_medians_and_every_round_is_kept() -> None:
     assert summary["ratio_others"] == {"other": {"one": 4.0, "two": 2.0}}
 
 
-def test_quality_is_the_mean_of_what_every_round_has() -> None:
+def test_quality_is_the_mean_over_rounds() -> None:
     summary, _ = three_rounds()
     assert summary["quality"]["one"] == {"ours": {"rho": 0.3}, "theirs": {"rho": 0.5}, "other": {}}
 
@@ -95,12 +95,12 @@ def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
     assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
 
 
-def test_each_run_is_told_with_its_round_and_what_it_won() -> None:
-    told: list[str] = []
-    three_rounds(told)
-    assert len(told) == 3 * 5
-    assert told[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
-    assert told[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
+def test_each_run_is_printed_with_its_round_and_ratio() -> None:
+    log: list[str] = []
+    three_rounds(log)
+    assert len(log) == 3 * 5
+    assert log[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
+    assert log[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
 
 
 def test_a_small_ratio_keeps_four_digits() -> None:
@@ -117,10 +117,11 @@ def test_the_last_line_is_one_line_of_json() -> None:
         last_line({"ratio": float("nan")})
 
 
-def test_the_keys_are_those_that_are_documented() -> None:
+def test_the_keys_are_documented() -> None:
     section = FORMATS.split("## The output of a bench")[1].split("\n## ")[0]
-    told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
-    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
+    documented = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`",
+                                                                                                           row)}
+    assert documented == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
                     "pairs_per_second", "growth", "build", "megabytes", "outside", "bound"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
@@ -132,11 +133,11 @@ def test_every_bench_is_found_by_its_name() -> None:
     assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
 
 
-@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"),
-                                            ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
-                                            ("../x", "no '../x'")])
-def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(says)):
+@pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
+                                               ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
+                                               ("../x", "no '../x'")])
+def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
         bench.find(name)
 
 
@@ -152,7 +153,7 @@ def test_cases_are_chosen_by_name_or_beginning(only: list[str] | None, chosen: l
 
 
 @pytest.mark.parametrize("only", [["PAI"], ["PAIR", "CENTRE"], ["pair"], ["PAIR-d10"], ["t1"]])
-def test_a_case_that_is_none_is_refused_with_the_list(only: list[str]) -> None:
+def test_an_unknown_case_is_refused_with_the_list(only: list[str]) -> None:
     with pytest.raises(UsageError, match=f"--only: there is no case '{only[-1]}'; there are: {', '.join(CASES)}"):
         choose(CASES, only)
 
@@ -177,7 +178,7 @@ def embtrain_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     """`embtrain bench` in this process: exit code, lines of stdout, stderr."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(progress, "quiet", False)
-    monkeypatch.chdir(tmp_path)  # a report of a crash is left there
+    monkeypatch.chdir(tmp_path)  # folder of crash reports
 
     def call(*args: str) -> tuple[int, list[str], str]:
         monkeypatch.setattr(sys, "argv", ["embtrain", "bench", *args])
@@ -190,7 +191,7 @@ def embtrain_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """600 words, each of them 8 times: as many as an adversary of 500 modes asks for."""
+    """600 words, each 8 times: as many as an adversary of 500 modes needs."""
     drawn = np.random.default_rng(0).permutation(np.repeat(np.arange(600), 8)).reshape(-1, 12)
     path = tmp_path_factory.mktemp("text") / "tiny.txt"
     words = ["".join(letters) for letters in product("bdfghklmnp", "aeiou", "bdfghklmnprt")]
@@ -199,7 +200,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def timed(embtrain_bench: Bench, name: str, text: Path, *args: str) -> dict[str, Any]:
-    """The summary of one round; every round of it was told before."""
+    """Return the summary of one round; every round was printed before."""
     code, lines, err = embtrain_bench(name, "--corpus", str(text), "--rounds", "1", "--threads", "1", *args)
     assert code == 0, err
     summary: dict[str, Any] = json.loads(lines[-1])
@@ -210,7 +211,7 @@ def timed(embtrain_bench: Bench, name: str, text: Path, *args: str) -> dict[str,
 
 
 @needs_core
-def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "skipgram", text, "--only", "CENTRE-d100,CENTRE-once")
     ours = {case: times[0] for case, times in summary["ours"].items()}
     assert list(ours) == ["CENTRE-d100-t1", "CENTRE-once-d100-t1"] and list(summary["rivals"]) == ["gensim"]
@@ -222,7 +223,7 @@ def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
 
 
-def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
+def test_the_necessary_work_of_an_epoch_is_counted(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
     """With a second for each row, multiply-add and draw."""
     windows = words.read(text, 1).windows
     pairs, centres = 0, 0
@@ -238,7 +239,7 @@ def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPa
                            "draws": 2 * centres}}
 
 
-def test_columns_that_are_drawn_once() -> None:
+def test_negatives_drawn_once() -> None:
     table = AliasTable(torch.tensor([0.5, 0.5], dtype=torch.float64), torch.device("cpu"))
     random = torch.Generator().manual_seed(1)
     once = words.Once(table)
@@ -247,7 +248,7 @@ def test_columns_that_are_drawn_once() -> None:
     assert once.draw((50, 3), random).shape == (50, 3)
 
 
-def test_reading_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+def test_reading_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "reading", text)
     assert list(summary["ours"]) == list(summary["megabytes_per_second"]) == ["read-t1", "second-start-t1"]
     found = {"words": 600, "tokens": 4800}
@@ -255,7 +256,7 @@ def test_reading_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
 
 
 @needs_core
-def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
+def test_ace_against_sgns(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "ace", text)
     assert list(summary["ours"]) == ["ace-own-t1", "ace-full-own-t1"] and list(summary["rivals"]) == ["sgns"]
     for case, times in summary["times_sgns"].items():
@@ -264,9 +265,9 @@ def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
 
 
 @needs_core
-def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Differences are those of the seeds' own means, which the line holds."""
-    worth = iter([0.0, 0.5, 0.2, 0.4, 0.3])  # what is asked beforehand; gensim, ours; gensim, ours
+def test_quality_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences are those of the means over seeds in the last line."""
+    worth = iter([0.0, 0.5, 0.2, 0.4, 0.3])  # calls before the rounds; gensim, ours; gensim, ours
     monkeypatch.setattr(words, "quality", lambda vectors, of: {name: x for x in [next(worth)] for name in of})
     seeds: list[int] = []
     ours = words.ours
@@ -282,7 +283,7 @@ def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: p
 
 
 @needs_core
-def test_a_text_that_no_benchmark_is_in_is_refused_before_anybody_trains(
+def test_a_text_without_benchmark_words_is_refused_before_training(
         embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "gensim", lambda *_, **__: pytest.fail("it trained"))
     monkeypatch.setattr(quality, "BENCHMARKS", ("wordsim353",))      # which ships with gensim
@@ -293,37 +294,37 @@ def test_a_text_that_no_benchmark_is_in_is_refused_before_anybody_trains(
 
 
 @needs_core
-def test_ranking_beside_torch(embtrain_bench: Bench, tmp_path: Path) -> None:
+def test_ranking_against_torch(embtrain_bench: Bench, tmp_path: Path) -> None:
     summary = timed(embtrain_bench, "ranking", a_folder(tmp_path / "kg"))
     assert list(summary["ours"]) == ["l1-d50-t1", "l2-d50-t1"] and "torch" in summary["rivals"]
     assert summary["about"]["triples"] == 10 and summary["about"]["pykeen"]
-    for told in summary["quality"].values():
-        assert all(theirs == pytest.approx(told["ours"], abs=1e-3) for theirs in told.values())
+    for measured in summary["quality"].values():
+        assert all(theirs == pytest.approx(measured["ours"], abs=1e-3) for theirs in measured.values())
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_transe_beside_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool,
+def test_transe_against_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool,
                               ) -> None:
-    """The rival is told apart from its absence; what it took itself is played, for it is no requirement."""
+    """With and without the rival; its own time is simulated, because PyKEEN is not required."""
     draw = np.random.default_rng(0)
     lines = ["\t".join((f"e{h}", f"r{r}", f"e{t}")) for h, r, t in zip(
         draw.integers(0, 60, 900), draw.integers(0, 5, 900), draw.integers(0, 60, 900), strict=True)]
     (tmp_path / "tiny.tsv").write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there else None)
     monkeypatch.setattr(transe, "pykeen", lambda task, case, threads: Timed(100.0, 99.0, {}))
-    code, told, err = embtrain_bench("transe", "--corpus", "tiny.tsv", "--rounds", "1", "--threads", "1", "--only",
+    code, out, err = embtrain_bench("transe", "--corpus", "tiny.tsv", "--rounds", "1", "--threads", "1", "--only",
                                      "k64")
     assert code == 0, err
-    summary = json.loads(told[-1])
+    summary = json.loads(out[-1])
     assert list(summary["ours"]) == ["k64-l1-t1", "k64-l2-shared-t1"] and summary["about"]["entities"] == 60
     assert set(summary["ratio"]) == (set(summary["ours"]) if there else set())
     speed = summary["quality"]["k64-l1-t1"]["ours"]["positives_per_cpu_second"]
     assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
 
 
-def test_the_triples_of_an_epoch_are_told_as_head_relation_and_tail() -> None:
+def test_the_triples_of_an_epoch_are_given_as_head_relation_and_tail() -> None:
     class Played:
-        """Two triples: of (1, 0, 2) the tail is open, of (3, 1, 4) the head."""
+        """Two triples: (1, 0, 2) with open tail, (3, 1, 4) with open head."""
 
         class Examples:
             def n_blocks(self, epoch: int, block: int) -> int:
@@ -347,7 +348,7 @@ def test_growth_is_of_medians() -> None:
     assert samplers.growth(summary, chosen) == {"x-t1": 3.0, "exp-t1": 6.0}
 
 
-def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samplers_against_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "SIZES", {"a": 100, "b": 300})
     monkeypatch.setattr(samplers, "BATCHES", 3)
     code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1")
@@ -363,7 +364,7 @@ def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPa
     assert lines[0].startswith("round 1 · exp · ") and len(lines) == 2 * (1 + len(samplers.CASES)) + 1
 
 
-def test_trees_of_other_widths_run_where_they_are_named(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_of_other_widths_run_if_they_are_named(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "SIZES", {"a": 100})
     monkeypatch.setattr(samplers, "BATCHES", 2)
     code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1",
@@ -402,7 +403,7 @@ def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.Monke
     for of in worth.values():
         assert of["exp τ=1"] == pytest.approx(of["gauss τ=1"] * math.exp(2), rel=1e-3)
     error = {case: of["gauss τ=0.5"] for case, of in worth.items()}
-    # Of D frequencies: (1 + K(2δ) - 2 K(δ)²) / 2D, δ = h - c (Sutherland and Schneider 2015).
+    # With D frequencies: (1 + K(2δ) - 2 K(δ)²) / 2D, δ = h - c (Sutherland and Schneider 2015).
     k = (0.5 * ((h * c).sum(1) - 1)).exp()
     assert error["rff-100-t1"] == pytest.approx(float((1 + k ** 4 - 2 * k ** 2).mean()) / 200 * 1e6, rel=0.15)
     assert error["orthogonal-1000-t1"] < 0.5 * error["rff-1000-t1"] < 0.1 * error["rff-100-t1"]
@@ -412,17 +413,17 @@ def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.Monke
     assert error["quadratic-t1"] == pytest.approx(1e6 * left, rel=1e-3)
 
 
-def test_the_kernels_are_of_digits(embtrain_bench: Bench) -> None:
+def test_the_kernel_bench_uses_digits(embtrain_bench: Bench) -> None:
     code, out, err = embtrain_bench("kernels", "--corpus", "x.txt")
     assert (code, out) == (2, []) and "--corpus: the bench kernels always uses usps" in err
 
 
-def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:
+def test_the_samplers_bench_refuses_a_text(embtrain_bench: Bench) -> None:
     code, out, err = embtrain_bench("samplers", "--corpus", "x.txt")
     assert (code, out) == (2, []) and "--corpus: the bench samplers generates its vectors" in err
 
 
-def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
+def test_a_translator_against_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
     for case, rival, measure in (("cosine-v6000-t1", "cross-entropy", "pairs_per_second"),
                                  ("decode-v6000-t1", "beam-5", "sentences_per_second"),
                                  ("decode-bfloat16-v6000-t1", "beam-5", "sentences_per_second")):
@@ -431,25 +432,25 @@ def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> 
         assert all(speed[measure] > 0 for speed in summary["quality"][case].values())
 
 
-@pytest.mark.parametrize(("case", "says"), [("cosine-v6000", "has 1 of the 7 blocks of training pairs needed"),
-                                            ("decode-v6000", "has 1 of the 200 test sentences needed")])
-def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str, says: str
-                                                    ) -> None:
+@pytest.mark.parametrize(("case", "message"), [("cosine-v6000", "has 1 of the 7 blocks of training pairs needed"),
+                                               ("decode-v6000", "has 1 of the 200 test sentences needed")])
+def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str,
+                                                    message: str) -> None:
     lines = [f"satz {i} mit {i % 7} worten\tsentence {i} of {i % 7} words\n" for i in range(60)]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
     code, out, err = embtrain_bench("nmt", "--corpus", str(tmp_path / "pairs.tsv"), "--rounds", "1", "--threads", "1",
                                     "--only", case)
-    assert (code, out) == (3, []) and f"pairs.tsv: {says}" in err
+    assert (code, out) == (3, []) and f"pairs.tsv: {message}" in err
 
 
-def test_vmf_beside_scipy(embtrain_bench: Bench) -> None:
+def test_vmf_against_scipy(embtrain_bench: Bench) -> None:
     """Both measure the same: loss and gradient are equal to four digits."""
     code, lines, _ = embtrain_bench("vmf", "--rounds", "1", "--threads", "1")
     summary = json.loads(lines[-1])
     assert code == 0 and list(summary["ratio"]) == ["loss-d300-t1", "normaliser-d300-t1"] == list(summary["ours"])
-    for told in summary["quality"].values():
-        assert told["ours"] == pytest.approx(told["scipy"], rel=1e-5)
-        assert told["ours"]["gradient"] > 1
+    for measured in summary["quality"].values():
+        assert measured["ours"] == pytest.approx(measured["scipy"], rel=1e-5)
+        assert measured["ours"]["gradient"] > 1
 
 
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
@@ -463,18 +464,18 @@ def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
     ("skipgram", "--only", "PAIR-nce-d300"), ("ace", "--corpus", "x.txt", "--only", "ace-small"),
     ("vmf", "--corpus", "x.txt"),
 ])
-def test_what_cannot_be_timed_ends_with_one_line(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
+def test_impossible_timings_end_with_one_line(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
     code, out, err = embtrain_bench(*args)
     assert (code, out, len(err.splitlines())) == (2, [], 1), err
     assert err.startswith("embtrain: error: ")
 
 
-def test_a_number_of_threads_that_is_named_twice_is_one(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(bench, "find", lambda name: lambda *args: asked.append(args) or {})
+def test_a_repeated_number_of_threads_counts_once(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(bench, "find", lambda name: lambda *args: calls.append(args) or {})
     assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == (0, ["{}"])
-    assert asked == [(5, [2, 1], None, None)]
+    assert calls == [(5, [2, 1], None, None)]
 
 
-def test_the_machine_is_told() -> None:
+def test_the_machine_is_described() -> None:
     assert {"embtrain", "python", "machine", "processor", "cores", "load"} == set(base.machine())

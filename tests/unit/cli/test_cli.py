@@ -1,4 +1,4 @@
-"""The command line: what it passes on, what it prints, and how it ends."""
+"""The command line: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROW = Score("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
 PLAN = type("Plan", (), {"tree": lambda self: {}, "__str__": lambda self: "PLAN"})()
 TRAINED = SimpleNamespace(folder=Path("runs/x"), scores=[ROW], table=lambda: f"TABLE quiet={progress.quiet}")
 
-# For what needs a process of its own: a `fit` that does what the variable FIT says.
+# For tests in a separate process: a `fit` that runs the code in the variable FIT.
 FAKE = """
 import os, sys, types
 experiment = types.ModuleType("embtrain.experiment")
@@ -53,10 +53,10 @@ def python(code: str, *args: str, fit: str = "", cwd: Path | str = ROOT, **more:
 
 
 class Console:
-    """Runs a command line in this process, with something else in place of embtrain.experiment."""
+    """Runs a command line in this process with a substitute for embtrain.experiment."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-        self.asked: list[Any] = []
+        self.calls: list[Any] = []
         self.fit: Callable[[], Any] = lambda: TRAINED
         self.monkeypatch, self.capsys = monkeypatch, capsys
         names = ("resolve", "plan", "fit", "resume", "evaluate", "export")
@@ -70,14 +70,14 @@ class Console:
 
     def record(self, name: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            self.asked.append((name, *args))
+            self.calls.append((name, *args))
             return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW], "plan": lambda: PLAN}.get(
                 name, name.upper)()
 
         return call
 
     def __call__(self, *args: str) -> tuple[int, str, str]:
-        self.asked.clear()
+        self.calls.clear()
         self.monkeypatch.setattr(sys, "argv", ["embtrain", *args])
         code = cli.run()
         return code, *self.capsys.readouterr()
@@ -88,26 +88,26 @@ def console(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Console(monkeypatch, capsys)
 
 
-# --- what is passed on and printed ------------------------------------------------------------------------------
+# --- arguments and output ------------------------------------------------------------------------------
 
 def test_the_options_of_fit_reach_the_experiment(console: Console) -> None:
     assert console("fit", "--negatives", "ace", "--model", "skipgram", "--corpus", "c", "--loss", "nce",
                    "--config", "f.yaml", "--set", "a.b=1", "--set", "c=2", "--seed", "3", "--threads", "4",
                    "--device", "cpu", "--out", "o")[0] == 0
-    assert console.asked == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4, "cpu"),
+    assert console.calls == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4, "cpu"),
                              ("fit", "RESOLVE", Path("o"))]
 
 
-def test_without_options_nothing_is_chosen_by_the_command_line_and_a_dry_run_trains_nothing(console: Console) -> None:
+def test_without_options_the_command_line_sets_nothing_and_a_dry_run_does_not_train(console: Console) -> None:
     assert console("fit", "--dry-run") == (0, "PLAN\n", "")
-    assert console.asked == [("resolve", None, None, None, None, None, [], None, None, None), ("plan", "RESOLVE")]
+    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None), ("plan", "RESOLVE")]
 
 
 def test_a_run_ends_with_its_table_and_its_folder(console: Console) -> None:
     assert console("fit") == (0, "TABLE quiet=False\nrun: runs/x\n", "")
     assert console("fit", "--quiet") == (0, "TABLE quiet=True\nrun: runs/x\n", "")
     assert console("resume", "runs/x") == (0, "TABLE quiet=False\nrun: runs/x\n", "")
-    assert console.asked == [("resume", Path("runs/x"))]
+    assert console.calls == [("resume", Path("runs/x"))]
 
 
 def test_quiet_hides_no_warning(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,21 +117,21 @@ def test_quiet_hides_no_warning(console: Console, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("args", [["fit"], ["resume", "runs/x"], ["evaluate", "runs/x"]])
-def test_json_is_all_that_stdout_holds(console: Console, args: list[str]) -> None:
+def test_stdout_contains_only_json(console: Console, args: list[str]) -> None:
     rows = [{"benchmark": "wordsim353", "metric": "spearman", "value": 0.5, "low": 0.25, "high": 0.75, "n": 242,
              "note": "ä"}]
-    wanted = rows if args[0] == "evaluate" else {"run": "runs/x", "scores": rows}
-    assert json.loads(console(*args, "--json")[1]) == wanted
+    expected = rows if args[0] == "evaluate" else {"run": "runs/x", "scores": rows}
+    assert json.loads(console(*args, "--json")[1]) == expected
 
 
 def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     code, out, _ = console("evaluate", "v.txt", "--on", "a, b", "--on", "c")
     assert code == 0 and "wordsim353" in out and "0.5" in out
-    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b", "c"], ())]
+    assert console.calls == [("evaluate", Path("v.txt"), ["a", "b", "c"], ())]
     assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "neighbours\n", "")
-    assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
+    assert console.calls == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
-    assert console.asked == [("export", Path("runs/x"), "safetensors", Path("o"))]
+    assert console.calls == [("export", Path("runs/x"), "safetensors", Path("o"))]
 
 
 RUN_COMMANDS = {"resume": [], "report": [], "diagnose": ["--negatives", "sgns"], "evaluate": [], "neighbours": ["king"],
@@ -150,9 +150,9 @@ def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, ca
     for name, more in RUN_COMMANDS.items():
         monkeypatch.setattr(sys, "argv", ["embtrain", name, "runs/ace", *more])
         assert cli.run() == 3
-        told = capsys.readouterr().err.splitlines()
-        assert len(told) == 1, name
-        assert "runs/ace: file or folder not found (did you mean 'runs/20260101-skipgram-ace'?); give" in told[0], name
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, name
+        assert "runs/ace: file or folder not found (did you mean 'runs/20260101-skipgram-ace'?); give" in lines[0], name
 
 
 def test_data_list_names_every_recipe_once(console: Console) -> None:
@@ -162,59 +162,60 @@ def test_data_list_names_every_recipe_once(console: Console) -> None:
 
 
 @pytest.mark.parametrize("verb", ["fetch", "verify"])
-def test_data_that_is_unknown_is_refused_by_name(console: Console, verb: str) -> None:
+def test_unknown_data_is_refused_by_name(console: Console, verb: str) -> None:
     code, out, err = console("data", verb, "nonsense")
     assert code == 2 and out == "" and "nonsense" in err and len(err.splitlines()) == 1
 
 
-def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_fetch_and_verify_print_the_available_data(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     from embtrain.data.catalogue import fetch
 
-    asked: list[tuple[str, bool]] = []
+    calls: list[tuple[str, bool]] = []
 
     def fetch_named(name: str, trust: bool) -> list[Path]:
-        asked.append((name, trust))
+        calls.append((name, trust))
         return [Path(f"cache/{name}")]
 
     monkeypatch.setattr(fetch, "fetch_named", fetch_named)
     monkeypatch.setattr(fetch, "verify_named", lambda name: [
         fetch.VerifiedFile(Path(f"cache/{name}"), "cached", "abc")])
     assert console("data", "fetch", "a", "b", "--trust") == (0, "cache/a\ncache/b\n", "")
-    assert asked == [("a", True), ("b", True)]
+    assert calls == [("a", True), ("b", True)]
     assert console("data", "verify", "a") == (0, "abc  cache/a\n", "")
 
 
 @pytest.mark.parametrize(("verb", "what"), [("fetch", "fetch"), ("verify", "check")])
-def test_of_what_is_made_there_is_nothing_to_fetch(console: Console, verb: str, what: str) -> None:
-    told = f"grammar: is generated when it is read; there is nothing to {what}\n"
-    assert console("data", verb, "grammar") == (0, "", told)
-    assert console("data", verb, "grammar", "--json") == (0, "[]\n", told)
+def test_generated_data_has_nothing_to_fetch(console: Console, verb: str, what: str) -> None:
+    lines = f"grammar: is generated when it is read; there is nothing to {what}\n"
+    assert console("data", verb, "grammar") == (0, "", lines)
+    assert console("data", verb, "grammar", "--json") == (0, "[]\n", lines)
 
 
-@pytest.mark.parametrize(("done", "seconds", "says"), [
+@pytest.mark.parametrize(("done", "seconds", "message"), [
     (1234, 1.0, "1,234 blocks/s"), (10, 1.0, "10 blocks/s"), (25, 10.0, "2.5 blocks/s"), (1, 1.0, "1 blocks/s"),
     (1, 12.4, "12 s a block"), (2, 5.0, "2.5 s a block"), (1, 2500.0, "2,500 s a block"), (0, 5.0, "0 blocks/s")])
-def test_slow_work_is_told_by_how_long_one_takes(monkeypatch: pytest.MonkeyPatch, done: int, seconds: float,
-                                                 says: str) -> None:
+def test_slow_progress_prints_the_seconds_per_item(monkeypatch: pytest.MonkeyPatch, done: int, seconds: float,
+                                                   message: str) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
     counted = progress.Progress("training", 5000, "blocks")
     counted.done = done
     monkeypatch.setattr(progress.time, "monotonic", lambda: seconds)
-    assert f"blocks, {says}" in counted._line("")
+    assert f"blocks, {message}" in counted._line("")
 
 
-def test_doctor_tells_versions_cores_memory_and_places(
+def test_doctor_prints_versions_cores_memory_and_folders(
         console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CACHE": str(tmp_path / "new"), "OFFLINE": "1", "DATA_MIRROR": "/mirror"}.items():
         monkeypatch.setenv(f"EMBTRAIN_{name}", value)
     code, out, _ = console("doctor")
-    told = dict(line.split(maxsplit=1) for line in out.splitlines())
-    assert code == 0 and told["engine"] == ("fused, autograd" if core() else "autograd") and told["core"] == describe()
-    assert "build" in told["torch"] and "free" in told["memory"]
-    assert told["cache"].startswith(f"{tmp_path / 'new'} (writable") and not (tmp_path / "new").exists()
-    assert told["offline"].startswith("yes") and told["mirror"] == "/mirror"
-    assert {"python", "numpy", "gensim", "cores", "devices"} <= set(told)
-    monkeypatch.setenv("EMBTRAIN_CACHE", "/proc/self/embtrain")  # where not even root can write
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert code == 0 and lines["engine"] == ("fused, autograd" if core() else "autograd") \
+        and lines["core"] == describe()
+    assert "build" in lines["torch"] and "free" in lines["memory"]
+    assert lines["cache"].startswith(f"{tmp_path / 'new'} (writable") and not (tmp_path / "new").exists()
+    assert lines["offline"].startswith("yes") and lines["mirror"] == "/mirror"
+    assert {"python", "numpy", "gensim", "cores", "devices"} <= set(lines)
+    monkeypatch.setenv("EMBTRAIN_CACHE", "/proc/self/embtrain")  # a path where even root cannot write
     assert "NOT writable" in console("doctor")[1]
 
 
@@ -233,9 +234,9 @@ def test_strategies_are_completed_by_the_shell() -> None:
     assert "sgns" in words and "nce" not in words
 
 
-# --- how it ends ------------------------------------------------------------------------------------------------
+# --- errors and exit codes --------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("error", "code", "says"), [
+@pytest.mark.parametrize(("error", "code", "message"), [
     (errors.UsageError("f:1:2: a: wrong", "f:2:1: b: wrong"), 2, ["error: f:1:2: a: wrong", "error: f:2:1: b: wrong"]),
     (errors.DataError("t.txt:9: damaged"), 3, ["error: t.txt:9: damaged"]),
     (errors.ResourceError("no room"), 4, ["error: no room"]),
@@ -251,13 +252,13 @@ def test_strategies_are_completed_by_the_shell() -> None:
     (KeyboardInterrupt(), 130, []),
     (SystemExit(5), 5, []),
 ])
-def test_an_error_ends_in_its_lines_and_its_code(
-        console: Console, error: BaseException, code: int, says: list[str]) -> None:
+def test_an_error_prints_its_lines_and_exits_with_its_code(
+        console: Console, error: BaseException, code: int, message: list[str]) -> None:
     def fail() -> None:
         raise error
 
     console.fit = fail
-    assert console("fit") == (code, "", "".join(f"embtrain: {line}\n" for line in says))
+    assert console("fit") == (code, "", "".join(f"embtrain: {line}\n" for line in message))
 
 
 @pytest.mark.parametrize("args, named, command", [
@@ -267,36 +268,36 @@ def test_an_error_ends_in_its_lines_and_its_code(
     (["fit", "stray"], "stray", "embtrain fit"), (["fit", "--seed"], "--seed", "embtrain fit"),
     (["data", "fetch", "x", "--out"], "--out", "embtrain data fetch"), (["--out"], "--out", "(see embtrain"),
     (["neighbours", "x", "w", "--count", "0"], "--count", "embtrain neighbours"), (["export", "x"], "--out", "export")])
-def test_a_wrong_command_line_is_told_in_one_line_and_runs_nothing(
+def test_a_wrong_command_line_gives_one_line_and_runs_nothing(
         console: Console, args: list[str], named: str, command: str) -> None:
     code, out, err = console(*args)
-    assert (code, out, console.asked) == (2, "", [])
+    assert (code, out, console.calls) == (2, "", [])
     assert err.startswith("embtrain: error: ") and err.count("\n") == 1
     assert named in err and f"{command} --help" in err
 
 
 @pytest.mark.parametrize("args", [[], ["data"]])
-def test_no_command_shows_the_commands_that_there_are(console: Console, args: list[str]) -> None:
+def test_without_a_command_the_commands_are_listed(console: Console, args: list[str]) -> None:
     code, out, err = console(*args)
     assert (code, out) == (2, "") and ("\n  fetch " if args else "\n  fit ") in err
 
 
 @pytest.mark.parametrize("args, named", [(["fit", "--out", ""], "--out"), (["fit", "--corpus="], "--corpus"),
                                          (["resume", ""], "resume")])
-def test_what_a_variable_that_nobody_has_set_leaves_is_no_path(console: Console, args: list[str], named: str) -> None:
-    says = f"embtrain: error: {named}: has an empty value; remove it or give a value\n"
-    assert console(*args) == (2, "", says) and console.asked == []
+def test_an_empty_path_from_an_unset_variable_is_refused(console: Console, args: list[str], named: str) -> None:
+    message = f"embtrain: error: {named}: has an empty value; remove it or give a value\n"
+    assert console(*args) == (2, "", message) and console.calls == []
 
 
 @pytest.mark.parametrize("closed, code", [("0<&-", 0), ("1>&-", 4), ("2>&-", 0)])
-def test_a_stream_that_is_closed_costs_no_more_than_what_goes_there(closed: str, code: int) -> None:
+def test_a_closed_stream_loses_only_its_own_output(closed: str, code: int) -> None:
     run = [sys.executable, "-m", "embtrain", "data", "list"]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run], cwd=ROOT, capture_output=True, text=True,
                           check=False)
     assert done.returncode == code and bool(done.stdout) == (code == 0)
-    wrong = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run[:3], "data", "verify", "nonsense"], cwd=ROOT,
+    args = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run[:3], "data", "verify", "nonsense"], cwd=ROOT,
                            capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2
+    assert args.returncode == 2
 
 
 def test_a_closed_input_has_nothing_to_translate() -> None:
@@ -306,7 +307,7 @@ def test_a_closed_input_has_nothing_to_translate() -> None:
         2, "embtrain: error: standard input: is closed; pass the lines to translate\n")
 
 
-def test_a_fault_of_ours_is_saved_and_told_in_one_line(
+def test_an_internal_error_is_saved_and_reported_in_one_line(
         console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     console.fit = lambda: {}["inner"]
@@ -319,7 +320,7 @@ def test_a_fault_of_ours_is_saved_and_told_in_one_line(
     assert all(f"\n{name} " in text for name in ("python", "torch", "numpy"))
 
 
-def test_what_the_command_line_s_library_makes_an_error_of_its_own_of_is_told_as_itself(
+def test_an_error_wrapped_by_the_command_line_library_is_reported_as_itself(
         console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -331,7 +332,7 @@ def test_what_the_command_line_s_library_makes_an_error_of_its_own_of_is_told_as
     assert "EOFError: ran out of input" in next(tmp_path.glob("embtrain-crash-*.txt")).read_text().splitlines()[-1]
 
 
-def test_the_report_of_a_fault_goes_to_the_temporary_folder_where_this_one_cannot_be_written(tmp_path: Path) -> None:
+def test_a_crash_report_goes_to_the_temporary_folder_if_this_one_is_not_writable(tmp_path: Path) -> None:
     done = python(FAKE + MAIN, "fit", fit="{}['inner']", cwd="/proc", env={"TMPDIR": str(tmp_path)})
     err = done.communicate()[1]
     (saved,) = tmp_path.glob("embtrain-crash-*.txt")
@@ -347,7 +348,7 @@ def test_a_reader_that_goes_away_ends_it_silently(args: list[str]) -> None:
     assert (done.communicate()[1], done.returncode) == ("", 141)
 
 
-def test_progress_that_nobody_reads_ends_it_silently_too() -> None:
+def test_a_closed_reader_of_progress_ends_it_silently() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = python(FAKE + MAIN, "fit", fit="print('progress', file=sys.stderr, flush=True)", stderr=writing)
@@ -375,13 +376,13 @@ def test_a_library_that_catches_everything_does_not_catch_a_signal() -> None:
     assert (out, err, sleeping.returncode) == ("", "embtrain: stopped by signal 15\n", 143)
 
 
-def test_a_library_that_makes_an_error_of_a_signal_does_not_make_it_a_fault(console: Console) -> None:
-    class Asked:
+def test_a_signal_turned_into_an_error_by_a_library_is_not_an_internal_error(console: Console) -> None:
+    class Interrupted:
         def __repr__(self) -> str:
             raise errors.Stopped(15)
 
     def build() -> None:
-        SchemaValidator({"type": "literal", "expected": [Asked()]})
+        SchemaValidator({"type": "literal", "expected": [Interrupted()]})
 
     def call() -> None:
         raise SystemError("returned a result with an exception set") from errors.Stopped(2)
@@ -392,7 +393,7 @@ def test_a_library_that_makes_an_error_of_a_signal_does_not_make_it_a_fault(cons
     assert console("fit") == (130, "", "embtrain: stopped by signal 2\n")
 
 
-def test_what_a_terminal_cannot_show_does_not_hide_an_error() -> None:
+def test_an_error_is_printed_on_a_terminal_that_cannot_encode_it() -> None:
     done = python(FAKE + MAIN, "fit", fit="sys.exit(print('a\\ud800 \\u00e4'))", env={"PYTHONIOENCODING": "ascii"})
     assert (done.communicate(), done.returncode) == (("a\\ud800 \\xe4\n", ""), 0)
 
@@ -403,36 +404,36 @@ def test_python_m_is_the_same_command_and_its_errors_reach_the_shell() -> None:
     assert done.returncode == 2 and done.stderr.startswith("embtrain: error: ") and done.stderr.count("\n") == 1
 
 
-# --- what importing costs ---------------------------------------------------------------------------------------
+# --- cost of imports ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("code", [
     "import embtrain", "import embtrain.cli",
     "import embtrain.cli; sys.argv = ['embtrain', '--help']; embtrain.cli.run()"])
-def test_the_package_the_command_line_and_its_help_bring_nothing_heavy(code: str) -> None:
+def test_the_package_the_command_line_and_its_help_import_nothing_heavy(code: str) -> None:
     heavy = {"torch", "pydantic", "yaml", "numpy", "gensim", "rich", "tqdm"}
     out, err = python(f"import sys; {code}; print('HEAVY', *({heavy} & set(sys.modules)))").communicate()
     assert out.endswith("HEAVY\n") and err == ""
 
 
-def test_fit_is_offered_by_the_package_and_nothing_else_is_invented() -> None:
+def test_the_package_exports_fit_and_rejects_unknown_names() -> None:
     out, _ = python(FAKE + "import embtrain; print(embtrain.fit, 'fit' in dir(embtrain))").communicate()
     assert out == "the function True\n"
     with pytest.raises(AttributeError, match="nonsense"):
         _ = embtrain.nonsense
 
 
-def test_words_that_no_file_could_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_no_vector_file_can_contain_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--out", os.fsdecode(b"r\xff")])
     assert cli.run() == 2
-    said = "embtrain: error: 'r\\udcff': is not UTF-8; give the file or folder another name\n"
-    assert capsys.readouterr().err == said
+    err = "embtrain: error: 'r\\udcff': is not UTF-8; give the file or folder another name\n"
+    assert capsys.readouterr().err == err
     assert not list(tmp_path.iterdir())
 
 
-def test_options_without_what_they_are_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_without_their_required_option_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "reproduce", "--out", str(tmp_path / "run"), "--seeds", "3"])
     assert cli.run() == 2
     assert "NAME: is missing" in capsys.readouterr().err

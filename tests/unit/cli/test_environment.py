@@ -34,11 +34,11 @@ NO_DATA = "embtrain: error: there are no data named 'nonsense'"
 NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"
 
 
-def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None, **env: str
-          ) -> subprocess.CompletedProcess[str]:
-    """A shell command in which `embtrain` is the command in a process of its own.
+def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None,
+          **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell command in which `embtrain` starts a separate process.
 
-    Paths that torch has put into the environment of this process are left out: a fresh process has none.
+    Paths that torch added to the environment of this process are removed, because a fresh process has none.
     """
     inherited = {name: value for name, value in os.environ.items()
                  if not name.startswith(("TORCHINDUCTOR_", "TRITON_"))}
@@ -47,7 +47,7 @@ def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = No
                           preexec_fn=before, env={**inherited, "PYTHONPATH": str(ROOT), **env})
 
 
-def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+def stdout_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["embtrain", *args])
     return cli.run(), *capsys.readouterr()
 
@@ -57,7 +57,7 @@ def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
 @pytest.mark.parametrize(("command", "unbuffered"), [("data list > /dev/full", ""), ("data list > /dev/full", "1"),
                                                      ("--help > /dev/full", "")])
-def test_an_answer_that_a_full_disk_loses_is_one_line_and_code_4(command: str, unbuffered: str) -> None:
+def test_output_lost_to_a_full_disk_gives_one_line_and_code_4(command: str, unbuffered: str) -> None:
     done = shell(f"embtrain {command}", PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr) == (
         4, "embtrain: error: standard output: No space left on device: the output is lost, but files that were written "
@@ -65,7 +65,7 @@ def test_an_answer_that_a_full_disk_loses_is_one_line_and_code_4(command: str, u
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
-def test_a_refusal_that_standard_error_loses_goes_to_standard_output() -> None:
+def test_a_refusal_goes_to_standard_output_if_standard_error_is_closed() -> None:
     refused = "embtrain data verify nonsense"
     for stderr in ("2> /dev/full", "2>&-"):
         done = shell(f"{refused} {stderr}")
@@ -76,7 +76,7 @@ def test_a_refusal_that_standard_error_loses_goes_to_standard_output() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="linux: /dev/full")
-def test_warnings_and_progress_that_are_lost_end_no_command() -> None:
+def test_lost_warnings_and_progress_do_not_end_a_command() -> None:
     work = ("import sys, logging; sys.argv = ['embtrain', 'data', 'list']\n"
             "from embtrain.data.catalogue import fetch\nlisted = fetch.list_data\n"
             "def loud():\n    print('a' * 100_000, file=sys.stderr, flush=True)\n"
@@ -86,7 +86,7 @@ def test_warnings_and_progress_that_are_lost_end_no_command() -> None:
     assert done.returncode == 0 and "wordsim353" in done.stdout
 
 
-def test_an_output_that_cannot_be_written_and_a_file_that_may_not_grow_are_resources(tmp_path: Path) -> None:
+def test_an_unwritable_output_and_a_file_size_limit_are_resource_errors(tmp_path: Path) -> None:
     done = shell("embtrain --version 1< /dev/null")
     assert done.returncode == 4 and done.stderr.startswith("embtrain: error: standard output: Bad file descriptor: ")
     done = shell(f"ulimit -f 1; embtrain data list > {tmp_path / 'list'}", PYTHONDONTWRITEBYTECODE="1")
@@ -97,7 +97,7 @@ def test_an_output_that_cannot_be_written_and_a_file_that_may_not_grow_are_resou
 
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user without a name and a home folder; the temporary folder."""
+    """Simulate a user without a name and a home folder; return the temporary folder."""
     def unknown(_: int) -> NoReturn:
         raise KeyError("getpwuid(): uid not found: 12345")
 
@@ -114,14 +114,14 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_home_the_cache_is_in_the_temporary_folder(
         stranger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         caplog: pytest.LogCaptureFixture, command: tuple[str, ...]) -> None:
-    code, out, _ = says(monkeypatch, capsys, *command)
+    code, out, _ = stdout_of(monkeypatch, capsys, *command)
     assert code == 0 and (command != ("doctor",) or f"cache         {stranger} (writable" in out)
     assert [str(stranger) in line for line in caplog.messages] == [True]             # once
     assert stranger.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_cache_that_another_user_could_write_is_refused(stranger: Path, tmp_path: Path,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_writable_by_another_user_is_refused(stranger: Path, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     stranger.mkdir()
     stranger.chmod(0o777)
     with pytest.raises(ResourceError, match="is writable by other users or not a folder; set EMBTRAIN_CACHE"):
@@ -139,18 +139,18 @@ def test_a_cache_that_another_user_could_write_is_refused(stranger: Path, tmp_pa
 
 @pytest.mark.parametrize("key", ["EMBTRAIN_CACHE", "EMBTRAIN_DATA_MIRROR"])
 @pytest.mark.parametrize("command", [("doctor",), ("data", "list")])
-def test_a_user_who_does_not_exist_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch,
+def test_a_path_of_an_unknown_user_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch,
                                                       capsys: pytest.CaptureFixture[str], key: str,
                                                       command: tuple[str, ...]) -> None:
     monkeypatch.setenv(key, "~nosuchuser/x")
-    code, _, err = says(monkeypatch, capsys, *command)
-    if (key, command) != ("EMBTRAIN_DATA_MIRROR", ("doctor",)):                      # which prints it as it is
+    code, _, err = stdout_of(monkeypatch, capsys, *command)
+    if (key, command) != ("EMBTRAIN_DATA_MIRROR", ("doctor",)):                      # printed unchanged
         assert (code, err) == (2, f"embtrain: error: {key}: ~nosuchuser/x: its home folder is unknown; give the "
                                   "absolute path\n")
 
 
 def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
-    """Root writes everywhere, so the process itself refuses to make files in any temporary folder."""
+    """Root can write everywhere, so the process itself refuses to create files in any temporary folder."""
     (tmp_path / "sitecustomize.py").write_text(
         "import errno, os, tempfile\nopened = os.open\ndef refuse(path, *args, **more):\n"
         "    if str(path).startswith(tuple(tempfile._candidate_tempdir_list())) and args[0] & os.O_CREAT:\n"
@@ -163,19 +163,19 @@ def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
         "import sys; sys.argv = ['embtrain', 'data', 'list']\nfrom embtrain.data.catalogue import fetch\n"
         "fetch.list_data = {}.popitem\nfrom embtrain.cli import entry_point\n"
         "entry_point.Path.cwd = lambda: entry_point.Path('/proc/none')\n"
-        "entry_point.main()"))                               # a fault of ours, and nowhere to save its report
+        "entry_point.main()"))                               # an internal error, and no folder for its report
     assert fault.returncode == 70 and fault.stderr.count("\n") == 1
     assert "please report this: KeyError: 'popitem(): dictionary is empty'" in fault.stderr
 
 
-def test_a_current_folder_that_is_gone_is_one_line_and_code_4(tmp_path: Path) -> None:
+def test_a_deleted_current_folder_gives_one_line_and_code_4(tmp_path: Path) -> None:
     done = shell("mkdir gone; cd gone; rmdir ../gone; embtrain list; code=$?; embtrain --help > /dev/null; exit $code",
                  tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         4, "embtrain: error: the current folder no longer exists; change to another (cd)")
 
 
-def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_cache_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "cache" / "text" / "novel"
     offsets, counts = np.array([0, 3]), np.ones(3, np.int64)
     text = Encoded(np.arange(3, dtype=np.int32), offsets, offsets, counts, list("abc"), {})
@@ -209,7 +209,7 @@ def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.L
             builds(3, at)
 
 
-def test_a_corpus_that_the_cache_loses_is_read_again_and_other_files_are_not(
+def test_a_corpus_lost_from_the_cache_is_read_again_and_other_files_are_not(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     settings = experiment.resolve("sgns", corpus=str(tmp_path))
@@ -235,7 +235,7 @@ def test_a_corpus_that_the_cache_loses_is_read_again_and_other_files_are_not(
 
 # --- limits ---------------------------------------------------------------------------------------------------------
 
-def test_too_little_address_space_is_found_before_a_library_ends_the_process() -> None:
+def test_too_little_address_space_is_detected_before_a_library_ends_the_process() -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))
 
@@ -245,7 +245,7 @@ def test_too_little_address_space_is_found_before_a_library_ends_the_process() -
            "1,024; raise the limit (ulimit -v)\n")
 
 
-def test_too_few_threads_are_found_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_threads_are_detected_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_threads", lambda: 4)
     limits.check()
     started: list[Any] = []
@@ -294,7 +294,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
     (OSError(errno.EROFS, "Read-only file system", "runs"), "runs: Read-only file system"),
     (KeyError("inner"), None), (FileNotFoundError(2, "No such file or directory", "x"), None),
 ])
-def test_what_the_machine_causes_is_explained(error: BaseException, line: str | None) -> None:
+def test_errors_caused_by_the_machine_are_explained(error: BaseException, line: str | None) -> None:
     assert limits.reason(error) == line
 
 
@@ -310,28 +310,28 @@ SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, n
         "else None})())\n"
 
 
-@pytest.mark.parametrize(("during", "said"), [
+@pytest.mark.parametrize(("during", "message"), [
     ("NAME = 'typer'\n" + SENDS, ""),                                                # the command line is imported
     ("NAME = 'torch'\n" + SENDS, "embtrain: stopped by signal {}\n"),                # a command imports what it runs
-    ("import atexit; atexit.register(ctrl_c)\n", ""),                                # the answer is printed
+    ("import atexit; atexit.register(ctrl_c)\n", ""),                                # the output is printed
     ("import embtrain.cli.entry_point as end; run = end.run; end.run = lambda: (run(), ctrl_c())[0]\n",
      "embtrain: stopped by signal {}\n"),
     ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data.catalogue import fetch\n"
      "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_at_any_moment_is_one_line_or_silence_and_its_code(during: str, said: str, number: int) -> None:
+def test_a_signal_at_any_moment_gives_at_most_one_line_and_its_code(during: str, message: str, number: int) -> None:
     command = ["list"] if "torch" in during else ["data", "list"]
     done = in_fresh(f"{during}sys.argv = ['embtrain', *{command}]\nfrom embtrain.cli import main; main()", number)
-    assert (done.returncode, done.stderr) == (128 + number, said.format(int(number)))
+    assert (done.returncode, done.stderr) == (128 + number, message.format(int(number)))
 
 
-def test_a_second_signal_ends_the_process_and_the_echo_of_the_first_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_ends_the_process_but_a_repeated_first_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr(os, "_exit", left.append)
     handler = interrupt._Raise()
     with pytest.raises(Stopped):
         handler(15, None)
-    handler(15, None)                                        # `timeout` sends one to the process and one to its group
+    handler(15, None)                                        # `timeout` signals the process and its group
     assert left == []
     assert handler.at is not None
     handler.at -= 1

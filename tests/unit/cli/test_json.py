@@ -1,5 +1,5 @@
-"""`--json`: each command that answers with data prints one JSON value on stdout and nothing else, with the keys that
-docs/reference/formats.md names. Which commands those are is written down here, and no other has the option."""
+"""`--json`: each command that returns data prints one JSON value on stdout and nothing else, with the keys that
+docs/reference/formats.md lists. The commands are listed here; no other command has the option."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample":
         "train.epochs": 1, "train.chunk": 512, "evaluate.heldout_pairs": 100, "evaluate.benchmarks": [],
         "evaluate.resamples": 0, "evaluate.neighbours": []}
 SETS = " ".join(f"--set {key}={str(value).replace(' ', '')}" for key, value in KEYS.items())
-# Command -> ways to ask it, each with the beginning of its row of the page.
+# Command -> argument lists, each with the beginning of its row of the page.
 DATA = {
     "fit": [(f"--corpus text {SETS} --out fitted", "fit"), (f"--corpus text {SETS} --dry-run", "fit --dry-run")],
     "resume": [("run", "resume")],
@@ -50,8 +50,8 @@ DATA = {
     "data fetch": [("wordsim353", "data fetch")],
     "data verify": [("wordsim353", "data verify")],
 }
-# What the others print: lines as they come, or the path that was written.
-OTHERS = {"translate", "export", "report", "data sentences"}
+# Commands that print log lines, or the path of the written file.
+WITHOUT_JSON = {"translate", "export", "report", "data sentences"}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -77,7 +77,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def answer(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def output_of(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     monkeypatch.chdir(place)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     monkeypatch.setattr(progress, "quiet", True)
@@ -88,49 +88,49 @@ def answer(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     (place / "done").mkdir(exist_ok=True)
     (place / "done" / "results.json").write_text('{"plan": {}}')
 
-    def ask(line: str) -> str:
+    def run_line(line: str) -> str:
         monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
         assert cli.run() == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
-    return ask
+    return run_line
 
 
-def told_keys() -> dict[str, list[str]]:
-    """The page's table: a command, and the keys of what it answers."""
+def documented_keys() -> dict[str, list[str]]:
+    """Return the table of the page: command -> keys of its output."""
     section = PAGE.read_text(encoding="utf-8").split("## Output of --json")[1].split("\n## ")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| `")]
-    return {name: re.findall(r"`([^`]+)`", told) for row, told in rows for name in re.findall(r"`([^`]+)`", row)}
+    return {name: re.findall(r"`([^`]+)`", text) for row, text in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_every_command_is_one_or_the_other() -> None:
+def test_every_command_is_in_one_of_the_lists() -> None:
     flags = {name: any("--json" in parameter.opts for parameter in command.params)
              for name, command in commands(typer.main.get_command(app))}
     assert {name for name, has in flags.items() if has} == set(DATA)
-    assert {name for name, has in flags.items() if not has} == OTHERS
+    assert {name for name, has in flags.items() if not has} == WITHOUT_JSON
 
 
-def test_the_page_has_each_of_them() -> None:
-    assert set(told_keys()) == {row for ways in DATA.values() for _, row in ways}
+def test_the_page_lists_each_command() -> None:
+    assert set(documented_keys()) == {row for ways in DATA.values() for _, row in ways}
 
 
 @pytest.mark.parametrize(("line", "row"), [(f"{name} {args}", row) for name, ways in DATA.items()
                                            for args, row in ways])
-def test_stdout_is_one_value_with_the_keys_that_the_page_names(answer: Any, line: str, row: str) -> None:
-    value = json.loads(answer(f"{line} --json"))
-    told = told_keys()[row]
+def test_stdout_is_one_value_with_the_documented_keys(output_of: Any, line: str, row: str) -> None:
+    value = json.loads(output_of(f"{line} --json"))
+    documented = documented_keys()[row]
     first = value[0] if isinstance(value, list) else value
-    assert first and set(first) >= set(told) and (told or row in ("doctor", "bench"))
-    if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose"):  # whose keys stand elsewhere
-        assert set(first) == set(told)
+    assert first and set(first) >= set(documented) and (documented or row in ("doctor", "bench"))
+    if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose"):  # whose keys are documented elsewhere
+        assert set(first) == set(documented)
 
 
 PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
 
 
 @pytest.mark.parametrize(("encoding", "raw"), [("ascii", PLAIN), ("latin-1", PLAIN), ("utf-8", LETTERS),
-                                                ("UTF8", LETTERS)])
-def test_it_is_json_whatever_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
+                                               ("UTF8", LETTERS)])
+def test_it_is_json_for_every_terminal_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
     there = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding=encoding, errors="backslashreplace"))
     options.emit("\u017c\U0001f600", True, str)
@@ -138,14 +138,14 @@ def test_it_is_json_whatever_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch
     assert there.getvalue() == raw + b"\n" and json.loads(there.getvalue()) == "\u017c\U0001f600"
 
 
-def test_what_it_says_is_what_the_text_says(answer: Any) -> None:
-    (found,) = json.loads(answer("neighbours run bal --count 2 --json"))
-    assert answer("neighbours run bal --count 2") == "bal: " + ", ".join(
-        f"{of['word']} {of['cosine']:.3f}" for of in found["neighbours"]) + "\n"
-    [found] = json.loads(answer("predict graph a next _ --json"))["predictions"]
-    assert found["query"] in (text := answer("predict graph a next _"))
-    assert [of["name"] for of in found["answers"]] == [line.split()[1] for line in text.splitlines()[1:]]
-    assert [of["known"] for of in found["answers"]] == ["in training" in line for line in text.splitlines()[1:]]
-    assert answer("bench reading") == 'round 1\n{"bench": "reading"}\n'
-    python = json.loads(answer("doctor --json"))["python"]
-    assert answer("doctor").splitlines()[1].split() == ["python", *python.split()]
+def test_the_json_and_the_text_agree(output_of: Any) -> None:
+    (result,) = json.loads(output_of("neighbours run bal --count 2 --json"))
+    assert output_of("neighbours run bal --count 2") == "bal: " + ", ".join(
+        f"{row['word']} {row['cosine']:.3f}" for row in result["neighbours"]) + "\n"
+    [result] = json.loads(output_of("predict graph a next _ --json"))["predictions"]
+    assert result["query"] in (text := output_of("predict graph a next _"))
+    assert [row["name"] for row in result["answers"]] == [line.split()[1] for line in text.splitlines()[1:]]
+    assert [row["known"] for row in result["answers"]] == ["in training" in line for line in text.splitlines()[1:]]
+    assert output_of("bench reading") == 'round 1\n{"bench": "reading"}\n'
+    python = json.loads(output_of("doctor --json"))["python"]
+    assert output_of("doctor").splitlines()[1].split() == ["python", *python.split()]

@@ -1,4 +1,4 @@
-"""Layers of YAML become one typed tree, or one line for each thing wrong with them."""
+"""Configuration: layers of YAML become one typed tree, or one line per error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def layer(folder: Path, text: str | bytes, name: str | None = "own.yaml") -> Lay
     return read_yaml(path, name)
 
 
-def wrong(*layers: Layer) -> list[str]:
+def errors_of(*layers: Layer) -> list[str]:
     with pytest.raises(UsageError) as caught:
         build(Tree, layers)
     return str(caught.value).splitlines()
@@ -72,34 +72,34 @@ def unreadable(folder: Path, text: str | bytes) -> str:
     ("'1e-5'", "1e-5"), ('"true"', "true"), ("e5", "e5"), ("1e", "1e"), ("heldout/mrr>0.1", "heldout/mrr>0.1"),
     ("[a, 1, 2.5]", ["a", 1, 2.5]), ("1.2.3", "1.2.3"), ("-", None),
 ])
-def test_plain_values_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+def test_plain_values_follow_yaml_1_2(text: str, value: Any) -> None:
     if text == "-":  # a list with one empty item
         value = [None]
     got = from_set(f"a.b={text}").tree["a"]["b"]
     assert (got, type(got)) == (value, type(value))
 
 
-def test_a_number_in_scientific_notation_reaches_a_float_and_a_key_named_on_stays_a_key(tmp_path: Path) -> None:
+def test_scientific_notation_is_a_float_and_a_key_named_on_is_a_string(tmp_path: Path) -> None:
     assert layer(tmp_path, "text:\n  sample: 1e-5\n  on: [a]\n").tree == {"text": {"sample": 1e-5, "on": ["a"]}}
 
 
 @pytest.mark.parametrize("text", ["lower: yes", "lower: 'true'", "lower: on", "lower: 1"])
-def test_words_that_mean_true_are_taken_for_a_truth_value(tmp_path: Path, text: str) -> None:
+def test_words_that_mean_true_are_accepted_as_booleans(tmp_path: Path, text: str) -> None:
     assert build(Tree, [layer(tmp_path, f"text: {{{text}}}")]).text.lower is True
 
 
 # --- merging ----------------------------------------------------------------------------------------------------
 
-def test_a_later_layer_wins_key_by_key_and_lists_are_replaced_whole(tmp_path: Path) -> None:
+def test_later_layers_override_keys_and_replace_whole_lists(tmp_path: Path) -> None:
     low = layer(tmp_path, "corpus: a\ntext:\n  min_count: 2\n  words: [x, y, z]\n", "low")
     high = layer(tmp_path, "text:\n  words: [q]\nnegatives:\n", "high")
     tree, places = merge([low, high, Layer("--seed", {"text": {"sample": 0.1}})])
     assert tree == {"corpus": "a", "text": {"min_count": 2, "words": ["q"], "sample": 0.1}, "negatives": None}
     assert str(places["text", "min_count"]) == "low:3:3"
     assert str(places["text", "words", 0]) == "high:2:11"
-    assert ("text", "words", 1) not in places  # of the list that was replaced
+    assert ("text", "words", 1) not in places  # from the replaced list
     assert str(places["text", "sample"]) == "--seed"
-    assert low.tree["text"]["words"] == ["x", "y", "z"]  # layers are left as they were
+    assert low.tree["text"]["words"] == ["x", "y", "z"]  # layers are unchanged
 
 
 def test_an_empty_section_changes_nothing(tmp_path: Path) -> None:
@@ -108,26 +108,26 @@ def test_an_empty_section_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "\ufeff"])
-def test_an_empty_file_is_a_layer_that_says_nothing(tmp_path: Path, text: str) -> None:
+def test_an_empty_file_is_an_empty_layer(tmp_path: Path, text: str) -> None:
     assert layer(tmp_path, text).tree == {}
 
 
 def test_a_value_replaces_a_section_and_the_error_names_the_value(tmp_path: Path) -> None:
-    assert wrong(layer(tmp_path, "negatives: {k: 3}", "low"), layer(tmp_path, "negatives: ace", "high")) == [
+    assert errors_of(layer(tmp_path, "negatives: {k: 3}", "low"), layer(tmp_path, "negatives: ace", "high")) == [
         "high:1:1: negatives: should be a section of keys, got 'ace'"]
 
 
-def test_a_key_from_above_does_not_hide_that_its_section_was_none(tmp_path: Path) -> None:
-    assert wrong(layer(tmp_path, "negatives: ace", "low"), layer(tmp_path, "negatives: {k: 3}", "high")) == [
+def test_a_key_from_a_later_layer_does_not_hide_a_null_section(tmp_path: Path) -> None:
+    assert errors_of(layer(tmp_path, "negatives: ace", "low"), layer(tmp_path, "negatives: {k: 3}", "high")) == [
         "low:1:1: negatives: should be a section of keys, got 'ace'"]
 
 
 # --- errors: all at once, with place and nearest key ------------------------------------------------------------
 
-def test_all_errors_of_all_layers_at_once_in_the_order_in_which_they_stand(tmp_path: Path) -> None:
+def test_all_errors_of_all_layers_are_reported_in_file_order(tmp_path: Path) -> None:
     low = layer(tmp_path, "text:\n  min_cuont: 3\n  rule: word2vce\nnegatives:\n  k: five\n", "low.yaml")
     high = layer(tmp_path, "text: {lower: maybe, words: [a, null]}\nseed: 3\n", "high.yaml")
-    assert wrong(low, high, from_set("text.sample=-1")) == [
+    assert errors_of(low, high, from_set("text.sample=-1")) == [
         "low.yaml:2:3: text.min_cuont: unknown key (did you mean 'min_count'? "
         "keys here: min_count, max_size, sample, lower, rule, words)",
         "low.yaml:3:3: text.rule: should be 'word2vec' or 'eq23', got 'word2vce' (did you mean 'word2vec'?)",
@@ -139,17 +139,17 @@ def test_all_errors_of_all_layers_at_once_in_the_order_in_which_they_stand(tmp_p
     ]
 
 
-def test_a_key_of_another_section_is_found_there() -> None:
-    assert wrong(from_set("min_count=3")) == [
+def test_a_key_of_another_section_is_suggested() -> None:
+    assert errors_of(from_set("min_count=3")) == [
         "--set min_count=3: min_count: unknown key (did you mean 'text.min_count'? keys here: corpus, text, negatives)"]
 
 
 def test_an_unknown_key_of_a_source_lists_the_keys_of_that_source(tmp_path: Path) -> None:
-    lines = wrong(layer(tmp_path, "negatives:\n  features: 64\n"))
+    lines = errors_of(layer(tmp_path, "negatives:\n  features: 64\n"))
     assert lines == ["own.yaml:2:3: negatives.features: unknown key (keys here: source, k)"]
 
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("text.min_count=true", "should be a number, got true"),
     ("text.max_size=false", "should be a number, got false"),
     ("text.sample=.nan", "should be a finite number, got nan"),
@@ -160,11 +160,11 @@ def test_an_unknown_key_of_a_source_lists_the_keys_of_that_source(tmp_path: Path
     ("corpus=5", "should be text (in quotes where it looks like something else), got 5"),
     ("text.words=king", "should be a valid list, got 'king'"),
 ])
-def test_a_wrong_value_is_told_with_what_would_be_right(text: str, says: str) -> None:
-    assert wrong(from_set(text)) == [f"--set {text}: {text.partition('=')[0]}: {says}"]
+def test_a_wrong_value_is_reported_with_the_allowed_ones(text: str, message: str) -> None:
+    assert errors_of(from_set(text)) == [f"--set {text}: {text.partition('=')[0]}: {message}"]
 
 
-def test_what_several_keys_make_wrong_together_and_what_is_missing(tmp_path: Path) -> None:
+def test_conflicts_of_several_keys_and_missing_keys(tmp_path: Path) -> None:
     class Both(Section):
         least: int
         most: int = 3
@@ -176,23 +176,23 @@ def test_what_several_keys_make_wrong_together_and_what_is_missing(tmp_path: Pat
             return self
 
     whole = create_model("whole", __base__=Section, both=(Both, ...))
-    for text, says in [("both: {least: 4}", "own.yaml:1:1: both: least is above most"),
+    for text, message in [("both: {least: 4}", "own.yaml:1:1: both: least is above most"),
                        ("both:\n  most: 2", "own.yaml:1:1: both.least: needs a value"),
                        ("", "own.yaml: both: needs a value")]:
-        with pytest.raises(UsageError, match=f"^{says}$"):
+        with pytest.raises(UsageError, match=f"^{message}$"):
             build(whole, [layer(tmp_path, text)])
 
 
-def test_a_value_that_fits_no_member_of_a_union_is_told_once() -> None:
+def test_a_value_that_fits_no_member_of_a_union_is_reported_once() -> None:
     either = create_model("either", __base__=Section, size=(int | Literal["all"], 1))
     with pytest.raises(UsageError) as caught:
         build(either, [from_set("size=al")])
     assert str(caught.value) == "--set size=al: size: should be a valid integer, got 'al'"
 
 
-# --- files that are no configuration ----------------------------------------------------------------------------
+# --- files that are not configurations ----------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("a: 1\na: 2\n", "own.yaml:2:1: a: is set twice, first in line 1; remove one"),
     ("text:\n  k: 1\n  b: 2\n  k: 3\n", "own.yaml:4:3: text.k: is set twice, first in line 2; remove one"),
     ("text:\n\tk: 1\n", "own.yaml:2:1: contains a tab in the indentation; indent with spaces"),
@@ -214,11 +214,12 @@ def test_a_value_that_fits_no_member_of_a_union_is_told_once() -> None:
     ("a: *x\n", "own.yaml:1:4: found undefined alias 'x'"),
     ("a: 1\n" + "#" * MAX_BYTES, f"own.yaml: is longer than {MAX_BYTES:,} bytes; give a smaller configuration file"),
 ])
-def test_a_file_that_is_no_configuration_is_refused_with_its_line(tmp_path: Path, text: str | bytes, says: str) -> None:
-    assert unreadable(tmp_path, text) == says
+def test_a_file_that_is_not_a_configuration_is_refused_with_its_line(tmp_path: Path, text: str | bytes,
+                                                                     message: str) -> None:
+    assert unreadable(tmp_path, text) == message
 
 
-def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -> None:
+def test_multiplying_aliases_and_deep_nesting_are_limited(tmp_path: Path) -> None:
     laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
     assert "more than 2,000 values" in unreadable(tmp_path, laughs)
@@ -226,8 +227,8 @@ def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -
     assert "nested more than 40 deep" in unreadable(tmp_path, "a: " + "[" * 50_000)
     assert "nested more than 40 deep" in unreadable(tmp_path, "{a: " * 30_000)
     twice = "a0: &a0 {x: 1, x: 2}\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 4))
-    told = unreadable(tmp_path, twice).splitlines()
-    assert len(told) == MAX_PROBLEMS + 1 and told[-1] == "own.yaml: contains more errors; correct these first"
+    lines = unreadable(tmp_path, twice).splitlines()
+    assert len(lines) == MAX_PROBLEMS + 1 and lines[-1] == "own.yaml: contains more errors; correct these first"
     assert len(unreadable(tmp_path, "a: {x: 1, x: 2, x: 3}\n").splitlines()) == 2
     assert layer(tmp_path, "a: &x [1]\nb: *x\n").tree == {"a": [1], "b": [1]}
 
@@ -237,32 +238,32 @@ def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -
     "a: &x 1\nb: [" + "*x," * 60_000 + "1]", "a: [" + ",".join(f"&x{i} 1" for i in range(15_000)) + "]",
     "a: &a {b: 1}\nc:\n" + "  <<: *a\n" * 20_000, "a:\n" + "  - [1]\n" * 24_000,
 ])
-def test_a_file_of_many_values_is_left_at_the_first_that_is_too_many(tmp_path: Path, text: str) -> None:
+def test_reading_stops_at_the_first_value_over_the_limit(tmp_path: Path, text: str) -> None:
     begun = time.process_time()
     assert "more than 2,000 values" in unreadable(tmp_path, text)
-    assert time.process_time() - begun < 1           # composed to its end: 2 to 5 CPU seconds
+    assert time.process_time() - begun < 1           # reading all of it would take 2 to 5 CPU seconds
 
 
 def test_a_character_beyond_65535_may_be_written_as_json_writes_it(tmp_path: Path) -> None:
     assert layer(tmp_path, json.dumps({"a": "\U0001f600é"})).tree == {"a": "\U0001f600é"}
 
 
-def test_one_module_alone_parses_yaml() -> None:
+def test_only_one_module_parses_yaml() -> None:
     package = Path(embtrain.__file__).parent
     parsing = [path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"yaml\.(?:safe_load|load|full_load|compose|parse|scan)", path.read_text(encoding="utf-8"))]
     assert parsing == ["common/config/layers.py"]
 
 
-def test_a_missing_file_a_folder_and_a_path_that_is_none(tmp_path: Path) -> None:
-    for path, says in [(tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory"),
+def test_a_missing_file_a_folder_and_an_invalid_path(tmp_path: Path) -> None:
+    for path, message in [(tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory"),
                        (Path("a\0b"), "embedded null byte")]:
-        with pytest.raises(UsageError, match=says) as caught:
+        with pytest.raises(UsageError, match=message) as caught:
             read_yaml(path)
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_file_below_the_working_folder_is_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_below_the_working_folder_has_a_relative_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert layer(tmp_path, "a: 1", None).name == "own.yaml"
     monkeypatch.chdir("/")
@@ -271,7 +272,7 @@ def test_a_file_below_the_working_folder_is_named_from_there(tmp_path: Path, mon
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a=[1", "a=*x", "a={b: 1, b: 2}",
                                   "a=!!set x", ".".join("a" * 50) + "=1", "a=\x00", "a=b: c: d"])
-def test_a_set_that_is_none_is_refused_in_one_line(text: str) -> None:
+def test_an_invalid_set_option_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_set(text)
     assert str(caught.value).startswith("--set ") and len(str(caught.value).splitlines()) == 1
@@ -282,20 +283,20 @@ HOSTILE = st.text(st.sampled_from("ab:-?#&*!|>'\"%@`{}[],\n\t \\x0u1e.~<=Ud\ud80
 
 @settings(max_examples=400, deadline=None)
 @given(HOSTILE | st.text(max_size=40))
-def test_no_text_does_worse_than_a_usage_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text_gives_at_most_a_usage_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     for make in (lambda: read_yaml(path, "f"), lambda: from_set(text), lambda: from_set(f"text.words={text}")):
         try:
-            found = make()
-            build(Tree, [found])
+            result = make()
+            build(Tree, [result])
         except UsageError as error:
             assert all(line.startswith(("f:", "--set ")) for line in str(error).split("\n")), str(error)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
-def test_no_bytes_do_worse_than_a_usage_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_give_at_most_a_usage_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(b"text: {words: [" + content + b"]}")
     try:
@@ -306,7 +307,7 @@ def test_no_bytes_do_worse_than_a_usage_error(tmp_path_factory: pytest.TempPathF
 
 # --- writing ----------------------------------------------------------------------------------------------------
 
-FITTING = st.just(0.0) | st.floats(1e-18, 1e18)  # what float32 holds, and its square
+FITTING = st.just(0.0) | st.floats(1e-18, 1e18)  # float32 can represent it and its square
 TREES = st.builds(
     Tree, corpus=st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
     | st.sampled_from(["1e-5", "true", "on", "null", "~", "1_0", "0x1", "", "a: b", "#", "- x"]),
@@ -316,14 +317,14 @@ TREES = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(TREES)
-def test_what_is_dumped_is_read_back_the_same(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
+def test_a_dumped_tree_is_read_back_equal(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
     path = tmp_path_factory.getbasetemp() / "dump.yaml"
     for text in (dump(tree), dump(tree, only_changed_against=Tree())):
         path.write_text(text, encoding="utf-8")
         assert build(Tree, [read_yaml(path)]) == tree
 
 
-def test_only_what_differs_is_dumped_when_asked(tmp_path: Path) -> None:
+def test_only_differences_are_dumped_on_request(tmp_path: Path) -> None:
     tree = build(Tree, [from_set("text.sample=1e-5"), from_set("corpus=x")])
     assert dump(tree, only_changed_against=Tree()) == "corpus: x\ntext:\n  sample: 1.0e-05\n"
     assert dump(Tree(), only_changed_against=Tree()) == "{}\n"
@@ -336,13 +337,13 @@ def test_sections_cannot_be_changed() -> None:
 
 # --- the shipped files ------------------------------------------------------------------------------------------
 
-def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
+def test_the_manual_has_every_general_key_with_its_typed_default() -> None:
     from embtrain.experiment.run.settings import Settings
 
     assert read_yaml(shipped.folder("configs") / "default.yaml").tree == Settings().model_dump(mode="json")
 
 
-def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
+def test_the_key_patience_describes_the_monitored_score_of_each_task() -> None:
     modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
     watched = {of.stopping_metric.removeprefix("valid/") for module in modules for of in vars(module).values()
                if isinstance(of, type) and issubclass(of, base.Task) and of.__module__ == module.__name__}
@@ -354,9 +355,9 @@ def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
 
 
 @pytest.mark.parametrize("name", shipped.names("configs", "models"))
-def test_a_model_s_file_holds_every_key_of_its_own_and_of_its_task(name: str) -> None:
-    """Its sections `model`, its task's own and `evaluate` say all that default.yaml does not, and `corpus` what is read
-    where nothing else is asked for."""
+def test_a_model_file_has_every_key_of_the_model_and_its_task(name: str) -> None:
+    """Its sections `model`, that of its task and `evaluate` contain all keys absent from default.yaml, and `corpus` the
+    default corpus."""
     from embtrain.experiment.run.settings import settings_class
     from embtrain.experiment.tasks import base as tasks
 
@@ -384,19 +385,19 @@ def test_shipped_overlays_change_known_sections_alone(kind: str) -> None:
     names = shipped.names("configs", kind)
     assert names
     for name in names:
-        found = read_yaml(shipped.path("configs", name, kind))
+        result = read_yaml(shipped.path("configs", name, kind))
         own = {"corpus", "strategy", tasks.find_for_model(name).section} if kind == "models" else {
             tasks.find_by_name("triples").section}
-        assert set(found.tree) <= {"model", "negatives", "loss", "train", "evaluate", *own}, name
+        assert set(result.tree) <= {"model", "negatives", "loss", "train", "evaluate", *own}, name
 
 
-def test_shipped_files_mean_the_same_to_a_reader_of_yaml_1_1() -> None:
+def test_shipped_files_have_the_same_meaning_in_yaml_1_1() -> None:
     path = shipped.path("configs", "skipgram", "models")
     assert yaml.safe_load(path.read_text(encoding="utf-8")) == read_yaml(path).tree
 
 
-def test_a_path_is_kept_in_full_and_a_recipe_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run's config.yaml must find its text from any folder; a recipe wins over a folder that bears its name."""
+def test_a_path_is_stored_in_full_and_a_recipe_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """config.yaml of a run must find its text from any folder; a recipe overrides a folder of the same name."""
     from embtrain.experiment.run.settings import resolve
 
     monkeypatch.chdir(tmp_path)

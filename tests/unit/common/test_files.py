@@ -1,4 +1,4 @@
-"""What a killed writer leaves is swept by the next one, and what a living one has not finished is not."""
+"""Temporary files of a killed writer are removed by the next writer; those of a living one are not."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ def hidden(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
 
 
-def writing(folder: Path, said: Connection) -> None:
+def writing(folder: Path, output: Connection) -> None:
     with write_atomically(folder / "a.txt", "w") as file:
         file.write("half")
         file.flush()
-        said.send("in the middle")
-        said.recv()
+        output.send("in the middle")
+        output.recv()
         file.write(" and half")
 
 
-def extracting(folder: Path, said: Connection) -> None:
+def extracting(folder: Path, output: Connection) -> None:
     with temporary_folder(".archive.", folder) as apart:
         (apart / "deep").mkdir()
         (apart / "deep" / "a.txt").write_text("half")
-        said.send("in the middle")
-        said.recv()
+        output.send("in the middle")
+        output.recv()
         os.rename(apart / "deep" / "a.txt", folder / "a.txt")
 
 
 @pytest.mark.parametrize("body", [writing, extracting])
-def test_what_the_dead_have_left_is_swept(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
-    heard, said = FORK.Pipe()
-    child = FORK.Process(target=body, args=(tmp_path, said))
+def test_files_of_a_killed_writer_are_removed(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
+    received, output = FORK.Pipe()
+    child = FORK.Process(target=body, args=(tmp_path, output))
     child.start()
-    assert heard.recv() == "in the middle"
+    assert received.recv() == "in the middle"
     (left,) = hidden(tmp_path)
     write_text(tmp_path / "b.txt", "of another")
     with temporary_folder(".more.", tmp_path):
         pass
-    assert hidden(tmp_path) == [left]                        # it lives
+    assert hidden(tmp_path) == [left]                        # the writer is alive
     child.kill()
     child.join()
     write_text(tmp_path / "b.txt", "again")
@@ -64,30 +64,30 @@ def test_what_the_dead_have_left_is_swept(tmp_path: Path, body: Callable[[Path, 
 
 
 @pytest.mark.parametrize("body", [writing, extracting])
-def test_a_living_writer_comes_to_its_end(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
-    heard, said = FORK.Pipe()
-    child = FORK.Process(target=body, args=(tmp_path, said))
+def test_a_living_writer_can_finish(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
+    received, output = FORK.Pipe()
+    child = FORK.Process(target=body, args=(tmp_path, output))
     child.start()
-    assert heard.recv() == "in the middle"
+    assert received.recv() == "in the middle"
     write_text(tmp_path / "b.txt", "of another")
-    heard.send("go on")
+    received.send("go on")
     child.join()
     assert child.exitcode == 0 and (tmp_path / "a.txt").read_text().startswith("half")
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
 
 
-def test_only_ours_is_swept(tmp_path: Path) -> None:
+def test_only_temporary_files_of_embtrain_are_removed(tmp_path: Path) -> None:
     others = [".a.txt.part", f"a{TEMPORARY_SUFFIX}", ".rsync.Ab12", ".hidden"]
     for name in others:
         (tmp_path / name).write_text("mine")
     (tmp_path / f".link.x{TEMPORARY_SUFFIX}").symlink_to(tmp_path / ".hidden")
-    os.mkfifo(tmp_path / f".pipe.x{TEMPORARY_SUFFIX}")  # nobody writes into it: whoever waited would wait for ever
+    os.mkfifo(tmp_path / f".pipe.x{TEMPORARY_SUFFIX}")  # the pipe has no writer: a reader would block forever
     write_text(tmp_path / "b.txt", "text")
     assert set(others) < set(os.listdir(tmp_path)) and (tmp_path / ".hidden").read_text() == "mine"
 
 
-def test_what_was_swept_before_it_was_held_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer's sweep may come between making a file and locking it."""
+def test_a_file_removed_before_it_was_locked_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer may remove the file between its creation and its lock."""
     lock, swept = files.fcntl.flock, list[int]()
 
     def late(handle: int, how: int) -> None:
@@ -105,17 +105,18 @@ def test_what_was_swept_before_it_was_held_is_made_again(tmp_path: Path, monkeyp
         assert swept and apart.is_dir()
 
 
-def test_a_disk_without_locks_is_written_to_and_never_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_disk_without_locks_files_are_written_and_never_removed(tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     def none(handle: int, how: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    (tmp_path / f".a.x{TEMPORARY_SUFFIX}").write_text("of somebody")
+    (tmp_path / f".a.x{TEMPORARY_SUFFIX}").write_text("of another program")
     monkeypatch.setattr(files.fcntl, "flock", none)
     write_text(tmp_path / "b.txt", "text")
     assert (tmp_path / "b.txt").read_text() == "text" and hidden(tmp_path) == [f".a.x{TEMPORARY_SUFFIX}"]
 
 
-def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -127,7 +128,7 @@ def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert pipe.is_fifo() and link.is_symlink() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
 
 
-def test_a_file_that_somebody_names_is_what_a_link_leads_to(tmp_path: Path) -> None:
+def test_a_link_named_by_the_user_is_followed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("before")
     (tmp_path / "link").symlink_to("a.txt")
     (tmp_path / "new").symlink_to("nowhere.txt")
@@ -136,23 +137,22 @@ def test_a_file_that_somebody_names_is_what_a_link_leads_to(tmp_path: Path) -> N
         write_text(check_output_file(tmp_path / name), name)
         assert (tmp_path / target).read_text() == name
     assert (tmp_path / "link").is_symlink() and (tmp_path / "new").is_symlink()
-    for wrong, says in ((tmp_path, "is a folder; give a file"), (tmp_path / "a.txt" / "b", "is not a folder")):
-        with pytest.raises(UsageError, match=f"--x: .*{says}"):
+    for wrong, message in ((tmp_path, "is a folder; give a file"), (tmp_path / "a.txt" / "b", "is not a folder")):
+        with pytest.raises(UsageError, match=f"--x: .*{message}"):
             check_output_file(wrong, "--x")
 
 
-def test_a_link_in_a_folder_of_strangers_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_a_shared_folder_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "report.html").symlink_to("mine")
     write_text(tmp_path / "report.html", "page")
     assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "report.html").read_text() == "page"
 
 
-def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_claim_one_name_get_separate_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "20250101-000000")
-    first = [files.dated_folder("sgns") for _ in range(3)]        # of the same second, before anything is made
+    first = [files.dated_folder("sgns") for _ in range(3)]        # in the same second, before any folder is created
     assert first == [Path("runs/20250101-000000-sgns")] * 3
     assert [files.claim_folder(path).name for path in first] == [
         f"20250101-000000-sgns{more}" for more in ("", "-2", "-3")
@@ -164,7 +164,7 @@ def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
         files.claim_folder(tmp_path / "taken" / "x")
 
 
-def test_a_name_that_begins_with_a_dash_is_no_option() -> None:
+def test_a_name_that_begins_with_a_dash_is_not_an_option() -> None:
     assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
     assert files.resume_command(Path("-a b")) == "embtrain resume './-a b'"
 
@@ -180,11 +180,11 @@ def a_run(folder: Path, name: str = "config.yaml", age: int = 0) -> None:
     ("ace", " (did you mean 'runs/20260102-skipgram-ace'?)"),         # `runs/` left out
     ("runs/whch", " (did you mean 'runs/which'?)"),                   # a comparison
     ("runs/zzz", " (the newest run is 'runs/which')"),
-    ("other/newz", " (did you mean 'other/news'?)"),                  # runs that are in the folder that was named
+    ("other/newz", " (did you mean 'other/news'?)"),                  # runs in the named folder
     ("gone/zzz/", " (the newest run is 'runs/which')"),
 ])
-def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
-                                                       hint: str) -> None:
+def test_a_missing_run_suggests_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
+                                                 hint: str) -> None:
     monkeypatch.chdir(tmp_path)
     a_run(Path("runs/20260101-skipgram-ace"), age=20)
     a_run(Path("runs/20260102-skipgram-ace"), age=10)
@@ -198,7 +198,7 @@ def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypat
     files.check_exists(Path("runs/acee"))
 
 
-def test_without_runs_no_name_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_runs_no_name_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"^runs/ace: file or folder not found; give"):
         files.check_exists(Path("runs/ace"))

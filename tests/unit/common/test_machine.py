@@ -1,4 +1,4 @@
-"""Memory as the machine tells it: free, limited by a group, and what some work takes; and how threads wait."""
+"""Memory of the machine: free memory, cgroup limits and the peak of a computation; waiting of threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Group = tuple[str, int, int]  # limit, bytes in use, bytes of files that can be 
 
 def system(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, groups: dict[str, Group], v2: bool = True,
            shown: str = "/", mount: str = "/sys/fs/cgroup") -> None:
-    """A fake system whose process is in the group `path`; groups: what is below the mount."""
+    """Simulate a system whose process is in the group `path`; groups: files below the mount."""
     (root / "proc" / "self").mkdir(parents=True, exist_ok=True)
     lines = [f"0::{path}"] if v2 else ["9:name=systemd:/", f"4:cpu,memory:{path}", "0::/"]
     (root / "proc" / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
@@ -41,7 +41,7 @@ def system(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, groups: dict[
 
 
 def test_a_group_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system(tmp_path, monkeypatch, "/", {"": ("1000000", 700_000, 200_000)})          # 200,000 of files can be freed
+    system(tmp_path, monkeypatch, "/", {"": ("1000000", 700_000, 200_000)})  # 200,000 of the file cache can be freed
     assert machine.free() == 500_000 and machine.total() == 1_000_000
     system(tmp_path, monkeypatch, "/", {"": ("1000000", 1_100_000, 0)})
     assert machine.free() == 0
@@ -54,14 +54,14 @@ def test_the_limit_of_an_ancestor_counts(tmp_path: Path, monkeypatch: pytest.Mon
               "slurm": ("900000000", 899_900_000, 0), "": (none, 5 * GIB, 0), "slurm/job_8": ("5", 5, 0)}
     system(tmp_path, monkeypatch, "/slurm/job_7/step_0", groups, v2)
     assert machine.group_limit() == 1_200_000 and machine.total() == 1_200_000
-    assert machine.free() == 100_000                         # what `slurm` has left; job_7 itself has 800,000
+    assert machine.free() == 100_000                         # remaining memory of `slurm`; that of job_7 is 800,000
 
 
 @pytest.mark.parametrize(("path", "shown"), [("/docker/abc", "/docker/abc"), ("/docker/abc", "/elsewhere"),
                                              ("/../sibling", "/"), ("/docker/abc/deeper", "/docker/abc")])
 @pytest.mark.parametrize("v2", [True, False])
-def test_a_container_s_mount_shows_a_part_of_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
-                                                      shown: str, v2: bool) -> None:
+def test_the_mount_of_a_container_shows_a_part_of_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
+                                                           shown: str, v2: bool) -> None:
     system(tmp_path, monkeypatch, path, {"": ("2000000", 500_000, 0)}, v2, shown, mount="/my groups/memory")
     assert machine.group_limit() == 2_000_000 and machine.free() == 1_500_000
 
@@ -75,29 +75,29 @@ def test_no_limit_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert machine.group_limit() is None and machine.total() == ALL_OF_IT
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
-def test_the_most_of_some_work_is_counted_though_nothing_of_it_stays() -> None:
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak counter cannot be reset")
+def test_the_peak_of_a_computation_counts_freed_memory() -> None:
     def work() -> float:
-        return float(np.ones(GIB // 32).sum())                            # 256 MiB, let go at once
+        return float(np.ones(GIB // 32).sum())                            # 256 MiB, freed at once
 
     before = machine.process_memory("VmHWM")
-    made, found = machine.measure_peak(work)
-    assert before is not None and made == GIB // 32 and 0.95 < found / (GIB // 4) < 1.1
+    made, peak = machine.measure_peak(work)
+    assert before is not None and made == GIB // 32 and 0.95 < peak / (GIB // 4) < 1.1
     assert machine.measure_peak(lambda: None)[1] < 8 << 20
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
-def test_what_the_allocator_kept_from_before_does_not_serve_the_work_uncounted() -> None:
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak counter cannot be reset")
+def test_memory_reused_from_the_allocator_is_counted() -> None:
     def work() -> list[np.ndarray]:
-        return [np.ones(64 << 7) for _ in range(1024)]                    # 64 KiB each: no mapping of its own
+        return [np.ones(64 << 7) for _ in range(1024)]                    # 64 KiB each: no separate mapping
 
     kept = work()
-    last = np.ones(64 << 7)                                               # keeps the heap's end where it is
+    last = np.ones(64 << 7)                                               # keeps the heap from shrinking
     del kept
     assert 0.9 < machine.measure_peak(work)[1] / (64 << 20) < 1.3 and last.all()
 
 
-def test_where_nobody_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_source_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_entry", lambda path, name: None)
     monkeypatch.setattr(machine, "ROOT", Path("/none"))
     assert (
@@ -110,14 +110,14 @@ PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 @pytest.mark.skipif(not PAGES.exists() or "[never]" in PAGES.read_text(), reason="linux: there are no huge pages here")
 @pytest.mark.parametrize("wish", [None, "0"])
-def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish: str | None) -> None:
+def test_large_tensors_use_huge_pages_unless_disabled(wish: str | None) -> None:
     if wish == "0" and "[always]" in PAGES.read_text():
         pytest.skip("linux: huge pages for everybody")
-    asks = ("import embtrain, re, torch; from pathlib import Path; x = torch.ones(1 << 24); "
+    queries = ("import embtrain, re, torch; from pathlib import Path; x = torch.ones(1 << 24); "
             "print(re.search(r'AnonHugePages:\\s+(\\d+)', Path('/proc/self/smaps_rollup').read_text())[1])")
     env = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     env |= {} if wish is None else {"THP_MEM_ALLOC_ENABLE": wish}
-    done = subprocess.run([sys.executable, "-c", asks], env=env, text=True, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", queries], env=env, text=True, capture_output=True, check=True)
     share = int(done.stdout) * 1024 / (64 << 20)
     assert share > 0.9 if wish is None else share < 0.2
 
@@ -125,7 +125,7 @@ def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish:
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: torch's threads are of GNU's OpenMP there")
 @pytest.mark.parametrize(("theirs", "looks"), [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"),
                                                ({"OMP_WAIT_POLICY": "active"}, "30000000000")])
-def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], looks: str) -> None:
+def test_waiting_threads_sleep_soon_unless_configured_otherwise(theirs: dict[str, str], looks: str) -> None:
     env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
                           env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})

@@ -1,4 +1,4 @@
-"""Sources of other packages: what is wrong with one is one line that names its file and line, and stops no other."""
+"""Sources of other packages: an error in one gives one line with file and line number, and stops no other source."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 def _draw(k: int = 4) -> None:
-    found = negatives.find("mine")
-    found(found.Config(source="mine", k=k), world()).draw(query(), k, TableView())
+    result = negatives.find("mine")
+    result(result.Config(source="mine", k=k), world()).draw(query(), k, TableView())
 
 
-def test_a_right_source_is_left_alone(make: Make) -> None:
+def test_a_correct_source_has_no_error(make: Make) -> None:
     make(SOURCE)
     _draw()
     assert negatives.find("mine").__name__ == "Mine" and negatives.find("unigram").__module__.endswith("unigram")
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
+@pytest.mark.parametrize(("old", "new", "message"), [
     ("(n, k), generator", "(n, k + 1), generator", "returned 5 negatives, but k is 4"),
     ("generator=self.random)", "generator=self.random).int()", r"returned ids of torch\.int32"),
     ("generator=self.random)", "generator=self.random).double()", r"returned ids of torch\.float64"),
@@ -89,17 +89,17 @@ def test_a_right_source_is_left_alone(make: Make) -> None:
     ("ids.shape, -math.log(self.world.n_candidates)", "ids.shape, -1.0", "whose sum over all candidates is"),
     ("return Negatives(ids", "return (ids", "SyntaxError|returned tuple"),
 ])
-def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: str, says: str) -> None:
+def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: str, message: str) -> None:
     assert old in SOURCE
     if new == "return (ids":
         new, old = "return ids, ids\n        return Negatives(ids", "return Negatives(ids"
     path = make(SOURCE.replace(old, new))
-    with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: draw .*({says})") as wrong:
+    with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: draw .*({message})") as wrong:
         _draw()
     assert "\n" not in str(wrong.value)
 
 
-@pytest.mark.parametrize(("old", "new", "line", "says"), [
+@pytest.mark.parametrize(("old", "new", "line", "message"), [
     ("v = self.world.n_candidates", "v = 1 // 0", 14, "draw: ZeroDivisionError"),
     ("v = self.world.n_candidates", "v = torch.zeros(2) @ torch.zeros(3)", 14, "draw: RuntimeError"),
     ("return torch.full(ids.shape", "raise OSError(2, 'gone')\n        return torch.full(ids.shape", 20,
@@ -108,9 +108,9 @@ def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: 
     ("    def draw(", "    def __init__(self, config, world):\n        config.nothing\n\n    def draw(", 13,
      "__init__: AttributeError"),
 ])
-def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, line: int, says: str) -> None:
+def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, line: int, message: str) -> None:
     path = make(SOURCE.replace(old, new))
-    with pytest.raises(UsageError, match=rf"^{path}:{line}: negatives\.source: mine: {says}: .*; correct it there$"):
+    with pytest.raises(UsageError, match=rf"^{path}:{line}: negatives\.source: mine: {message}: .*; correct it there$"):
         _draw()
 
 
@@ -146,17 +146,17 @@ def test_a_trait_that_a_loss_sets_as_an_attribute_is_refused(tmp_path: Path, mon
         tiny_runs.made(settings)
 
 
-@pytest.mark.parametrize(("text", "place", "says"), [
+@pytest.mark.parametrize(("text", "place", "message"), [
     ("x = (\n", ":1", "SyntaxError"), ("import no_package_of_this_name\n", ":1", "ModuleNotFoundError"),
     ("x = 1\n1 / 0\n", ":2", "ZeroDivisionError"), ("Other = 1\n", "", "AttributeError"),
     ("class Mine: pass\n", "", "is not a subclass of NegativeSource"),
 ])
 def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.LogCaptureFixture, text: str,
-                                                    place: str, says: str) -> None:
+                                                     place: str, message: str) -> None:
     path = make(text)
     assert "unigram" in negatives.names() and "mine" not in negatives.names()
-    assert len(caplog.messages) == 1 and says in caplog.messages[0]
+    assert len(caplog.messages) == 1 and message in caplog.messages[0]
     assert listing.listing()["sources"]
-    where = "mine_noise:Mine" if "subclass" in says else f"{path}{place}"
-    with pytest.raises(UsageError, match=rf"^negatives\.source: 'mine' cannot be loaded: {where}.*{says}"):
+    where = "mine_noise:Mine" if "subclass" in message else f"{path}{place}"
+    with pytest.raises(UsageError, match=rf"^negatives\.source: 'mine' cannot be loaded: {where}.*{message}"):
         negatives.find("mine")

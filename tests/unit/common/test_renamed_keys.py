@@ -81,7 +81,7 @@ def test_in_the_folder_of_a_comparison(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_no_renamed_key_is_a_key_and_every_new_name_is_one() -> None:
-    """Of all components together, so that the table cannot point to a key that does not exist."""
+    """Keys of all components together, so that the table cannot point to a missing key."""
     known = set()
     for model in models.names():
         known |= keys_of(settings_class(model, "unigram", "logistic"))

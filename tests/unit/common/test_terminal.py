@@ -49,7 +49,7 @@ def test_all_other_characters_stay(text: str) -> None:
     assert terminal.plain(text) == text
 
 
-def test_only_a_line_feed_of_ours_ends_a_line() -> None:
+def test_only_line_feeds_of_embtrain_end_a_line() -> None:
     assert terminal.plain_lines("a\x1b\nb\r") == "a\\x1b\nb\\r"
 
 
@@ -90,11 +90,11 @@ def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_neighbours_are_one_line_a_word() -> None:
     near = NeighbourList([(HOSTILE, 0.5)])
     near.found_as = HOSTILE
-    found = {"w": near, HOSTILE: NeighbourList()}
-    assert evaluate.format_text(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
+    result = {"w": near, HOSTILE: NeighbourList()}
+    assert evaluate.format_text(result) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
 
 
-def test_answers_are_one_line_each() -> None:
+def test_predictions_are_one_line_each() -> None:
     one = Prediction(HOSTILE, [Answer(HOSTILE, 1.0)], place=HOSTILE, note=HOSTILE)
     assert predict.format_text(one) == f"{SAFE}  ({SAFE})\n     {SAFE}\n  1  {SAFE}      1.000"
 
@@ -115,10 +115,10 @@ def test_words_of_a_file_of_vectors_are_escaped_on_the_terminal_and_whole_in_jso
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     word = "b\x1b[2J\u202ex\x9b"
     vectors.write(tmp_path / "v.safetensors", Vectors(["a", word], np.eye(2, dtype=np.float32)), "safetensors")
-    found = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
-    options.emit(evaluate.as_tree(found), False, lambda: evaluate.format_text(found))
+    result = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
+    options.emit(evaluate.as_tree(result), False, lambda: evaluate.format_text(result))
     assert capsys.readouterr().out == "a: b\\x1b[2J\\u202ex\\x9b 0.000\n"
-    options.emit(evaluate.as_tree(found), True, lambda: evaluate.format_text(found))
+    options.emit(evaluate.as_tree(result), True, lambda: evaluate.format_text(result))
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n")
     assert json.loads(text)[0]["neighbours"][0]["word"] == word
@@ -143,23 +143,23 @@ def test_data_is_unchanged_in_a_pipe_and_escaped_on_a_terminal(monkeypatch: pyte
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "right"), [
+@pytest.mark.parametrize(("text", "expected"), [
     ("sgns", "`sgns`"), ("a`b", "``a`b``"), ("``", "``` `` ```"), ("a\n# b", "`a\\n# b`"), ("", "`  `"),
 ])
-def test_a_code_span_cannot_be_left(text: str, right: str) -> None:
-    assert escape_markdown.code(text) == right
+def test_a_code_span_cannot_be_left(text: str, expected: str) -> None:
+    assert escape_markdown.code(text) == expected
 
 
 def test_a_code_block_cannot_be_left() -> None:
     assert escape_markdown.block("a: 1\n```\n# b\x1b", "yaml") == "````yaml\na: 1\n```\n# b\\x1b\n````"
 
 
-@pytest.mark.parametrize(("text", "right"), [
+@pytest.mark.parametrize(("text", "expected"), [
     ("<img src=x>", r"\<img src=x\>"), ("a|b", r"a\|b"), ("[x](y)", r"\[x\](y)"), ("a\n# b", r"a\\n\# b"),
     ("1. a", r"1\. a"), ("- a", r"\- a"),
 ])
-def test_words_do_not_become_markup(text: str, right: str) -> None:
-    assert escape_markdown.words(text) == right
+def test_words_do_not_become_markup(text: str, expected: str) -> None:
+    assert escape_markdown.words(text) == expected
 
 
 def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     assert lines.count("````yaml") == 1 and "\u202e" not in card
 
 
-# --- the rule of the house -------------------------------------------------------------------------------------------
+# --- one module prints -------------------------------------------------------------------------------------------
 
-def test_everything_is_printed_by_the_one_module() -> None:
+def test_only_one_module_prints() -> None:
     """cli/entry_point.py escapes the lines of errors itself; JSON is escaped before options.py prints it."""
     printing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
                 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -13,7 +13,7 @@ citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = citations.PAGE.read_text(encoding="utf-8")
-MADE = ("_build", "results/generated", "reference/registry")
+SAMPLE = ("_build", "results/generated", "reference/registry")
 SUFFIXES = (".py", ".md", ".yaml", ".h", ".cpp")
 
 
@@ -21,7 +21,8 @@ def files() -> Iterator[Path]:
     yield ROOT / "README.md"
     for folder in ("embtrain", "docs", "configs"):
         yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES
-                    and path != citations.PAGE and not any(path.is_relative_to(ROOT / "docs" / made) for made in MADE))
+                    and path != citations.PAGE and not any(path.is_relative_to(ROOT / "docs" / entry)
+                                                           for entry in SAMPLE))
 
 
 def test_every_entry_has_one_key_authors_a_title_and_its_year() -> None:
@@ -66,6 +67,6 @@ def test_citations_by_name_are_found(text: str, keys: set[str]) -> None:
     assert cited_authors(text) == keys
 
 
-def test_keys_link_to_the_bibliography_and_code_stays() -> None:
+def test_keys_link_to_the_bibliography_and_code_is_unchanged() -> None:
     page = "As in [rawat2019] and `[rawat2019]`.\n\n```sh\n[rawat2019]\n```\n\n    [rawat2019]\n"
     assert citations.linked(page) == page.replace("in [rawat2019]", r"in [\[rawat2019\]](#rawat2019)")

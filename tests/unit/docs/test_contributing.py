@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is true: its files are taken off the page, put where it says, held to the contracts, and trained."""
+"""CONTRIBUTING.md is correct: its files are extracted to their paths, pass the contract tests, and train."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCES = ("even", "costly")
 
 
 def put(name: str, folder: Path) -> Path:
-    """A file of the page, in `folder` under its own name."""
+    """Write a file of the page into `folder` under its name."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / Path(name).name
     path.write_text(FILES[name], encoding="utf-8")
@@ -49,7 +49,7 @@ def forget(*names: str) -> None:
 
 
 def in_package(monkeypatch: pytest.MonkeyPatch, package: ModuleType, folder: Path, *names: str) -> Iterator[None]:
-    """The page's files as if they lay in the package; gone again afterwards."""
+    """Make the files of the page importable as part of the package for the duration of a test."""
     kind = package.__name__.rpartition(".")[2]
     for name in names:
         put(f"embtrain/{kind}/{name}.py", folder / kind)
@@ -75,7 +75,7 @@ def loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Forty short documents in which every other word follows from the one before."""
+    """Forty short documents where every other word follows from the previous one."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "text"
     folder.mkdir()
@@ -101,7 +101,7 @@ def likelihood(run: Run) -> float:
     return value
 
 
-def test_every_file_of_the_page_is_tried_here() -> None:
+def test_every_file_of_the_page_is_tested() -> None:
     assert set(FILES) == {*(f"embtrain/negatives/{name}.py" for name in SOURCES), "evals/pets.yaml",
                           *(f"configs/strategies/{name}.yaml" for name in SOURCES), "corpora/letters.yaml",
                           "embtrain/losses/squared_margin.py", "pyproject.toml of your package",
@@ -114,7 +114,7 @@ def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: P
     strategy = put(f"configs/strategies/{name}.yaml", tmp_path)
     run = train(strategy, text, tmp_path / "run")
     assert run.settings.negatives.source == name
-    assert likelihood(run) > -3.0                            # 40 words: log 40 = 3.69 before anything is learnt
+    assert likelihood(run) > -3.0                            # 40 words: log 40 = 3.69 before training
     assert (tmp_path / "run" / "report.html").is_file()
 
 
@@ -122,8 +122,8 @@ def test_a_source_trains_a_run(name: str, sources: None, text: Path, tmp_path: P
     ("even", {}), ("even shared by windows", {"share_draws_by": "window"}),
     ("costly", {}), ("costly shared by the batch", {"share_draws_by": "batch"}),
 ])
-def test_a_source_keeps_the_contract(name: str, settings: dict[str, str], sources: None,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_passes_the_contract_tests(name: str, settings: dict[str, str], sources: None,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(source_worlds.CASES, name, settings)
     check_source(registry.find("embtrain.negatives", NegativeSource, name.split()[0], "negatives.source"), **settings)
     test_combinations.test_it_learns_the_checkerboard(name, "logistic")
@@ -134,14 +134,14 @@ def test_the_check_of_the_page_passes(sources: None, tmp_path: Path) -> None:
     runpy.run_path(str(put("tests/test_even.py", tmp_path)))
 
 
-def test_what_a_source_cannot_do_is_refused(sources: None) -> None:
-    found = negatives.find("costly")
+def test_unsupported_settings_of_a_source_are_refused(sources: None) -> None:
+    result = negatives.find("costly")
     with pytest.raises(UsageError, match=r"negatives\.replacement"):
-        found(found.Config(source="costly", replacement=False), source_worlds.world())
+        result(result.Config(source="costly", replacement=False), source_worlds.world())
 
 
 def test_a_source_of_another_distribution_is_found_by_its_entry_point(tmp_path: Path, text: Path,
-                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     put("embtrain/negatives/even.py", site / "their_noise")
     (site / "their_noise" / "__init__.py").write_text("")
@@ -175,5 +175,5 @@ def test_the_recipes_read(tmp_path: Path) -> None:
     assert not {corpus.name, benchmark.name} & {*shipped.names("corpora"), *shipped.names("evals")}
 
 
-def test_nothing_of_the_page_is_left_behind() -> None:
+def test_the_page_leaves_no_files() -> None:
     assert not {*SOURCES} & set(negatives.names()) and "squared_margin" not in losses.names()

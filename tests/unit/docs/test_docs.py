@@ -1,6 +1,6 @@
-"""What the pages say is so: paths, tests, config keys and make targets exist, commands parse, the Python example runs.
+"""The pages are correct: paths, tests, config keys and make targets exist, commands parse, Python examples run.
 
-Every check is also tried on planted faults.
+Every check is also run on planted faults.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ GENERATED = ("docs/_build/", "docs/reference/registry/", "docs/results/generated
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
          for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
          if not path.relative_to(ROOT).as_posix().startswith(GENERATED)}
-FILES = (".txt", ".tsv", ".safetensors", ".md")  # names of files that begin as a section of the settings does
+FILES = (".txt", ".tsv", ".safetensors", ".md")  # file names that begin like a section of the settings
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
-def test_the_pages_are_there() -> None:
+def test_the_pages_exist() -> None:
     assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/science/equations.md", "docs/reference/formats.md",
             "docs/decisions/index.md"} <= set(PAGES)
 
@@ -62,14 +62,14 @@ def test_the_index_of_decisions_lists_each_once_with_its_title() -> None:
 
 
 def spans(text: str) -> Iterator[str]:
-    """What stands between backticks, code blocks left out."""
+    """Return the text between backticks, without code blocks."""
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
 
 # --- paths and tests -----------------------------------------------------------------------------------------------
 
 def missing_paths(text: str) -> list[str]:
-    """Paths of the repository, and tests in them (path::test), that do not exist. NAME and * stand for any name."""
+    """Return paths of the repository, and tests in them (path::test), that do not exist. NAME and * match any name."""
     faults = []
     linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     for span in [*spans(text), *linked]:
@@ -80,10 +80,10 @@ def missing_paths(text: str) -> list[str]:
             continue
         if path == "docs" or ("/" not in path and path in ROOTS and path != ".ci"):
             continue
-        found = sorted(ROOT.glob(path.rstrip("/").replace("NAME", "*")))
-        if not found or (path.endswith("/") and not found[0].is_dir()):
+        result = sorted(ROOT.glob(path.rstrip("/").replace("NAME", "*")))
+        if not result or (path.endswith("/") and not result[0].is_dir()):
             faults.append(path)
-        elif test and test not in functions(found[0]):
+        elif test and test not in functions(result[0]):
             faults.append(span)
     return faults
 
@@ -107,7 +107,7 @@ def test_a_planted_path_is_found(text: str) -> None:
 # --- commands ------------------------------------------------------------------------------------------------------
 
 def commands(text: str) -> list[str]:
-    """Lines of shell blocks and spans in backticks that begin with our command, comments cut off."""
+    """Return lines of shell blocks and spans in backticks that begin with our command, without comments."""
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     blocks += re.findall(r"^ {4}(embtrain .*)$", text, re.MULTILINE)
     lines = [line.strip() for block in blocks for line in block.splitlines()] + list(spans(text))
@@ -115,8 +115,8 @@ def commands(text: str) -> list[str]:
 
 
 def parsed(line: str) -> tuple[str, dict[str, Any]]:
-    """The command of a line and what its options say; ValueError where the command line would refuse it."""
-    line = line.partition(" < ")[0]  # what is read is the shell's
+    """Return the command of a line and its options; ValueError if the command line would refuse it."""
+    line = line.partition(" < ")[0]  # input redirection of the shell
     words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)][1:]
     command: Any = typer.main.get_command(app)
     known = {option for parameter in command.params for option in parameter.opts}
@@ -127,12 +127,12 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
         path.append(words[0])
         command = command.commands[words.pop(0)]
     if not path or hasattr(command, "commands"):
-        raise ValueError(f"{line}: no such command")
+        raise ValueError(f"{line}: unknown command")
     if not words:
-        return " ".join(path), {}  # named in a sentence
+        return " ".join(path), {}  # mentioned in a sentence
     try:
         return " ".join(path), command.make_context(" ".join(path), words).params
-    except Exception as error:  # typer brings click's errors under a name of its own
+    except Exception as error:  # typer exports click's errors under another name
         if type(error).__name__ not in ("NoSuchOption", "BadParameter", "MissingParameter", "UsageError",
                                         "BadOptionUsage", "BadArgumentUsage"):
             raise
@@ -140,7 +140,7 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def refused(line: str) -> str:
-    """Why a line cannot run, as far as can be said without running it; '' where nothing speaks against it."""
+    """Return the reason why a line cannot run, as far as this is known without running it; '' if there is none."""
     try:
         name, options = parsed(line)
         if name == "fit" and options and not placeholders(line):
@@ -152,7 +152,7 @@ def refused(line: str) -> str:
                 find_recipe(data)
         for benchmarks in (options.get("on") or []) if name == "evaluate" else []:
             for benchmark in benchmarks.split(","):
-                if not Path(benchmark).suffix:               # a file of the reader's has one
+                if not Path(benchmark).suffix:               # a file of the reader has one
                     shipped.path("evals", benchmark)
     except (ValueError, EmbtrainError) as error:
         return str(error)
@@ -171,8 +171,8 @@ def test_commands_would_run(page: str) -> None:
     assert lines and [reason for line in lines if (reason := refused(line))] == []
 
 
-def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None:
-    """Fifty lines: a command for each kind of data, and a page that goes on from there."""
+def test_the_first_screen_has_a_description_commands_and_links() -> None:
+    """Fifty lines: a command for each kind of data, and a link to a page with more."""
     first = "\n".join(PAGES["README.md"].splitlines()[:50])
     begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
     assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
@@ -224,18 +224,18 @@ def keys_of(section: type[Section], prefix: str) -> set[str]:
 
 
 def all_keys() -> set[str]:
-    """Every key of the tree, with those that one model, source, loss or task alone has."""
-    found = set(Settings.model_fields)
+    """Return every key of the tree, with those of single models, sources, losses and tasks."""
+    result = set(Settings.model_fields)
     for name, field in Settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            found |= keys_of(field.annotation, name)
+            result |= keys_of(field.annotation, name)
     for kind, prefix in ((models, "model"), (negatives, "negatives"), (losses, "loss")):
         for name in kind.names():
-            found |= keys_of(kind.find(name).Config, prefix)
+            result |= keys_of(kind.find(name).Config, prefix)
     for task in tasks.names():
         of = tasks.find_by_name(task)
-        found |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
-    return found
+        result |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
+    return result
 
 
 def unknown_keys(text: str, known: set[str]) -> list[str]:
@@ -258,21 +258,21 @@ def test_a_planted_key_is_found() -> None:
 # --- tables --------------------------------------------------------------------------------------------------------
 
 def rows(text: str) -> list[list[str]]:
-    """Cells of the rows of all tables; a bar inside a cell is written with a backslash."""
+    """Return the cells of the rows of all tables; a bar inside a cell has a backslash."""
     lines = (line for line in text.splitlines() if line.startswith("|"))
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
+def test_the_table_of_strategies_lists_the_shipped_ones() -> None:
     section = PAGES["docs/choose/strategies.md"].split("\n## ")[0]
-    told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
+    options = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
     for name in shipped.names("configs", "strategies"):
         tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         reads = "tied" in tree.get("model", {})
         config = experiment.resolve(name, model="transe" if "triples" in tree else "lm" if reads else None)
         shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.filter)
-    assert told == shipped_ones
+    assert options == shipped_ones
 
 
 def test_every_stage_names_its_keys() -> None:
@@ -285,11 +285,11 @@ def test_every_stage_names_its_keys() -> None:
 
 def test_science_has_a_row_for_each_item_once() -> None:
     first = [cells[0] for cells in rows(PAGES["docs/science/equations.md"]) if re.fullmatch(r"[NA]\d+", cells[0])]
-    wanted = [*range(1, 17), *range(18, 21)], [*range(1, 17), *range(18, 27)]
-    assert first == [f"N{n}" for n in wanted[0]] + [f"A{n}" for n in wanted[1]]
+    expected = [*range(1, 17), *range(18, 21)], [*range(1, 17), *range(18, 27)]
+    assert first == [f"N{n}" for n in expected[0]] + [f"A{n}" for n in expected[1]]
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
     section = PAGES["docs/how-to/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
-    told = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
-    assert told == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}
+    options = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
+    assert options == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}

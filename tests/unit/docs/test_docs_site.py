@@ -1,5 +1,5 @@
-"""The site: it builds without a warning and asks nothing of the net; its tables and pictures are those of the raw rows;
-other tools' words stand beside keys that exist. And what a release needs beside the package.
+"""The site: it builds without warnings and network access; its tables and pictures equal the raw rows; names from
+other tools are listed with existing keys. Also the files that a release needs in addition to the package.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.long
 ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")
-make = script("make")  # first: it puts the folder of the others on the path
+make = script("make")  # first: it adds the folder of the others to the path
 raw, choosing = script("raw"), script("choosing")
 
 
 # --- the build -----------------------------------------------------------------------------------------------------
 
-def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> None:
+def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     if find_spec("sphinx") is None or find_spec("furo") is None or find_spec("myst_parser") is None:
         pytest.skip("docs: sphinx, furo and myst-parser are not installed; pip install -e '.[docs]' brings them")
     done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d",
@@ -60,11 +60,11 @@ def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ['<script defer src="https://x.org/a.js">', '<link rel="s" href="//x.org/a.css">',
                                   "a{background:url(https://x.org/a.png)}", '@import "x.css"'])
-def test_what_would_be_fetched_is_found(text: str) -> None:
+def test_external_resources_are_found(text: str) -> None:
     assert re.search(OUTSIDE, text)
 
 
-def test_the_picture_shows_the_whole_way_and_needs_nothing() -> None:
+def test_the_picture_shows_the_whole_pipeline_and_is_self_contained() -> None:
     text = (DOCS / "pictures" / "data-flow.svg").read_text(encoding="utf-8")
     shown = [part.text for part in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert [name for name in shown if name in WAY] == [*WAY[-1:], *WAY[:-1]]
@@ -86,7 +86,7 @@ WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negat
 
 # --- tables and pictures -------------------------------------------------------------------------------------------
 
-def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
+def test_tables_and_pictures_equal_the_raw_rows() -> None:
     now = make.generated()
     there = {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
     assert sorted(now) == sorted(there)
@@ -98,7 +98,7 @@ def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
     assert make.REPORT.read_text(encoding="utf-8") == make.report_chart()
 
 
-def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() -> None:
+def test_every_measured_row_is_shown_and_every_other_row_is_listed() -> None:
     folders = {path.parent.name for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
     benches = {path.stem for path in raw.BENCH.glob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
@@ -116,8 +116,8 @@ def test_every_result_names_the_licences_of_its_data() -> None:
     lines = {cells[0].strip("`"): cells for cells in rows(make.generated()["licences.md"])[2:]}
     assert list(lines) == [*shipped.names("corpora"), *shipped.names("evals")]
     assert all(len(cells) == 4 and cells[1].strip() for cells in lines.values())
-    for found in make.comparisons():
-        assert all(found.name in lines[source][3].split(", ") for source in raw.sources(found)), found.name
+    for result in make.comparisons():
+        assert all(result.name in lines[source][3].split(", ") for source in raw.sources(result)), result.name
 
 
 def known(**of: list[float]) -> raw.Comparison:
@@ -125,32 +125,32 @@ def known(**of: list[float]) -> raw.Comparison:
     return raw.Comparison(Path("x"), {"metric": "test/mrr"}, list(of), values, {}, None)
 
 
-def test_the_choice_is_that_of_rows_whose_answer_is_known() -> None:
-    found = known(nce=[.50, .51, .49, .50, .50], ace=[.51, .52, .50, .512, .511], sgns=[.52, .50, .51, .53, .49],
+def test_the_choice_is_correct_for_rows_with_a_known_result() -> None:
+    result = known(nce=[.50, .51, .49, .50, .50], ace=[.51, .52, .50, .512, .511], sgns=[.52, .50, .51, .53, .49],
                   uniform=[.30, .31, .29, .30, .30])
-    choice = choosing.choose(found, "test/mrr")
+    choice = choosing.choose(result, "test/mrr")
     assert choice.best == "ace" and choice.good == ["ace", "sgns"]
     assert [name for name, _ in choice.worse] == ["nce", "uniform"]
     assert dict(choice.worse)["uniform"].startswith("−0.21060 [−0.2117")
 
 
-def test_the_highest_is_judged_among_all_pairs() -> None:
-    """Which one is highest was seen in the same rows: what is a difference among two pairs is none among all three."""
-    found = known(a=[.50, .50, .50, .50, .50], b=[.51, .52, .508, .53, .512], c=[.515, .50, .515, .53, .50])
-    alone = choosing.paired_t(found.values["test/mrr"]["a"], found.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
+def test_the_highest_is_corrected_for_all_pairs() -> None:
+    """The highest was chosen from the same rows, so a difference among two pairs may not be one among all three."""
+    result = known(a=[.50, .50, .50, .50, .50], b=[.51, .52, .508, .53, .512], c=[.515, .50, .515, .53, .50])
+    alone = choosing.paired_t(result.values["test/mrr"]["a"], result.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
     assert alone.p is not None and .05 / 3 < alone.p < .05 / 2
-    assert choosing.choose(found, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
+    assert choosing.choose(result, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
 
 
 def test_sources_and_losses_are_crossed() -> None:
-    found = known(**{"a+x": [.1, .2], "a+y": [.3, .5], "y-z": [.7, .9]})
-    found.grid["runs"] = {"a+x": {"loss": "x"}, "a+y": {"loss": "y_z"}, "y-z": {"loss": None}}
-    head, _, first, last = make.by_loss(found, "test/mrr").splitlines()
+    result = known(**{"a+x": [.1, .2], "a+y": [.3, .5], "y-z": [.7, .9]})
+    result.grid["runs"] = {"a+x": {"loss": "x"}, "a+y": {"loss": "y_z"}, "y-z": {"loss": None}}
+    head, _, first, last = make.by_loss(result, "test/mrr").splitlines()
     assert head == "| test mean reciprocal rank | `x` | `y_z` |"
     assert first.startswith("| a | 0.150 [") and "| 0.400 [" in first and last.startswith("| y-z |  | 0.800 [")
 
 
-def test_a_picture_has_each_mean_at_its_place() -> None:
+def test_a_picture_has_each_mean_at_its_position() -> None:
     points = [make.Point("a", 0.0, None, None, "0"), make.Point("b", 1.0, .5, 2.0, "1")]
     text = make.dots("t", [make.Panel("h <", points)])
     marks = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', text)]
@@ -167,20 +167,20 @@ def tables() -> dict[str, list[list[str]]]:
             for part in page.split("\n## ")[1:]}
 
 
-def test_their_words_stand_beside_keys_that_exist() -> None:
-    found = tables()
-    assert list(found) == ["gensim", "fastText", "PyKEEN", "seq2seq-con"]
-    assert all(len(part) > 10 for part in found.values())
+def test_their_names_are_listed_with_existing_keys() -> None:
+    result = tables()
+    assert list(result) == ["gensim", "fastText", "PyKEEN", "seq2seq-con"]
+    assert all(len(part) > 10 for part in result.values())
     plain = {"run.vectors", "mrr", "mr", "hits@k", "amri"}
     keys = all_keys()
-    for tool, part in found.items():
+    for tool, part in result.items():
         for theirs, ours, _ in part:
             for span in spans(ours):
                 assert span.partition(":")[0] in keys | plain, f"{tool}: {theirs}: {span}"
 
 
 @pytest.mark.parametrize("tool", ["gensim", "fastText", "PyKEEN", "seq2seq-con"])
-def test_values_that_are_named_are_taken(tool: str) -> None:
+def test_listed_values_are_accepted(tool: str) -> None:
     model = {"PyKEEN": "transe", "seq2seq-con": "lm"}.get(tool, "skipgram")
     tried = 0
     for cells in tables()[tool]:
@@ -196,13 +196,13 @@ def test_values_that_are_named_are_taken(tool: str) -> None:
     assert tried >= 2 or tool == "gensim"
 
 
-def test_the_words_of_gensim_are_gensims() -> None:
+def test_the_names_of_gensim_exist_in_gensim() -> None:
     known = set(inspect.signature(Word2Vec.__init__).parameters)
     named = {span.partition("=")[0] for theirs, _, _ in tables()["gensim"] for span in spans(theirs)}
     assert named - known == {"wv"}
 
 
-def test_defaults_that_differ_from_gensims_are_named() -> None:
+def test_defaults_that_differ_from_gensim_are_named() -> None:
     page = (DOCS / "guide" / "coming-from.md").read_text(encoding="utf-8")
     listed = page.partition("These differ unless you set them otherwise:")[2].partition("\n## ")[0]
     theirs = {name: value.default for name, value in inspect.signature(Word2Vec.__init__).parameters.items()}
@@ -231,7 +231,8 @@ def test_the_citation_is_of_this_version() -> None:
 
 def test_wheels_are_built_once_for_each_platform_and_with_a_core() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
-    platforms = [name.partition("-")[2] for name in config["build"]]  # each once, for a wheel serves every Python
+    # each once, because one wheel works for every Python version
+    platforms = [name.partition("-")[2] for name in config["build"]]
     assert sorted(platforms) == ["macosx_arm64", "manylinux_aarch64", "manylinux_x86_64"]
     for of in (config, config["macos"]):
         assert of["environment"]["EMBTRAIN_CORE"] == "require"
@@ -242,6 +243,6 @@ def test_make_installs_what_the_tests_need() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     done = subprocess.run(["make", "-n", "-B", "test-slow", "docs"], cwd=ROOT, capture_output=True, text=True,
                           check=False)
-    asked = re.findall(r"-e '\.\[([\w,]+)\]'", done.stdout)
-    assert {*"test docs peers".split()} == {name for text in asked for name in text.split(",")} <= set(extras)
+    fetched = re.findall(r"-e '\.\[([\w,]+)\]'", done.stdout)
+    assert {*"test docs peers".split()} == {name for text in fetched for name in text.split(",")} <= set(extras)
     assert "sphinx -W" in done.stdout

@@ -1,4 +1,4 @@
-"""The page of promises: each figure has a slow test that prints it, and is replaced by what that prints."""
+"""The page of promises: each figure has a slow test that prints it, and is replaced by its output."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_every_block_is_printed_by_a_test() -> None:
     assert [name for name in names(TEXT) if not block(TEXT, name)] == []
 
 
-def test_every_test_that_tells_has_a_block() -> None:
-    told = [part.split('"')[0] for part in TESTS.split('tell("')[1:]]
-    assert sorted(set(told) - set(names(TEXT))) == []
+def test_every_test_that_records_a_figure_has_a_block() -> None:
+    recorded = [part.split('"')[0] for part in TESTS.split('tell("')[1:]]
+    assert sorted(set(recorded) - set(names(TEXT))) == []
 
 
 def test_every_kind_of_file_has_its_row() -> None:

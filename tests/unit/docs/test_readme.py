@@ -1,6 +1,6 @@
 """The shell blocks of the README run in order in a new folder, as a user types them, on less data.
 
-`make fit` is the command that the Makefile prints for a folder without runs. `embtrain` is found from the line on that
+`make fit` is the command that the Makefile prints for a folder without runs. `embtrain` is found after the line that
 activates .venv. Each command gets a small text and small settings, and each cell of a comparison runs in this process.
 """
 
@@ -39,7 +39,7 @@ def lines() -> list[str]:
 
 
 def made_by(target: str) -> str:
-    """The command with which `make TARGET` ends in the current folder, as make prints it without running it."""
+    """Return the last command of `make TARGET` in the current folder, as make prints it without running it."""
     shutil.copy(ROOT / "Makefile", "Makefile")
     done = subprocess.run(["make", "--no-print-directory", "-n", "-o", ".venv/.ready", "-o", ".venv/.core", target],
                           capture_output=True, text=True, check=True)
@@ -55,7 +55,7 @@ def smaller(line: str) -> str:
 
 
 @pytest.mark.tutorial
-def test_the_blocks_run_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
@@ -78,10 +78,10 @@ def test_the_blocks_run_as_they_are_written(tmp_path: Path, monkeypatch: pytest.
     assert Path("ace.txt").is_file() and Path("runs/ace/report.html").is_file()
     assert {line.split()[1] for line in printed} >= {"fit", "neighbours", "predict", "export", "compare",
                                                           "reproduce"}
-    assert "--out" not in made_by("fit")  # a second `make fit` does not end in an error over runs/ace
+    assert "--out" not in made_by("fit")  # a second `make fit` does not fail because of runs/ace
 
 
-def test_the_command_is_found_once_the_environment_is_activated(tmp_path: Path) -> None:
+def test_the_command_is_found_after_activating_the_environment(tmp_path: Path) -> None:
     venv.create(tmp_path / ".venv", symlinks=True)
     (command := tmp_path / ".venv/bin/embtrain").write_text("#!/bin/sh\n")
     command.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Reference pages: every source, loss, model and key is on them, with what the registry and its docstring state."""
+"""Reference pages: every source, loss, model and key, with the contents of the registry and its docstring."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_traits_of_all_components_are_tabled_by_group(page: str, trait: str, lin
     assert all(f"\n| `{name}` | " in part for name in (negatives if page == "sources.md" else losses).names())
 
 
-def test_signs_of_markup_are_escaped() -> None:
+def test_markup_characters_are_escaped() -> None:
     assert components._prose("a_b * c\n <eos> `x_y*`") == r"a\_b \* c \<eos> `x_y*`"

@@ -1,8 +1,8 @@
-"""The tutorials and the walks are true: their blocks are run in order, and print what the pages say.
+"""Tutorials and walkthroughs are correct: their blocks run in order and print the output on the pages.
 
 Numbers agree with the page within 5 %, within .02, or within half the width of their printed interval (`differing` in
 docs/scripts/play.py); seconds are not compared. The numbers of the pages are those of the compiled core: without a core
-the text is compared and the numbers are not. A command fails where the page says so, and nowhere else.
+the text is compared and the numbers are not. A command fails only where the page states it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ play = script("play")
 
 
 def test_there_is_one_for_each_task() -> None:
-    """And the page that names them names no other."""
+    """The index page names exactly these."""
     assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies", "translation"}
     index = (DOCS / "guide" / "tutorials" / "index.md").read_text(encoding="utf-8")
     named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
@@ -44,7 +44,7 @@ def test_there_is_one_for_each_task() -> None:
                                                             "translation"}
 
 
-def test_there_is_a_walk_for_each_of_five_people() -> None:
+def test_there_is_a_walkthrough_for_each_of_five_users() -> None:
     assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
     index = (DOCS / "guide" / "walkthroughs" / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
@@ -54,8 +54,8 @@ def test_there_is_a_walk_for_each_of_five_people() -> None:
 
 
 @pytest.fixture
-def as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a page installs is gone after it."""
+def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove what a page installed after its test."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     modules = set(sys.modules)
@@ -68,13 +68,13 @@ def as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.tutorial
 @pytest.mark.parametrize("page", [f"{page.parent.stem}/{page.stem}" for page in [*PAGES, *WALKS]])
-def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                     ) -> None:
+def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
-    # The cells of a comparison, in this process; others keep the module as it is.
+    # Cells of a comparison run in this process; other commands keep the module unchanged.
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     blocks = play.blocks((DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
         assert core() is None or play.differing(block.expected, printed) == [], block.code
 
 
-@pytest.mark.parametrize(("told", "printed", "alike"), [
+@pytest.mark.parametrize(("page_text", "printed", "is_equal"), [
     ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid mrr  .5  [-0.1, 1.2]  20\n", False),
     ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid   mrr  0.5  [-0.1, 1.2]  20", True),
     ("valid  mrr  0.12\nrun: runs/a\n", "valid  mrr  0.12\nrun: runs/b\n", False),
@@ -105,11 +105,11 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     ("dog is a ?\n  1  pet     -0.5  in training\n", "cat is a ?\n  1  pet     -0.5  in training\n", False),
     ("dog is a ?\n  1  pet     -0.5  in training\n", "dog is a ?\n", False),
 ])
-def test_the_text_of_an_output_is_compared_without_its_numbers(told: str, printed: str, alike: bool) -> None:
-    assert (play.shape(told) == play.shape(printed)) is alike
+def test_output_text_is_compared_without_its_numbers(page_text: str, printed: str, is_equal: bool) -> None:
+    assert (play.shape(page_text) == play.shape(printed)) is is_equal
 
 
-@pytest.mark.parametrize(("told", "printed", "faults"), [
+@pytest.mark.parametrize(("page_text", "printed", "faults"), [
     ("valid  mr  10.00  5,000\n", "valid  mr  10.40  5,000\n", []),
     ("valid  mr  10.00  5,000\n", "valid  mr  10.70  5,000\n", ["10 on the page, 10.7 printed"]),
     ("valid  mr  10.00  5,000\n", "valid  mr  10.00  6,000\n", ["5000 on the page, 6000 printed"]),
@@ -131,17 +131,17 @@ def test_the_text_of_an_output_is_compared_without_its_numbers(told: str, printe
     ("exp  7.77e−15  1\n", "exp  2e−14  1\n", []),
     ("table of 500 rows\n", "table of 600 rows\n", ["500 on the page, 600 printed"]),
 ])
-def test_a_number_that_the_page_does_not_have_is_found(told: str, printed: str, faults: list[str]) -> None:
-    assert play.shape(told) == play.shape(printed) and play.differing(told, printed) == faults
+def test_a_number_absent_from_the_page_is_found(page_text: str, printed: str, faults: list[str]) -> None:
+    assert play.shape(page_text) == play.shape(printed) and play.differing(page_text, printed) == faults
 
 
-def test_a_command_that_fails_is_seen_and_one_that_should_fail_and_does_not() -> None:
+def test_an_unexpected_failure_and_an_unexpected_success_are_detected() -> None:
     def run(line: str) -> str:
         return play.play(play.Block("sh", f"{line}\n", "", 0, 0), {})
     with pytest.raises(RuntimeError, match="exit code 2"):
         run("embtrain fit --negatives nothing")
-    told = run("embtrain fit --negatives nothing   # ends in 2")
-    assert told.startswith("embtrain: error: --negatives: strategy: no negatives")
+    page_text = run("embtrain fit --negatives nothing   # ends in 2")
+    assert page_text.startswith("embtrain: error: --negatives: strategy: no negatives")
     with pytest.raises(RuntimeError, match="exit code 0"):
         run("embtrain --version   # ends in 2")
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Lexical entailment: measures against loops and scikit-learn, words that mean several concepts, gold files, runs."""
+"""Lexical entailment: measures against loops and scikit-learn, ambiguous words, gold files, runs."""
 
 from __future__ import annotations
 
@@ -45,51 +45,51 @@ def of(items: list[tuple[int, int, int]]) -> tuple[Gold, DirectedScores]:
     return Gold([(f"u{i}", f"v{i}", "") for i in range(len(items))], label, len(items)), DirectedScores(there, back)
 
 
-def values(metric: str, gold: Gold, found: DirectedScores) -> dict[str, float | None]:
-    return {row.metric: row.value for row in entailment.scores("x", metric, gold, found, "said", CONFIG)}
+def values(metric: str, gold: Gold, result: DirectedScores) -> dict[str, float | None]:
+    return {row.metric: row.value for row in entailment.scores("x", metric, gold, result, "said", CONFIG)}
 
 
 # --- measures ------------------------------------------------------------------------------------------------------
 
 @given(ITEMS)
 def test_accuracy_is_that_of_the_best_threshold_of_the_other_folds(items: list[tuple[int, int, int]]) -> None:
-    gold, found = of(items)
+    gold, result = of(items)
     ways = -1 in gold.label
 
-    def told(i: int, t: float) -> int:
-        there, back = found.forward[i], found.backward[i]
+    def n_correct(i: int, t: float) -> int:
+        there, back = result.forward[i], result.backward[i]
         if not ways:
             return int(there >= t)
         return 0 if max(there, back) < t else 1 if there >= back else -1
 
     n = len(items)
     fold = np.random.default_rng(0).permutation(n) % FOLDS
-    right = []
+    positive = []
     for i in range(n):
         others = [j for j in range(n) if fold[j] != fold[i]]
-        m = np.maximum(found.forward, found.backward) if ways else found.forward
-        # Between two scores of the others, or at the least: the highest of those that tell most of them right. Above
-        # them all only where that tells more of them right.
+        m = np.maximum(result.forward, result.backward) if ways else result.forward
+        # Between two scores of the others, or at their minimum: the highest of those with most of them correct. Above
+        # them all only if more of them are correct there.
         seen = sorted({m[j] for j in others}, reverse=True)
         at = [(a + b) / 2 for a, b in pairwise(seen)] + seen[-1:]
         best = max([*at, np.nextafter(seen[0], np.inf)],
-                   key=lambda t: (sum(told(j, t) == gold.label[j] for j in others), t <= seen[0], t))
-        right.append(told(i, best) == gold.label[i])
-    assert entailment.correct(gold, found)[0].tolist() == right
+                   key=lambda t: (sum(n_correct(j, t) == gold.label[j] for j in others), t <= seen[0], t))
+        positive.append(n_correct(i, best) == gold.label[i])
+    assert entailment.correct(gold, result)[0].tolist() == positive
 
 
 @given(ITEMS)
 def test_average_precision_and_direction(items: list[tuple[int, int, int]]) -> None:
-    gold, found = of(items)
-    got = values("ap", gold, found)
+    gold, result = of(items)
+    got = values("ap", gold, result)
     assert list(got) == ["ap", "direction"]
-    right = gold.label == 1
-    assert got["ap"] == (pytest.approx(average_precision_score(right, found.forward)) if right.any() else None)
+    positive = gold.label == 1
+    assert got["ap"] == (pytest.approx(average_precision_score(positive, result.forward)) if positive.any() else None)
     way = [0.5 if there == back else float((there > back) == (y > 0)) for y, there, back in items if y]
     assert got["direction"] == (pytest.approx(np.mean(way)) if way else None)
 
 
-def test_grades_are_ranked_and_pairs_not_found_are_left_out_and_counted() -> None:
+def test_grades_are_ranked_and_missing_pairs_are_left_out_and_counted() -> None:
     random = np.random.default_rng(1)
     grade, there = random.normal(size=(2, 40))
     there[::4] = np.nan
@@ -101,12 +101,12 @@ def test_grades_are_ranked_and_pairs_not_found_are_left_out_and_counted() -> Non
     assert row.note == "30 of 40 pairs found, others skipped; 2 duplicate lines; said"
 
 
-def test_an_item_that_is_not_found_has_no_answer_and_few_items_have_no_threshold() -> None:
-    gold, found = of([(i % 2, -i % 2, 0) for i in range(2 * FOLDS)])
-    there = found.forward.copy()
+def test_a_missing_item_is_wrong_and_few_items_have_no_threshold() -> None:
+    gold, result = of([(i % 2, -i % 2, 0) for i in range(2 * FOLDS)])
+    there = result.forward.copy()
     there[3] = np.nan
-    right, t = entailment.correct(gold, DirectedScores(there, found.backward))
-    assert np.flatnonzero(np.isnan(right)).tolist() == [3] and t is not None
+    positive, t = entailment.correct(gold, DirectedScores(there, result.backward))
+    assert np.flatnonzero(np.isnan(positive)).tolist() == [3] and t is not None
     few, lost = of([(1, 0, 0)] * (FOLDS - 1))
     assert values("accuracy", few, lost)["accuracy"] is None
     none = DirectedScores(np.full(2, np.nan), np.full(2, np.nan))
@@ -114,21 +114,21 @@ def test_an_item_that_is_not_found_has_no_answer_and_few_items_have_no_threshold
         assert set(values(metric, Gold([("u", "v", "")] * 2, np.ones(2), 2), none).values()) == {None}
 
 
-def test_the_interval_of_accuracy_is_around_it() -> None:
+def test_the_interval_of_accuracy_contains_it() -> None:
     random = np.random.default_rng(0)
     label = random.integers(0, 2, 300).astype(float)
-    gold, found = Gold([("u", "v", "")] * 300, label, 300), label + random.normal(size=300)
-    [accuracy, ap, _] = entailment.scores("x", "accuracy", gold, DirectedScores(found, found), "said", CONFIG)
+    gold, result = Gold([("u", "v", "")] * 300, label, 300), label + random.normal(size=300)
+    [accuracy, ap, _] = entailment.scores("x", "accuracy", gold, DirectedScores(result, result), "said", CONFIG)
     assert accuracy.metric == "accuracy" and accuracy.low < accuracy.value < accuracy.high < accuracy.low + 0.15
     assert ap.low < ap.value < ap.high and "threshold" in accuracy.note and "by chance" in ap.note
 
 
-# --- words and what they mean --------------------------------------------------------------------------------------
+# --- words and synsets --------------------------------------------------------------------------------------
 
 NAMES = ["dog.n.01", "dog.n.02", "hot_dog.n.01", "run.v.01", "animal.n.01", "Dog"]
 
 
-def test_a_word_means_every_synset_that_it_names_or_stands_in() -> None:
+def test_a_word_means_every_synset_that_it_names_or_is_in() -> None:
     means = Senses(NAMES, {"beast": [4], "dog": [0], "hot_dog": [1]})
     assert (
         means.concepts_of("DOG") == [0, 1]
@@ -140,14 +140,14 @@ def test_a_word_means_every_synset_that_it_names_or_stands_in() -> None:
         and means.concepts_of("run", "v") == means.concepts_of("run") == [3]
         and means.concepts_of("cat") == []
     )
-    assert Senses(["Bank", "bank", "x.n", "good.s.01"], {}).concepts_of("BANK") == [0]  # as similarity looks words up
+    assert Senses(["Bank", "bank", "x.n", "good.s.01"], {}).concepts_of("BANK") == [0]  # same lookup as similarity
     assert Senses(["us", "US", "US.n.01"], {}).concepts_of("US") == [1, 2] and means.concepts_of("Dog") == [
         5
     ]  # the exact spelling
     assert Senses(["Bank", "x.n", "good.s.01"], {}).concepts_of("good", "a") == [2]
 
 
-def test_the_best_pair_of_meanings_stands_for_two_words() -> None:
+def test_the_score_of_two_words_is_that_of_their_best_pair_of_synsets() -> None:
     table = np.abs(np.random.default_rng(0).normal(size=(len(NAMES), 3))).astype(np.float32)
     score = Scorer(Vectors(NAMES, table), Order, {"beast": [4, 1]})
     def e(u: int, v: int) -> float:
@@ -157,11 +157,11 @@ def test_the_best_pair_of_meanings_stands_for_two_words() -> None:
     assert np.isnan(got[1])
     verb = score([("run", "animal", "n"), ("animal", "run", "n"), ("run", "animal", "")])
     assert np.isnan(verb).tolist() == [True, True, False]
-    said = score.describe_scores([("dog", "animal", ""), ("cat", "run", "n")])
-    assert said == "−E(u, v) of the best pair of meanings (1.5 a word)"
+    message = score.describe_scores([("dog", "animal", ""), ("cat", "run", "n")])
+    assert message == "−E(u, v) of the best pair of meanings (1.5 a word)"
 
 
-def test_a_hypernym_below_its_hyponym_scores_higher_than_the_other_way_round() -> None:
+def test_the_right_direction_of_a_hypernym_pair_scores_higher() -> None:
     low, high = torch.tensor([[0.1, 0.2]]), torch.tensor([[0.5, 0.2]])
     assert (
         Order.entailment_score(high, low).item() == 0 > Order.entailment_score(low, high).item() == pytest.approx(-0.16)
@@ -175,12 +175,12 @@ def test_plain_vectors_are_scored_by_their_cosine() -> None:
     assert score.describe_scores([("a", "b", "")]) == Model.entailment == "cosine"
 
 
-def test_many_pairs_are_scored_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).normal(size=(9, 4))
-    score, asked = Scorer(Vectors([f"w{i}" for i in range(9)], table)), [("w1", f"w{i}", "") for i in range(9)]
-    whole = score(asked)
+    score, calls = Scorer(Vectors([f"w{i}" for i in range(9)], table)), [("w1", f"w{i}", "") for i in range(9)]
+    whole = score(calls)
     monkeypatch.setattr("embtrain.evaluate.pairs.scorer.MAX_ELEMENTS", 8)
-    assert score(asked).tolist() == whole.tolist()
+    assert score(calls).tolist() == whole.tolist()
 
 
 def test_senses_are_written_and_read(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_senses_are_written_and_read(tmp_path: Path) -> None:
 
 # --- gold files ----------------------------------------------------------------------------------------------------
 
-def test_a_pair_counts_once_and_is_right_where_a_line_says_so(tmp_path: Path) -> None:
+def test_a_pair_counts_once_and_is_positive_if_one_line_is(tmp_path: Path) -> None:
     text = "dog\tanimal\tFalse\ndog\tanimal\tTrue\nanimal\tdog\t0\ncat\tdog\t-1\n"
     (tmp_path / "gold").write_text(text)
     (tmp_path / "gold.gz").write_bytes(gzip.compress(text.encode()))
@@ -212,21 +212,21 @@ def test_a_part_of_speech_belongs_to_the_pair(tmp_path: Path) -> None:
     assert gold.pairs == [("a", "b", "n"), ("a", "b", "v")] and gold.label.tolist() == [1.5, 2]
 
 
-@pytest.mark.parametrize(("line", "says"), [
+@pytest.mark.parametrize(("line", "message"), [
     ("a\tb\tyes", "gold:2: label should be one of True"), ("a\tb\t2", "label should be"), ("a\t\tTrue", "two words"),
     ("a\tb", "should have 3 columns")])
-def test_a_malformed_line_is_named(tmp_path: Path, line: str, says: str) -> None:
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "gold").write_text(f"x\ty\tTrue\n{line}\n")
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         entailment.read(tmp_path / "gold", LABELLED, graded=False)
 
 
 def test_grades_are_numbers_and_files_hold_pairs(tmp_path: Path) -> None:
     form = GoldFormat(columns=("word1", "word2", "pos", "score"))
-    for text, says in (("a\tb\tN\tnan\n", "score should be a number"), ("a\tb\tX\t1\n", "and N, V, A or R"),
+    for text, message in (("a\tb\tN\tnan\n", "score should be a number"), ("a\tb\tX\t1\n", "and N, V, A or R"),
                        ("\n", "contains no pairs")):
         (tmp_path / "gold").write_text(text)
-        with pytest.raises(DataError, match=says):
+        with pytest.raises(DataError, match=message):
             entailment.read(tmp_path / "gold", form, graded=True)
 
 
@@ -234,22 +234,22 @@ def test_grades_are_numbers_and_files_hold_pairs(tmp_path: Path) -> None:
 
 ENTAILMENT = [name for name in shipped.names("evals") if load_recipe("evals", name).kind == "entailment"]
 COUNTS = {"hyperlex": (2616, None), "bless": (14533, 1337), "evalution": (6926, 1802), "wbless": (1668, 834),
-          "bibless": (1668, 834), "shwartz": (52577, 13104)}  # distinct pairs, and right ones among them
+          "bibless": (1668, 834), "shwartz": (52577, 13104)}  # distinct pairs, and positives among them
 
 
-def test_the_benchmarks_that_must_ship() -> None:
+def test_the_required_benchmarks_ship() -> None:
     assert set(ENTAILMENT) == set(COUNTS)
 
 
 @pytest.mark.parametrize("name", ENTAILMENT)
-def test_the_published_files_hold_so_many_pairs(name: str) -> None:
+def test_the_published_files_have_their_number_of_pairs(name: str) -> None:
     recipe = load_recipe("evals", name)
     path = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), str(recipe.copies[0].mirror))
     if not path.is_file():
         pytest.skip(f"data: {recipe.copies[0].mirror} is not here")
     gold = entailment.read(path, recipe.format, graded=recipe.metric == "spearman")
-    right = None if recipe.metric == "spearman" else int((gold.label == 1).sum())
-    assert (len(gold.pairs), right) == COUNTS[name] and gold.lines == recipe.expected.pairs
+    positive = None if recipe.metric == "spearman" else int((gold.label == 1).sum())
+    assert (len(gold.pairs), positive) == COUNTS[name] and gold.lines == recipe.expected.pairs
     assert {pos for _, _, pos in gold.pairs} == ({"n", "v"} if name == "hyperlex" else {""})
 
 
@@ -259,7 +259,7 @@ ABOVE = {1: 0, 2: 1, 3: 1, 4: 0, 5: 4, 6: 5, 7: 4, 8: 0, 9: 8, 10: 8, 11: 0}
 
 @pytest.fixture
 def gold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """wbless and hyperlex, as small files in place of the published ones."""
+    """Provide wbless and hyperlex as small files in place of the published ones."""
     lines = ["word1\tword2\tlabel\trelation\tfold"]
     graded = ["word1\tword2\tpos\trelation\tscore\tfold"]
     for u, v in ABOVE.items():
@@ -279,7 +279,7 @@ def settings(folder: Path, *sets: str, corpus: str = "tree.tsv") -> experiment.S
         "train.epochs=60", "model.dim=8", "train.lr=0.5", "train.batch=8", "evaluate.resamples=40", *sets])
 
 
-def test_a_run_is_judged_on_words_as_it_ends_and_afterwards(gold: Path) -> None:
+def test_a_run_is_evaluated_on_words_at_its_end_and_later(gold: Path) -> None:
     run = experiment.fit(settings(gold, "evaluate.benchmarks=[hyperlex, wbless]"), gold / "run")
     rows = {f"{row.benchmark}/{row.metric}": row for row in run.scores}
     assert rows["wbless/direction"].value > 0.8 and rows["wbless/ap"].value > 0.7
@@ -295,12 +295,12 @@ def test_a_run_is_judged_on_words_as_it_ends_and_afterwards(gold: Path) -> None:
     assert {row.benchmark for row in unjudged.scores} == {"valid", "test", "training"}
 
 
-def test_a_run_of_wordnet_knows_words_that_name_no_synset(gold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_wordnet_maps_words_that_name_no_synset(gold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(gold / "cache"))
     folder = gold / "dict"
     folder.mkdir()
     up = [f"1 @ {ABOVE[i] + 1:08d} n 0000" if i in ABOVE else "0" for i in range(len(WORDS))]
-    (folder / "data.noun").write_text("".join(f"{i + 1:08d} 03 n 01 {word} 0 00{of} | told\n"
+    (folder / "data.noun").write_text("".join(f"{i + 1:08d} 03 n 01 {word} 0 00{of} | gloss\n"
                                               for i, (word, of) in enumerate(zip(WORDS, up, strict=True))))
     named = {word: i for i, word in enumerate(WORDS)} | {"sputnik": WORDS.index("tool")}
     (folder / "index.noun").write_text("".join(f"{word} n 1 0 1 0 {i + 1:08d}\n" for word, i in named.items()))
@@ -310,14 +310,14 @@ def test_a_run_of_wordnet_knows_words_that_name_no_synset(gold: Path, monkeypatc
     assert rows[0].note.startswith("23 of 23 pairs found; ") and experiment.evaluate(run.folder, ["wbless"]) == rows
 
 
-def test_a_file_of_vectors_is_judged_by_its_cosine_which_knows_no_direction(gold: Path) -> None:
+def test_a_vector_file_is_evaluated_by_its_cosine_without_direction(gold: Path) -> None:
     table = np.random.default_rng(0).normal(size=(len(WORDS), 5))
     write(gold / "words.txt", Vectors(WORDS, table), "word2vec")
     rows = {row.metric: row for row in experiment.evaluate(gold / "words.txt", ["wbless"])}
     assert rows["direction"].value == 0.5 and "; cosine; " in rows["accuracy"].note
 
 
-def test_what_is_no_entailment_is_refused_before_training(gold: Path) -> None:
+def test_a_benchmark_without_entailment_is_refused_before_training(gold: Path) -> None:
     with pytest.raises(
             UsageError,
             match=r"evaluate.benchmarks: wordsim353 is of kind similarity.*choose from bibless, bless") as caught:
@@ -325,17 +325,17 @@ def test_what_is_no_entailment_is_refused_before_training(gold: Path) -> None:
     assert "\n" not in str(caught.value) and not (gold / "run").exists()
 
 
-def test_words_are_judged_with_the_intervals_of_a_run() -> None:
+def test_word_benchmarks_have_the_intervals_of_a_run() -> None:
     assert words_config(EvaluateConfig(resamples=7, interval=0.5)) == WordsConfig(resamples=7, interval=0.5)
     own = WordsConfig(oov="mean")
     assert words_config(own) is own
 
 
-def test_a_comparison_tells_what_each_benchmark_is_judged_by(tmp_path: Path) -> None:
+def test_a_comparison_names_the_measure_of_each_benchmark(tmp_path: Path) -> None:
     metrics = ["test/accuracy", "hyperlex/spearman", "bless/ap", "bless/direction", "wbless/accuracy", "wbless/ap"]
     summary = [{"strategy": "s", "metric": metric, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 3} for metric in metrics]
     (tmp_path / "results.json").write_text(json.dumps({
         "plan": {"metric": "test/accuracy", "benchmarks": ["hyperlex", "bless", "wbless"]}, "summary": summary,
         "verdict": ["said"]}))
-    told = Comparison(tmp_path).table()
-    assert [metric for metric in metrics if metric in told] == [metrics[i] for i in (0, 1, 2, 4)]
+    n_correct = Comparison(tmp_path).table()
+    assert [metric for metric in metrics if metric in n_correct] == [metrics[i] for i in (0, 1, 2, 4)]

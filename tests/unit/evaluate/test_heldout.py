@@ -20,18 +20,18 @@ NO_INTERVALS = WordsConfig(resamples=0)
 
 
 def world(ties: bool = True, grouped: bool = True) -> tuple[Tensor, Query]:
-    """Scores (Q, V) of every question, with many ties, and pairs that ask them in no order; vector = the question."""
+    """Return scores (Q, V) of every query, with many ties, and pairs in random order; vector = the query."""
     g = torch.Generator().manual_seed(0)
     scores = torch.randn(Q, V, generator=g)
     scores = (scores * 2).round() / 2 if ties else scores
-    question = torch.randint(Q, (N,), generator=g)
-    question[:Q] = torch.arange(Q)
+    query_id = torch.randint(Q, (N,), generator=g)
+    query_id[:Q] = torch.arange(Q)
     target = torch.randint(V, (N,), generator=g)
-    return scores, Query(question[:, None].float(), question * 100, target, torch.zeros(N, dtype=torch.int64),
-                         question if grouped else None, torch.arange(N) // 3)
+    return scores, Query(query_id[:, None].float(), query_id * 100, target, torch.zeros(N, dtype=torch.int64),
+                         query_id if grouped else None, torch.arange(N) // 3)
 
 
-def asked(scores: Tensor, calls: list[int]) -> object:
+def measured(scores: Tensor, calls: list[int]) -> object:
     def logits(query: Query) -> Tensor:
         calls.extend(query.context.tolist())
         return scores[query.vector[:, 0].long()]
@@ -53,20 +53,20 @@ def by_loop(scores: Tensor, query: Query) -> dict[str, float]:
 @pytest.mark.parametrize("chunk_cells", [1, 3 * V, 1 << 22])
 @pytest.mark.parametrize("cached", [1, 5 * V, 1 << 18])
 @pytest.mark.parametrize("grouped", [True, False])
-def test_measures_are_those_of_the_loop_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch, chunk_cells: int,
-                                                            cached: int, grouped: bool) -> None:
+def test_measures_equal_the_loop_for_all_chunk_sizes(monkeypatch: pytest.MonkeyPatch, chunk_cells: int, cached: int,
+                                                     grouped: bool) -> None:
     monkeypatch.setattr(module, "_MAX_SCORES_CACHED", cached)
     scores, query = world(grouped=grouped)
-    rows = heldout(asked(scores, []), query, NO_INTERVALS, chunk_cells=chunk_cells)
+    rows = heldout(measured(scores, []), query, NO_INTERVALS, chunk_cells=chunk_cells)
     assert {r.metric: r.value for r in rows} == pytest.approx(by_loop(scores, query), abs=1e-6)
     assert all(r.benchmark == "heldout" and r.n == N and (r.low, r.high) == (None, None) for r in rows)
 
 
-def test_every_question_is_asked_once_and_never_more_scores_held_than_allowed() -> None:
+def test_every_query_is_scored_once_within_the_memory_limit() -> None:
     scores, query = world()
     calls: list[int] = []
     sizes: list[int] = []
-    logits = asked(scores, calls)
+    logits = measured(scores, calls)
     ranks(lambda q: (sizes.append(len(q)), logits(q))[1], query, chunk_cells=4 * V)
     assert sorted(calls) == [100 * i for i in range(Q)]
     assert max(sizes) == 4
@@ -88,10 +88,10 @@ def test_equal_scores_rank_in_the_middle_and_nan_ranks_last() -> None:
 def test_intervals_resample_neighbouring_centres_together() -> None:
     scores, query = world()
     config = WordsConfig(resamples=500)
-    default = heldout(asked(scores, []), query, config)
-    given = heldout(asked(scores, []), query, config, clusters=np.arange(N) // 150)  # 50 centres of 3 pairs each
-    assert default == given and default[0].note == "400 pairs, 9 questions, 37 candidates, 3 clusters"
-    alone = heldout(asked(scores, []), replace(query, window=None), config)
+    default = heldout(measured(scores, []), query, config)
+    pairs = heldout(measured(scores, []), query, config, clusters=np.arange(N) // 150)  # 50 centres of 3 pairs each
+    assert default == pairs and default[0].note == "400 pairs, 9 queries, 37 candidates, 3 clusters"
+    alone = heldout(measured(scores, []), replace(query, window=None), config)
     assert "400 clusters" in alone[0].note
     for row in alone[:3]:
         assert row.low < row.value < row.high
@@ -103,7 +103,7 @@ def test_no_pairs_no_values() -> None:
     assert [r.metric for r in rows] == list(METRICS) and all(r.value is None and r.n == 0 for r in rows)
 
 
-def test_no_gradient_is_kept() -> None:
+def test_no_gradient_is_stored() -> None:
     scores, query = world()
     scores.requires_grad_()
     seen = []
@@ -111,25 +111,25 @@ def test_no_gradient_is_kept() -> None:
     assert seen and not any(seen)
 
 
-def test_log_z_is_that_of_the_loop_and_each_pair_counts() -> None:
-    """Contexts have unlike numbers of pairs here, so that a mean over contexts would differ."""
+def test_log_z_equals_the_loop_and_each_pair_counts() -> None:
+    """Contexts have different numbers of pairs, so a mean over contexts would differ."""
     scores, query = world()
     scores = scores - 4.2 + torch.linspace(-1, 1, Q)[:, None]  # log Z of both signs
-    rows = {r.metric: r for r in heldout(asked(scores, []), query, WordsConfig(resamples=200, log_z=True))}
+    rows = {r.metric: r for r in heldout(measured(scores, []), query, WordsConfig(resamples=200, log_z=True))}
     log_z = [math.log(sum(math.exp(x) for x in scores[int(query.vector[i, 0])].tolist())) for i in range(N)]
     assert min(log_z) < -0.1 and max(log_z) > 0.1
     mean = sum(log_z) / N
     assert rows["log_z_mean"].value == pytest.approx(mean, abs=1e-6)
     assert rows["log_z_abs"].value == pytest.approx(sum(map(abs, log_z)) / N, abs=1e-6)
     assert rows["log_z_sd"].value == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in log_z) / N), abs=1e-6)
-    per_question = [scores[q].logsumexp(0).item() for q in range(Q)]
-    assert abs(mean - sum(per_question) / Q) > 1e-3
+    per_query = [scores[q].logsumexp(0).item() for q in range(Q)]
+    assert abs(mean - sum(per_query) / Q) > 1e-3
     assert rows["log_z_abs"].low < rows["log_z_abs"].value < rows["log_z_abs"].high and rows["log_z_sd"].low is None
-    plain = heldout(asked(scores, []), query, WordsConfig(resamples=200))
+    plain = heldout(measured(scores, []), query, WordsConfig(resamples=200))
     assert [r.metric for r in plain] == list(METRICS) and plain == list(rows.values())[:len(METRICS)]
 
 
-def test_no_pairs_no_log_z_either() -> None:
+def test_no_pairs_no_log_z() -> None:
     _, query = world()
     rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), WordsConfig(log_z=True))
     assert [r.metric for r in rows] == [*METRICS, "log_z_mean", "log_z_abs", "log_z_sd"]
@@ -137,10 +137,10 @@ def test_no_pairs_no_log_z_either() -> None:
 
 
 @pytest.mark.parametrize("shift", [1e9, -1e9, -1e30])
-def test_scores_that_leave_float32_no_digit_for_log_z_are_judged_as_they_are(shift: float) -> None:
+def test_scores_too_large_for_log_z_in_float32_are_evaluated_exactly(shift: float) -> None:
     same = torch.zeros(4, dtype=torch.int64)
     query = Query(vector=torch.zeros(4, 1), context=same, slot=same, target=torch.arange(4))
-    z = torch.zeros(4, 380) + shift                                       # all equal: even guessing, exactly
+    z = torch.zeros(4, 380) + shift                                       # all equal: exactly a uniform guess
     found = module.ranks(lambda part: z[:len(part)], query)
     assert found.log_p == pytest.approx([-math.log(380)] * 4, abs=1e-5)   # -5.94, and not 0.0
     assert found.log_z == pytest.approx([shift + math.log(380)] * 4, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Hubs of a table: by hand, and on tables that are known to have some or none."""
+"""Hubs of a table: by hand, and on tables with known hubs or none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from embtrain.evaluate.words.hubness import FrequencyBand
 
 def test_a_table_by_hand() -> None:
     table = torch.tensor([[3.0, 0], [0, 2], [0.6, 0.8], [0, -1]])
-    found = hubness.hubness(table, torch.tensor([300.0, 100, 7, 2]), ["a", "b", "c", "d"])
+    result = hubness.hubness(table, torch.tensor([300.0, 100, 7, 2]), ["a", "b", "c", "d"])
     e = torch.tensor([[1.0, 0], [0, 1], [0.6, 0.8], [0, -1]])
     pairs = [float(e[i] @ e[j]) for i in range(4) for j in range(4) if i != j]
-    assert found.rows == 4 and found.mean_cosine == pytest.approx(sum(pairs) / 12)
+    assert result.rows == 4 and result.mean_cosine == pytest.approx(sum(pairs) / 12)
     mean = (torch.tensor([300.0, 100, 7, 2]) / 409) @ e
     near = e @ (mean / mean.norm())
-    assert [(h.name, h.count) for h in found.hubs] == [("a", 300), ("c", 7), ("b", 100), ("d", 2)]
-    assert [h.cosine for h in found.hubs] == pytest.approx([float(near[i]) for i in (0, 2, 1, 3)])
+    assert [(h.name, h.count) for h in result.hubs] == [("a", 300), ("c", 7), ("b", 100), ("d", 2)]
+    assert [h.cosine for h in result.hubs] == pytest.approx([float(near[i]) for i in (0, 2, 1, 3)])
     bands = (("100 times and more", 2, 0.7), ("6 to 99 times", 1, 0.8), ("at most 5 times", 1, 0.0))
-    assert found.bands == [FrequencyBand(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
+    assert result.bands == [FrequencyBand(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
 
 
 def test_rows_of_zeros_have_no_direction() -> None:
@@ -29,7 +29,7 @@ def test_rows_of_zeros_have_no_direction() -> None:
     assert hubness.hubness(torch.zeros(2, 3), torch.ones(2), None).mean_cosine == 0
 
 
-def test_rows_are_looked_at_evenly_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_sampled_evenly_and_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
     counts = torch.arange(60.0)
     whole = hubness.hubness(table, counts, None)
@@ -41,7 +41,7 @@ def test_rows_are_looked_at_evenly_and_in_pieces(monkeypatch: pytest.MonkeyPatch
     assert whole.hubs[0].name.isdigit()
 
 
-def test_rare_words_upon_one_another_and_a_mean_that_all_share_are_seen() -> None:
+def test_overlapping_rare_words_and_a_common_mean_are_detected() -> None:
     draw = torch.Generator().manual_seed(1)
     table, counts = torch.randn(400, 30, generator=draw), torch.tensor([200.0, 2.0]).repeat_interleave(200)
     even = hubness.hubness(table, counts, None)

@@ -40,32 +40,32 @@ def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
     assert measures(chosen.f1)[1] == pytest.approx(max(measures(t)[1] for t in every))
 
 
-def test_where_most_pairs_are_wrong_calling_none_right_may_be_the_best() -> None:
-    tied = PairScores(np.zeros(2), np.zeros((2, 10)))                   # ten wrong pairs beside each, all scored alike
+def test_if_most_pairs_are_negative_predicting_none_positive_may_be_best() -> None:
+    tied = PairScores(np.zeros(2), np.zeros((2, 10)))  # ten negatives per positive, all with equal scores
     assert hypernymy.choose_thresholds(tied).accuracy > 0 and hypernymy.choose_thresholds(tied).f1 == 0
     accuracy = next(row for row in hypernymy.scores("test", tied, tied, CONFIG) if row.metric == "accuracy@10")
     assert accuracy.value == pytest.approx(10 / 11)
 
 
-def test_a_threshold_parts_scores_between_which_no_number_lies() -> None:
+def test_a_threshold_separates_adjacent_floats() -> None:
     high = float(np.nextafter(1, 0))
     low = float(np.nextafter(high, 0))
-    assert (high + low) / 2 == low                                  # rounded to the even one of the two
+    assert (high + low) / 2 == low                                  # rounded to the even one
     assert hypernymy.choose_thresholds(PairScores(np.full(4, high), np.full((4, 1), low))).accuracy == high
 
 
-def test_what_is_chosen_on_valid_stays_for_test() -> None:
+def test_the_threshold_of_valid_is_used_on_test() -> None:
     valid = PairScores(np.array([-1.0, -2.0]), np.array([[-4.0], [-6.0]]))
     test = PairScores(np.array([-2.5, -3.5]), np.array([[-2.9], [-5.0]]))
-    accuracy, f1, ap = hypernymy.scores("test", test, valid, CONFIG, "told")
+    accuracy, f1, ap = hypernymy.scores("test", test, valid, CONFIG, "noted")
     assert hypernymy.choose_thresholds(valid).accuracy == -3
-    assert (accuracy.metric, accuracy.value, accuracy.n) == ("accuracy", 0.5, 2) and accuracy.note.endswith("told")
+    assert (accuracy.metric, accuracy.value, accuracy.n) == ("accuracy", 0.5, 2) and accuracy.note.endswith("noted")
     assert "threshold -3 of valid" in accuracy.note
     assert f1.value == pytest.approx(2 * 1 / (2 + 1 + 1)) and ap.metric == "ap"
     assert hypernymy.correct(test, valid).tolist() == [0.5, 0.5]
 
 
-def test_one_wrong_pair_beside_each_is_of_either_kind_by_turns() -> None:
+def test_one_negative_per_positive_alternates_between_both_kinds() -> None:
     of = PairScores(np.zeros(5), np.arange(10.0).reshape(5, 2))
     assert of.one_negative_each().neg.tolist() == [[0], [3], [4], [7], [8]]
     names = [row.metric for row in hypernymy.scores("test", of, of, CONFIG)]
@@ -80,13 +80,13 @@ def test_average_precision_is_scikit_learn_s(scores: list[float]) -> None:
     assert ap.value == pytest.approx(average_precision_score(np.arange(len(flat)) < len(of.pos), flat))
 
 
-def test_a_score_that_is_no_number_stands_below_all() -> None:
+def test_a_nan_score_ranks_below_all() -> None:
     of = PairScores(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
     accuracy, _, ap = hypernymy.scores("test", of, of, CONFIG)
     assert accuracy.value == 0.75 and ap.value == pytest.approx(0.5 + 0.5 * 2 / 4)
 
 
-def test_intervals_hold_the_value_and_narrow_with_the_pairs() -> None:
+def test_intervals_contain_the_value_and_narrow_with_more_pairs() -> None:
     width = {}
     for n in (60, 960):
         of = random(1, n)
@@ -97,12 +97,12 @@ def test_intervals_hold_the_value_and_narrow_with_the_pairs() -> None:
     assert all(2 < width[60, name] / width[960, name] < 8 for n, name in width if n == 60)
 
 
-def test_an_interval_of_average_precision_draws_each_right_pair_with_all_that_it_owns() -> None:
+def test_the_interval_of_average_precision_resamples_positives_with_their_negatives() -> None:
     of, n, m = random(3, 20, 2), 20, 2
     s, owner = np.concatenate([of.pos, of.neg.ravel()]), np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
-    right = np.arange(len(s)) < n
-    drawn = [average_precision_score(right, s, sample_weight=one[owner])
-             for many in multiplicities(n, 40) for one in many]
-    value, low, high = hypernymy.ap(s, right, owner, EvaluateConfig(resamples=40))
-    assert value == pytest.approx(average_precision_score(right, s))
+    positive = np.arange(len(s)) < n
+    drawn = [average_precision_score(positive, s, sample_weight=single[owner])
+             for many in multiplicities(n, 40) for single in many]
+    value, low, high = hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=40))
+    assert value == pytest.approx(average_precision_score(positive, s))
     assert (low, high) == pytest.approx(percentile(np.array(drawn), 0.95, n))

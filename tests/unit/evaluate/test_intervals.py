@@ -1,4 +1,4 @@
-"""Intervals: known answers, and that they hold the truth as often as they say."""
+"""Intervals: known values, and coverage at the nominal level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embtrain.evaluate.statistics.intervals import (
 )
 
 
-def test_every_resample_draws_n_items_and_each_as_often_as_chance() -> None:
+def test_every_resample_draws_n_items_each_with_equal_probability() -> None:
     m = np.concatenate(list(multiplicities(40, 5000)))
     assert m.shape == (5000, 40) and (m.sum(1) == 40).all() and m.min() == 0
     # Each multiplicity is binomial(40, 1/40).
@@ -41,7 +41,7 @@ def test_percentile_interval() -> None:
     assert percentile(np.array([0.3, 0.1 + 0.2]), 0.9, 50) == (None, None)  # equal but for rounding
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_law_where_items_are_independent() -> None:
+def test_the_interval_of_a_mean_of_independent_items_is_the_normal_one() -> None:
     x = np.random.default_rng(1).normal(size=(2000, 2)) * [1, 5] + [0, 100]
     for j, (low, high) in enumerate(mean_intervals(x, np.arange(2000), 2000, 0.95)):
         half = 1.96 * x[:, j].std() / 2000**0.5
@@ -49,7 +49,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_law_where_items_are_indepe
         assert high == pytest.approx(x[:, j].mean() + half, abs=half / 8)
 
 
-def test_clusters_widen_the_interval_and_it_then_holds_the_truth_as_often_as_it_says() -> None:
+def test_clusters_widen_the_interval_to_its_nominal_coverage() -> None:
     rng = np.random.default_rng(2)
     held = {"clusters": 0, "items": 0}
     for _ in range(200):
@@ -64,7 +64,7 @@ def test_clusters_widen_the_interval_and_it_then_holds_the_truth_as_often_as_it_
 
 
 @pytest.mark.parametrize("clusters", [2, 9, 19, 20, 60])
-def test_what_does_not_vary_has_no_interval_but_at_the_ends_of_its_range(clusters: int) -> None:
+def test_equal_values_have_no_interval_except_at_the_ends_of_their_range(clusters: int) -> None:
     x = np.tile([5.0, 0.1, 0.0, 1.0, 0.0], (3 * clusters, 1))
     ids = np.sort(np.arange(3 * clusters) % clusters)
     ids[0] = clusters - 1                                                # clusters of unequal sizes
@@ -74,7 +74,7 @@ def test_what_does_not_vary_has_no_interval_but_at_the_ends_of_its_range(cluster
 
 
 @pytest.mark.parametrize("clusters", [2, 4, 8, 19])
-def test_few_clusters_have_a_t_interval_that_holds_the_truth_as_often_as_it_says(clusters: int) -> None:
+def test_few_clusters_have_a_t_interval_with_nominal_coverage(clusters: int) -> None:
     rng, held = np.random.default_rng(clusters), 0
     for _ in range(400):
         ids = np.repeat(np.arange(clusters), 5)
@@ -98,7 +98,7 @@ def test_a_ratio_of_few_has_the_interval_of_its_linearisation() -> None:
     assert ratio_intervals(S, N, 100, 0.95)[0] == pytest.approx((7 / 9 - half, 7 / 9 + half))
 
 
-def test_of_means_has_nothing_to_say_of_one_cluster_no_resamples_or_infinities() -> None:
+def test_of_means_returns_no_interval_for_one_cluster_no_resamples_or_infinities() -> None:
     x = np.array([[1.0, -np.inf], [2.0, 1.0], [3.0, 1.0]])
     assert mean_intervals(x, np.zeros(3, int), 100, 0.95) == [(None, None)] * 2
     assert mean_intervals(x, np.arange(3), 0, 0.95) == [(None, None)] * 2

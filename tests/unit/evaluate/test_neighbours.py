@@ -15,26 +15,27 @@ from embtrain.evaluate.words import neighbours as module
 from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours
 
 
-def some(n: int = 80) -> Vectors:
+def word_vectors(n: int = 80) -> Vectors:
     return Vectors([f"w{i}" for i in range(n)], np.random.default_rng(0).normal(size=(n, 6)))
 
 
 def test_gensim_names_the_same_neighbours() -> None:
-    vectors = some()
+    vectors = word_vectors()
     theirs = vectors.keyed().most_similar("w7", topn=50)
     for first, last in ((1, 5), (45, 50), (1, 50)):
-        found = near(vectors, "W7", first, last)
-        assert [w for w, _ in found] == [w for w, _ in theirs[first - 1:last]]
-        assert [c for _, c in found] == pytest.approx([c for _, c in theirs[first - 1:last]], abs=1e-6)
+        result = near(vectors, "W7", first, last)
+        assert [w for w, _ in result] == [w for w, _ in theirs[first - 1:last]]
+        assert [c for _, c in result] == pytest.approx([c for _, c in theirs[first - 1:last]], abs=1e-6)
 
 
 def test_small_vocabularies_missing_words_ties_and_nan() -> None:
-    vectors = some(48)
-    assert len(near(vectors, "w0", 45, 50)) == 3 and near(some(20), "w0", 45, 50) == []
+    vectors = word_vectors(48)
+    assert len(near(vectors, "w0", 45, 50)) == 3 and near(word_vectors(20), "w0", 45, 50) == []
     assert near(vectors, "?") == [] and near(vectors, "W0", lower=False) == []
-    alike = Vectors(["a", "b", "c", "d"], np.ones((4, 2)))
-    assert [w for w, _ in near(alike, "c", 1, 2)] == ["a", "b"] and [w for w, _ in near(alike, "c", 3, 9)] == ["d"]
-    diverged = some(48)
+    equal_vectors = Vectors(["a", "b", "c", "d"], np.ones((4, 2)))
+    assert [w for w, _ in near(equal_vectors, "c", 1, 2)] == ["a", "b"] \
+        and [w for w, _ in near(equal_vectors, "c", 3, 9)] == ["d"]
+    diverged = word_vectors(48)
     diverged.table[3] = np.nan
     assert len(near(diverged, "w0", 1, 60)) == 46
 
@@ -43,35 +44,35 @@ def test_the_exact_spelling_comes_first_and_another_is_named() -> None:
     words = ["us", "we", "our", "US", "USA", "America", "Turkey", "turkey"]
     table = [[1, 0], [.99, .1], [.98, .15], [0, 1], [.1, .99], [.15, .98], [.2, .97], [.97, .2]]
     vectors = Vectors(words, np.array(table))
-    us, turkey, other = (near(vectors, word, 1, 2) for word in ("US", "turkey", "TURKEY"))
+    us, turkey, others_first = (near(vectors, word, 1, 2) for word in ("US", "turkey", "TURKEY"))
     assert us == [("USA", pytest.approx(.995, abs=5e-4)), ("America", pytest.approx(.988, abs=5e-4))]
     assert turkey == [("our", pytest.approx(.999, abs=5e-4)), ("we", pytest.approx(.995, abs=5e-4))]
-    assert [of.found_as for of in (us, turkey, other, near(vectors, "?"))] == ["US", "turkey", "Turkey", None]
-    found = neighbours(vectors, ["US", "us", "TURKEY"])
-    assert [[w for w, _ in found.near[word]][:1] for word in ("US", "us")] == [["USA"], ["we"]]
-    assert found.tree()["found_as"] == {"TURKEY": "Turkey"}
+    assert [of.found_as for of in (us, turkey, others_first, near(vectors, "?"))] == ["US", "turkey", "Turkey", None]
+    result = neighbours(vectors, ["US", "us", "TURKEY"])
+    assert [[w for w, _ in result.near[word]][:1] for word in ("US", "us")] == [["USA"], ["we"]]
+    assert result.tree()["found_as"] == {"TURKEY": "Turkey"}
 
 
 def test_the_two_numbers_are_means_over_ranks_45_to_50() -> None:
-    vectors = some()
+    vectors = word_vectors()
     value = {w: i / 7 for i, w in enumerate(vectors.words)}
-    found = neighbours(vectors, ["w3", "queen", "W9", "w3"], pmi=lambda pairs: np.array([value[b] for _, b in pairs]))
-    far = [vectors.words.index(w) for word in ("w3", "W9") for w, _ in found.far[word]]
-    assert len(far) == 12 and list(found.near) == ["w3", "W9"] and found.missing == ["queen"]
-    assert found.note == "not in the vocabulary: queen; found in another spelling: W9 as w9"
-    assert found.far_rank == pytest.approx(np.mean(far) + 1) and found.far_pmi == pytest.approx(np.mean(far) / 7)
+    result = neighbours(vectors, ["w3", "queen", "W9", "w3"], pmi=lambda pairs: np.array([value[b] for _, b in pairs]))
+    far = [vectors.words.index(w) for word in ("w3", "W9") for w, _ in result.far[word]]
+    assert len(far) == 12 and list(result.near) == ["w3", "W9"] and result.missing == ["queen"]
+    assert result.note == "not in the vocabulary: queen; found in another spelling: W9 as w9"
+    assert result.far_rank == pytest.approx(np.mean(far) + 1) and result.far_pmi == pytest.approx(np.mean(far) / 7)
     counts = np.arange(80)  # the last word is the most frequent
     assert neighbours(vectors, ["w3", "w9"], counts).far_rank == pytest.approx(80 - np.mean(far))
-    tree = json.loads(json.dumps(found.tree(), allow_nan=False))
+    tree = json.loads(json.dumps(result.tree(), allow_nan=False))
     assert set(tree) == {"near", "far", "far_rank", "far_pmi", "found_as"} and tree["found_as"] == {"W9": "w9"}
     assert [len(tree["near"]["w3"]), len(tree["far"]["W9"])] == [5, 6] and tree["near"]["w3"][0] == [
         near(vectors, "w3")[0][0], pytest.approx(near(vectors, "w3")[0][1], abs=1e-6)]
 
 
-def test_nothing_found_has_no_numbers() -> None:
-    found = neighbours(some(), ["queen"], pmi=lambda pairs: np.array([math.nan]))
-    assert found.tree() == {"near": {}, "far": {}, "far_rank": None, "far_pmi": None, "found_as": {}}
-    assert neighbours(some(), ["w1"], pmi=lambda pairs: np.full(len(pairs), math.nan)).far_pmi is None
+def test_no_neighbours_no_numbers() -> None:
+    result = neighbours(word_vectors(), ["queen"], pmi=lambda pairs: np.array([math.nan]))
+    assert result.tree() == {"near": {}, "far": {}, "far_rank": None, "far_pmi": None, "found_as": {}}
+    assert neighbours(word_vectors(), ["w1"], pmi=lambda pairs: np.full(len(pairs), math.nan)).far_pmi is None
 
 
 def by_loop(sequences: list[list[int]], window: int) -> Counter[tuple[int, int]]:
@@ -85,8 +86,7 @@ def by_loop(sequences: list[list[int]], window: int) -> Counter[tuple[int, int]]
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=9), min_size=1, max_size=5), st.integers(1, 6), st.integers(1, 7))
-def test_meetings_are_those_of_the_loop_whatever_the_chunks(sequences: list[list[int]], window: int,
-                                                            chunk: int) -> None:
+def test_cooccurrences_equal_the_loop_for_all_chunk_sizes(sequences: list[list[int]], window: int, chunk: int) -> None:
     ids = np.array([w for words in sequences for w in words], np.int32)
     offsets = np.cumsum([0, *map(len, sequences)])
     pairs = np.array([(a, b) for a in range(5) for b in range(5)] + [(0, 1)])
@@ -98,22 +98,22 @@ def test_meetings_are_those_of_the_loop_whatever_the_chunks(sequences: list[list
     assert of.tolist() == [sum(loop[a, b] for b in range(5)) for a in range(5)]
 
 
-def test_pmi_and_what_never_met() -> None:
-    # "a b a b | c a | d": n_ab = 3, n_ca = 1, n = 8 of both sides; c and b never met; d stands alone.
+def test_pmi_and_pairs_that_never_cooccur() -> None:
+    # "a b a b | c a | d": n_ab = 3, n_ca = 1, n = 8 of both sides; c and b never cooccur; d is alone.
     index = {"a": 0, "b": 1, "c": 2, "d": 3}
     pmi = PMI(np.array([0, 1, 0, 1, 2, 0, 3], np.int32), np.array([0, 4, 6, 7]), index, window=1)
-    found = pmi([("a", "b"), ("b", "a"), ("c", "a"), ("c", "b"), ("a", "d"), ("a", "?")])
+    result = pmi([("a", "b"), ("b", "a"), ("c", "a"), ("c", "b"), ("a", "d"), ("a", "?")])
     # n_a = 3 + 1, n_b = 3, n_c = 1
     expected = [math.log(3.5 / (12 / 8 + 0.5)), math.log(3.5 / 2), math.log(1.5 / (4 / 8 + 0.5)), math.log(0.5 / 0.875)]
-    assert found[:4] == pytest.approx(expected) and np.isnan(found[4:]).all()
+    assert result[:4] == pytest.approx(expected) and np.isnan(result[4:]).all()
 
 
-def test_pmi_of_a_corpus_that_has_no_rule_is_zero_and_of_one_that_has_is_not() -> None:
+def test_pmi_of_a_random_corpus_is_zero_and_of_a_structured_one_is_not() -> None:
     rng = np.random.default_rng(1)
     ids = rng.integers(0, 6, 40_000).astype(np.int32)
     index = {w: i for i, w in enumerate("abcdef")}
     pairs = [("a", "b"), ("c", "c"), ("e", "f")]
     assert np.abs(PMI(ids, np.array([0, 40_000]), index, 5)(pairs)).max() < 0.05
-    ids[1::2] = ids[::2] // 2 * 2 + 1 - ids[::2] % 2  # a word and its partner always stand together
+    ids[1::2] = ids[::2] // 2 * 2 + 1 - ids[::2] % 2  # a word always occurs with its partner
     together = PMI(ids, np.arange(0, 40_001, 2), index, 5)(pairs)
     assert together[[0, 2]] == pytest.approx(math.log(6), abs=0.05) and together[1] < -3

@@ -28,35 +28,35 @@ E, R = 23, 4
 TRIPLES = some_triples(300, E, R)
 
 
-def world(triples: np.ndarray, n_entities: int, n_relations: int, reciprocal: bool = False
-          ) -> tuple[TripleExamples, KnownTriples]:
+def world(triples: np.ndarray, n_entities: int, n_relations: int,
+          reciprocal: bool = False) -> tuple[TripleExamples, KnownTriples]:
     examples = TripleExamples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
     return examples, KnownTriples.from_triples(examples, [triples])
 
 
 def one_by_one(model: Toy, batch: TripleBatch, true: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """(better, equal, candidates) of each row: the definition, from the scores of a question by itself."""
-    found, n = [], model.world.n_candidates
+    """Return (better, equal, candidates) of each row by the definition, from the scores of a single query."""
+    result, n = [], model.world.n_candidates
     for i in range(len(batch)):
         row = batch.rows(slice(i, i + 1))
         (z,) = model.score(model.encode(row), torch.arange(n).unsqueeze(0)).tolist()
-        given, relation, target = int(row.entity), int(row.relation), int(row.target)
-        def known(c: int, given: int = given, relation: int = relation, side: int = int(row.slot)) -> bool:
-            return ((c, relation, given) if side == HEAD else (given, relation, c)) in true
+        query, relation, target = int(row.entity), int(row.relation), int(row.target)
+        def known(c: int, query: int = query, relation: int = relation, side: int = int(row.slot)) -> bool:
+            return ((c, relation, query) if side == HEAD else (query, relation, c)) in true
         rivals = [z[c] for c in range(n) if c != target and not known(c)]
         better = len(rivals) if math.isnan(z[target]) else sum(x > z[target] for x in rivals)
-        found.append((better, sum(x == z[target] for x in rivals), len(rivals) + 1))
-    return found
+        result.append((better, sum(x == z[target] for x in rivals), len(rivals) + 1))
+    return result
 
 
-def as_rows(found: Ranks) -> list[tuple[int, int, int]]:
-    return list(zip(found.better.tolist(), found.equal.tolist(), found.candidates.tolist(), strict=True))
+def as_rows(result: Ranks) -> list[tuple[int, int, int]]:
+    return list(zip(result.better.tolist(), result.equal.tolist(), result.candidates.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("geometry", ["l1", "l2", "dot", "cosine"])
 @pytest.mark.parametrize("levels", [0, 2])
-def test_ranks_are_those_of_the_definition(geometry: str, levels: int) -> None:
-    """levels: tables of few whole numbers, where ties are many and no sum is rounded."""
+def test_ranks_equal_the_definition(geometry: str, levels: int) -> None:
+    """levels: tables of few integers, with many ties and no rounded sums."""
     model, (examples, known) = toy(E, R, geometry, levels=levels), world(TRIPLES, E, R)  # type: ignore[arg-type]
     batch = examples.both(TRIPLES[-40:])
     with torch.no_grad():
@@ -82,33 +82,33 @@ def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_
     if levels:
         model.e.data = torch.randint(levels, model.e.shape, generator=draw).float()
         model.r.data = torch.randint(levels, model.r.shape, generator=draw).float() if name == "transd" else \
-            torch.zeros_like(model.r)                                    # else no sum of roots is exact
+            torch.zeros_like(model.r)                                    # otherwise no sum of roots is exact
     batch = examples.both(TRIPLES[-60:])
     true = {tuple(t) for t in TRIPLES.tolist()} | {(t, r + R, h) for h, r, t in TRIPLES.tolist() if reciprocal}
     with torch.no_grad():
         expected = one_by_one(model, batch, true)                        # type: ignore[arg-type]
-    asked: list[str] = []
+    calls: list[str] = []
     count = kernel.counts
-    monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
-    for vectors in (1, 20, 1 << 24):                                     # a question at a time, and more
+    monkeypatch.setattr(kernel, "counts", lambda *a: calls.append(a[2]) or count(*a))
+    for vectors in (1, 20, 1 << 24):                                     # one query at a time, and more
         monkeypatch.setattr(link_prediction, "_MAX_ELEMENTS", vectors)
         assert as_rows(ranks(model, batch, known)) == expected
-    assert set(asked) == {keys.get("norm", "modulus")}
+    assert set(calls) == {keys.get("norm", "modulus")}
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
     monkeypatch.setattr(kernel, "counts", lambda *a: pytest.fail("the kernel counts in float32"))
     assert as_rows(ranks(model.double(), batch, known)) == expected
 
 
-def test_what_is_filtered_is_what_is_known_and_nothing_else() -> None:
+def test_exactly_the_known_triples_are_filtered() -> None:
     model, (examples, _) = toy(E, R, "l1", levels=3), world(TRIPLES, E, R)
     _, some = world(TRIPLES[:150], E, R)
-    batch = examples.both(TRIPLES[-30:])                                 # of which the filter knows nothing
+    batch = examples.both(TRIPLES[-30:])                                 # that the filter does not contain
     with torch.no_grad():
         assert as_rows(ranks(model, batch, some)) == one_by_one(model, batch, set(map(tuple, TRIPLES[:150].tolist())))
 
 
 @pytest.mark.parametrize("geometry", ["l1", "cosine"])
-def test_inverse_relations_rank_as_relations_of_their_own(geometry: str) -> None:
+def test_inverse_relations_rank_as_separate_relations(geometry: str) -> None:
     examples, known = world(TRIPLES, E, R, reciprocal=True)
     model = toy(E, 2 * R, geometry, levels=3)                            # type: ignore[arg-type]
     batch = examples.both(TRIPLES[-30:])
@@ -118,56 +118,56 @@ def test_inverse_relations_rank_as_relations_of_their_own(geometry: str) -> None
 
 
 @pytest.mark.parametrize("geometry", ["l1", "l2", "dot", "cosine"])
-def test_a_score_that_is_no_number_ranks_last(geometry: str) -> None:
+def test_a_nan_score_ranks_last(geometry: str) -> None:
     model, (examples, known) = toy(E, R, geometry), world(TRIPLES, E, R)  # type: ignore[arg-type]
     with torch.no_grad():
         model.e[3] = math.nan
         batch = examples.both(TRIPLES)
-        found = ranks(model, batch, known)
-        assert as_rows(found) == one_by_one(model, batch, set(map(tuple, TRIPLES.tolist())))
+        result = ranks(model, batch, known)
+        assert as_rows(result) == one_by_one(model, batch, set(map(tuple, TRIPLES.tolist())))
     last = (batch.target == 3).numpy()
-    assert last.any() and (found.better[last] == found.candidates[last] - 1).all() and (found.equal[last] == 0).all()
+    assert last.any() and (result.better[last] == result.candidates[last] - 1).all() and (result.equal[last] == 0).all()
 
 
 @pytest.mark.parametrize("geometry", ["l1", "dot", "cosine"])
-def test_a_model_that_scores_all_alike_gains_nothing(geometry: str) -> None:
+def test_a_model_with_equal_scores_gains_nothing(geometry: str) -> None:
     model, (examples, known) = toy(E, R, geometry), world(TRIPLES, E, R)  # type: ignore[arg-type]
     with torch.no_grad():
         model.e.zero_()
-    found = ranks(model, examples.both(TRIPLES), known)
-    assert (found.better == 0).all() and (found.equal == found.candidates - 1).all()
-    means = {row.metric: row.value for row in link_prediction.mean_scores("test", found, RankingConfig(), "")}
-    assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((found.candidates.mean() + 1) / 2)
+    result = ranks(model, examples.both(TRIPLES), known)
+    assert (result.better == 0).all() and (result.equal == result.candidates - 1).all()
+    means = {row.metric: row.value for row in link_prediction.mean_scores("test", result, RankingConfig(), "")}
+    assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((result.candidates.mean() + 1) / 2)
 
 
-def test_the_kernel_is_asked_for_what_it_can_count_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_the_kernel_is_used_only_where_it_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
     count = kernel.counts
-    monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
+    monkeypatch.setattr(kernel, "counts", lambda *a: calls.append(a[2]) or count(*a))
     examples, known = world(TRIPLES, E, R)
     for geometry in ("l1", "l2", "dot", "cosine"):
         ranks(toy(E, R, geometry), examples.both(TRIPLES[:3]), known)   # type: ignore[arg-type]
     ranks(toy(E, R, "dot").double(), examples.both(TRIPLES[:3]), known)  # the kernel counts in float32
-    assert asked == ["l1", "l2", "dot"]
+    assert calls == ["l1", "l2", "dot"]
 
 
 def test_no_triples_no_ranks() -> None:
     examples, known = world(TRIPLES, E, R)
-    found = ranks(toy(E, R), examples.both(TRIPLES[:0]), known)
-    rows = link_prediction.scores("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
+    result = ranks(toy(E, R), examples.both(TRIPLES[:0]), known)
+    rows = link_prediction.scores("valid", result, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
     assert {row.value for row in rows} == {None} and {"mrr", "mr", "amri", "hits@10"} <= {row.metric for row in rows}
 
 
 # --- measures ------------------------------------------------------------------------------------------------------
 
-FOUND = Ranks(np.array([0, 2, 1, 9]), np.array([0, 1, 4, 0]), np.array([10, 10, 12, 20]))
+RESULT = Ranks(np.array([0, 2, 1, 9]), np.array([0, 1, 4, 0]), np.array([10, 10, 12, 20]))
 SIDE, KIND = np.array([TAIL, HEAD, TAIL, HEAD]), np.array([1, 1, 3, 3])
 
 
 def test_measures_by_hand() -> None:
     config = RankingConfig(resamples=200)
-    rows = link_prediction.scores("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")
-    told = {row.metric: row for row in rows}
+    rows = link_prediction.scores("test", RESULT, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")
+    calls = {row.metric: row for row in rows}
     rank = [Fraction(1), Fraction(7, 2), Fraction(4), Fraction(10)]
     expected = {
         "mrr": sum(1 / r for r in rank) / 4, "mr": sum(rank) / 4, "hits@1": Fraction(1, 4), "hits@3": Fraction(1, 4),
@@ -180,19 +180,19 @@ def test_measures_by_hand() -> None:
         "mr/1-N/tail": 1, "mr/1-N/head": Fraction(7, 2), "hits@1/1-N/tail": 1, "hits@3/1-N/head": 0, "mr/N-N/head": 10,
         "amri/1-N/head": 1 - (Fraction(7, 2) - 1) / (Fraction(11, 2) - 1),
         "amri/N-N/tail": 1 - Fraction(4 - 1) / (Fraction(13, 2) - 1)}
-    assert {key: told[key].value for key in expected} == pytest.approx({k: float(v) for k, v in expected.items()})
-    assert not any("1-1" in key or "N-1" in key for key in told)
-    assert told["mrr"].n == 4 and told["mrr/head"].n == 2 and told["mrr"].note == "note"
+    assert {key: calls[key].value for key in expected} == pytest.approx({k: float(v) for k, v in expected.items()})
+    assert not any("1-1" in key or "N-1" in key for key in calls)
+    assert calls["mrr"].n == 4 and calls["mrr/head"].n == 2 and calls["mrr"].note == "note"
     for key in ("mrr", "mr", "amri", "hits@1"):
-        row = told[key]
+        row = calls[key]
         assert row.low is not None and row.low <= row.value <= row.high and row.low < row.high, key
-    assert told["mrr/optimistic"].low is None
+    assert calls["mrr/optimistic"].low is None
 
 
 def test_during_training_there_are_no_intervals() -> None:
-    found = link_prediction.mean_scores("valid", FOUND, RankingConfig(hits=[2]), "")
-    assert [row.metric for row in found] == ["mrr", "mr", "amri", "hits@2"]
-    assert all(row.low is None and row.benchmark == "valid" for row in found)
+    result = link_prediction.mean_scores("valid", RESULT, RankingConfig(hits=[2]), "")
+    assert [row.metric for row in result] == ["mrr", "mr", "amri", "hits@2"]
+    assert all(row.low is None and row.benchmark == "valid" for row in result)
 
 
 def test_categories_are_heads_for_a_tail_and_tails_for_a_head() -> None:
@@ -202,50 +202,50 @@ def test_categories_are_heads_for_a_tail_and_tails_for_a_head() -> None:
     assert [names[i] for i in link_prediction.categories(tph, hpt, 1.4)] == ["1-N", "1-N", "N-1", "N-N"]
 
 
-# --- graphs that others rank too -----------------------------------------------------------------------------------
+# --- graphs ranked by other programs ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
 @pytest.mark.parametrize("geometry", ["l1", "l2"])
-def test_ranks_of_every_triple_are_pykeens(name: str, geometry: str) -> None:
-    """Under three ways to count ties, of tables of whole numbers, where no sum is rounded. `make test-slow AREA=graphs`
-    makes these digests by PyKEEN's evaluator."""
+def test_ranks_of_every_triple_equal_pykeens(name: str, geometry: str) -> None:
+    """Three ways to count ties, for tables of integers, where no sum is rounded. `make test-slow AREA=graphs`
+    computes these digests with PyKEEN's evaluator."""
     place = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "kg", f"{name}.tar.gz")
     if not os.environ.get("EMBTRAIN_DATA_MIRROR") or not place.is_file():
-        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such graph")
-    found = graph.load([place], "triples", TriplesConfig(), None, name)
-    n, m = len(found.entities), len(found.relations)
-    examples = TripleExamples(found.part("train"), n, m, TriplesConfig(), 0)
-    known = KnownTriples.from_triples(examples, [np.concatenate([found.part(part) for part in PARTS])])
-    model, wanted = toy(n, m, geometry, dim=20, levels=3), json.loads(PYKEEN.read_text())  # type: ignore[arg-type]
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR does not contain this graph")
+    result = graph.load([place], "triples", TriplesConfig(), None, name)
+    n, m = len(result.entities), len(result.relations)
+    examples = TripleExamples(result.part("train"), n, m, TriplesConfig(), 0)
+    known = KnownTriples.from_triples(examples, [np.concatenate([result.part(part) for part in PARTS])])
+    model, expected = toy(n, m, geometry, dim=20, levels=3), json.loads(PYKEEN.read_text())  # type: ignore[arg-type]
     for part in PARTS:
-        counted = ranks(model, examples.both(found.part(part)), known)
+        counted = ranks(model, examples.both(result.part(part)), known)
         assert {ties: digest(getattr(counted, ties)) for ties in ("optimistic", "pessimistic", "realistic")} \
-            == wanted[f"{name} {geometry}"][part], part
+            == expected[f"{name} {geometry}"][part], part
 
 
 @pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
 @pytest.mark.parametrize("levels", [0, 2])
 def test_every_test_triple_of_small_graphs(name: str, levels: int) -> None:
-    """All scores at once in NumPy, and a mask of all true triples: another way to the same ranks. levels: few values,
-    so that ties are many and the three ways to count them differ."""
+    """Compute all scores at once in NumPy with a mask of all true triples, for the same ranks. levels: few values,
+    so there are many ties and the three ways to count them differ."""
     place = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "kg", f"{name}.tar.gz")
     if not os.environ.get("EMBTRAIN_DATA_MIRROR") or not place.is_file():
-        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such graph")
-    found = graph.load([place], "triples", TriplesConfig(), None, name)
-    n, m = len(found.entities), len(found.relations)
-    examples, known = world(np.concatenate([found.part(part) for part in PARTS]), n, m)
-    model, test = toy(n, m, "l1", levels=levels), found.part("test")
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR does not contain this graph")
+    result = graph.load([place], "triples", TriplesConfig(), None, name)
+    n, m = len(result.entities), len(result.relations)
+    examples, known = world(np.concatenate([result.part(part) for part in PARTS]), n, m)
+    model, test = toy(n, m, "l1", levels=levels), result.part("test")
     true = np.zeros((n, m, n), dtype=bool)
     for part in PARTS:
-        true[tuple(found.part(part).T)] = True
+        true[tuple(result.part(part).T)] = True
     e, r = model.e.detach().numpy(), model.r.detach().numpy()
     expected = []
     for h, x, t in test.tolist():
-        for vector, right, target in ((e[h] + r[x], true[h, x], t), (e[t] - r[x], true[:, x, t], h)):
+        for vector, positive, target in ((e[h] + r[x], true[h, x], t), (e[t] - r[x], true[:, x, t], h)):
             cost = np.zeros(n, dtype=np.float32)
             for k in range(e.shape[1]):
                 cost += np.abs(vector[k] - e[:, k])
-            rival = ~right
+            rival = ~positive
             expected.append((int((cost[rival] < cost[target]).sum()), int((cost[rival] == cost[target]).sum()),
                              int(rival.sum()) + 1))
     counted = ranks(model, examples.both(test), known)

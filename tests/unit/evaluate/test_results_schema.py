@@ -1,4 +1,4 @@
-"""results.json has one schema: what is written is read back equal, and a wrong key is one line with its place."""
+"""The schema of results.json: files round-trip, and a wrong key gives one line with its place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEYS = {
 
 
 def written(folder: Path) -> dict[str, Any]:
-    """results.json as the comparison writes it: six finished cells and a failed one."""
+    """Write results.json as a comparison does: six finished cells and a failed one."""
     curve = [Point(10.0 * i, 100.0 * i, float(i), 2.0 * i, 0.1 * i) for i in (1, 2)]
     outcomes = [CellOutcome(f"{label}-seed{seed}", label, None, "transe", seed, folder / label, label,
                             scores=[Score("test", "mrr", level + seed / 10, 0.1, 0.9, 7, "a note")],
@@ -54,7 +54,7 @@ def written(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_what_a_comparison_writes_is_read_back_equal(tmp_path: Path) -> None:
+def test_results_of_a_comparison_round_trip(tmp_path: Path) -> None:
     tree = written(tmp_path)
     record = ComparisonResults.from_json(tree)
     assert record.to_json() == tree and json.dumps(record.to_json()) == json.dumps(tree)
@@ -73,7 +73,7 @@ def test_the_keys_of_the_file_and_their_order(tmp_path: Path) -> None:
     assert list(tree["at_equal"]["epochs"]["rows"][0]) == ["strategy", "seed", "metric", "value", "step", "cpu_seconds"]
 
 
-def test_keys_that_are_not_there_have_defaults(tmp_path: Path) -> None:
+def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     """Files written before the keys search, reproduction and at_equal.cpu_seconds.differences existed."""
     folder = comparison(tmp_path / "novels")
     tree = json.loads((folder / "results.json").read_text())
@@ -84,7 +84,7 @@ def test_keys_that_are_not_there_have_defaults(tmp_path: Path) -> None:
     assert ComparisonResults.from_json({}) == ComparisonResults()
 
 
-@pytest.mark.parametrize(("place", "key", "says"), [
+@pytest.mark.parametrize(("place", "key", "message"), [
     ("", None, "unknown key 'typo'; the keys are plan, cells, summary"),
     ("cells/1", None, "cells: row 2: unknown key 'typo'; the keys are cell, strategy, loss"),
     ("cells/0/scores/0", None, "cells: row 1: scores: row 1: unknown key 'typo'; the keys are benchmark, metric"),
@@ -98,8 +98,8 @@ def test_keys_that_are_not_there_have_defaults(tmp_path: Path) -> None:
     ("search/0", "settings", "search: row 1: key 'settings' is missing"),
     ("reproduction", "command", "reproduction: key 'command' is missing"),
 ])
-def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, place: str, key: str | None, says: str
-                                                              ) -> None:
+def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, place: str, key: str | None,
+                                                              message: str) -> None:
     tree = inner = written(tmp_path)
     for step in place.split("/") if place else []:
         inner = inner[int(step)] if isinstance(inner, list) else inner[step]
@@ -110,11 +110,11 @@ def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, pl
     (tmp_path / "results.json").write_text(json.dumps(tree))
     with pytest.raises(DataError) as caught:
         reader.read(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'results.json'}: {says}")
+    assert str(caught.value).startswith(f"{tmp_path / 'results.json'}: {message}")
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(("place", "value", "says"), [
+@pytest.mark.parametrize(("place", "value", "message"), [
     ("differences/0/kind", "weeks", "differences: row 1: kind must be one of seeds, items"),
     ("differences/0/needed", 1.5, "differences: row 1: needed must be a count"),
     ("differences/0/higher_better", 1, "differences: row 1: higher_better must be true or false"),
@@ -124,7 +124,7 @@ def test_an_unknown_or_missing_key_is_one_line_with_its_place(tmp_path: Path, pl
     ("cells/0/scores", None, "cells: row 1: scores: a list is expected, not nothing"),
     ("cells/0/cpu_seconds", True, "cells: row 1: cpu_seconds must be a finite number or null"),
 ])
-def test_a_value_of_the_wrong_type_is_named(tmp_path: Path, place: str, value: Any, says: str) -> None:
+def test_a_value_of_the_wrong_type_is_named(tmp_path: Path, place: str, value: Any, message: str) -> None:
     tree = inner = written(tmp_path)
     *steps, last = place.split("/")
     for step in steps:
@@ -132,7 +132,7 @@ def test_a_value_of_the_wrong_type_is_named(tmp_path: Path, place: str, value: A
     inner[last] = value
     with pytest.raises(ValueError) as caught:
         ComparisonResults.from_json(tree)
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_value_too_large_to_draw_is_read_as_none(tmp_path: Path) -> None:

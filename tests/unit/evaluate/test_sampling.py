@@ -1,4 +1,4 @@
-"""Distances of a source from the softmax, against sums written out on a handful of candidates."""
+"""Distances of a source from the softmax, against sums written out for a few candidates."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ DOUBLE = torch.float64
 
 
 def small(seed: int = 0, n: int = N) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """o (B, n), c (n, D), target (B,), log q (B, n)."""
+    """Return o (B, n), c (n, D), target (B,), log q (B, n)."""
     draw = torch.Generator().manual_seed(seed)
     h = torch.randn(B, D, generator=draw, dtype=DOUBLE)
     c = torch.randn(n, D, generator=draw, dtype=DOUBLE)
     return h @ c.T, c, torch.randint(n, (B,), generator=draw), torch.randn(B, n, generator=draw).double().log_softmax(1)
 
 
-def test_closeness_is_its_sums():
+def test_distances_equal_their_sums():
     o, _, _, log_q = small()
-    found = closeness(o, log_q)
+    result = closeness(o, log_q)
     for i in range(B):
         z = sum(math.exp(x) for x in o[i].tolist())
         p, q = [math.exp(x) / z for x in o[i].tolist()], [math.exp(x) for x in log_q[i].tolist()]
-        assert float(found.kl[i]) == pytest.approx(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
-        assert float(found.tv[i]) == pytest.approx(sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2)
-        assert float(found.ess[i]) == pytest.approx(1 / sum(a * a / b for a, b in zip(p, q, strict=True)))
+        assert float(result.kl[i]) == pytest.approx(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
+        assert float(result.tv[i]) == pytest.approx(sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2)
+        assert float(result.ess[i]) == pytest.approx(1 / sum(a * a / b for a, b in zip(p, q, strict=True)))
 
 
-def test_the_softmax_itself_is_at_no_distance_and_a_hole_at_an_infinite_one():
+def test_the_softmax_has_distance_zero_and_a_zero_of_q_an_infinite_one():
     o, _, _, log_q = small()
     same = closeness(o, o.log_softmax(1))
-    for found, wanted in ((same.kl, 0.0), (same.tv, 0.0), (same.ess, 1.0)):
-        torch.testing.assert_close(found, torch.full((B,), wanted, dtype=DOUBLE))
+    for result, expected in ((same.kl, 0.0), (same.tv, 0.0), (same.ess, 1.0)):
+        torch.testing.assert_close(result, torch.full((B,), expected, dtype=DOUBLE))
     log_q[0, 2] = -math.inf
     hole = closeness(o, log_q)
     assert float(hole.kl[0]) == math.inf and float(hole.ess[0]) == 0 and hole.kl[1:].isfinite().all()
@@ -61,8 +61,9 @@ def test_the_gradient_is_that_of_the_loss():
 
 
 def enumerated(o, c, target, log_q, m, hits=False):
-    """E ∇' − ∇ and √E‖∇' − ∇‖² of every query, over all draws, by autograd through eq. 5 and 6; hits: of the target
-    too, which count nothing."""
+    """Return E ∇' − ∇ and √E‖∇' − ∇‖² of every query over all draws, by autograd through eq. 5 and 6.
+
+    hits: draws may hit the target, which counts nothing."""
     log_q = log_q if hits else without_target(log_q, target)
     out, rmse = [], []
     for i in range(B):
@@ -82,29 +83,29 @@ def enumerated(o, c, target, log_q, m, hits=False):
 
 
 @pytest.mark.parametrize("m", [1, 3])
-def test_bias_and_rmse_are_those_of_all_draws(m):
+def test_bias_and_rmse_equal_those_of_all_draws(m):
     o, c, target, log_q = small()
     bias, rmse = enumerated(o, c, target, log_q, m)
     exact = bias.norm(dim=1)
-    found = gradient_error(o, c, target, log_q, m, 40_000, torch.Generator().manual_seed(1))
-    assert ((found.unbiased - exact).abs() < 4 * found.floor).all() and (exact > 10 * found.floor).any()
-    torch.testing.assert_close(found.size, gradient(o, c, target).norm(dim=1))
-    torch.testing.assert_close(found.rmse, rmse, rtol=0.02, atol=0)
+    result = gradient_error(o, c, target, log_q, m, 40_000, torch.Generator().manual_seed(1))
+    assert ((result.unbiased - exact).abs() < 4 * result.floor).all() and (exact > 10 * result.floor).any()
+    torch.testing.assert_close(result.size, gradient(o, c, target).norm(dim=1))
+    torch.testing.assert_close(result.rmse, rmse, rtol=0.02, atol=0)
 
 
 def test_only_the_softmax_is_unbiased_and_its_floor_is_chance():
-    """Bengio and Senécal 2008; R draws show a bias of rmse / √R where there is none."""
+    """Bengio and Senécal 2008; R draws give a bias of rmse / √R if there is none."""
     o, c, target, _ = small()
     for m in (1, 2):
         assert enumerated(o, c, target, o.log_softmax(1), m)[0].abs().max() < 1e-12
         for tilt in (0.5, 2.0):
             assert enumerated(o, c, target, (tilt * o).log_softmax(1), m)[0].norm(dim=1).min() > 1e-3
-    found = gradient_error(o, c, target, o.log_softmax(1), 3, 4000, torch.Generator().manual_seed(2))
-    assert (found.bias < 3 * found.floor).all()
-    torch.testing.assert_close(found.floor, found.rmse / math.sqrt(4000), rtol=0.05, atol=0)
+    result = gradient_error(o, c, target, o.log_softmax(1), 3, 4000, torch.Generator().manual_seed(2))
+    assert (result.bias < 3 * result.floor).all()
+    torch.testing.assert_close(result.floor, result.rmse / math.sqrt(4000), rtol=0.05, atol=0)
 
 
-def test_draws_of_a_source_are_judged_as_its_density_is():
+def test_draws_and_density_of_a_source_give_equal_measures():
     o, c, target, log_q = small(3)
     draw, log_q_rest = torch.Generator().manual_seed(5), without_target(log_q, target)
 
@@ -122,14 +123,14 @@ def test_hits_of_the_target_count_nothing():
     o, c, target, _ = small()
     other = ((target + 1) % N).view(B, 1, 1)
     hit = torch.cat([target.view(B, 1, 1).expand(B, 1, 3), other], 2)
-    found = sampled_gradient(o, c, target, hit, torch.zeros(B, 1, 4))
-    torch.testing.assert_close(found, sampled_gradient(o, c, target, other, torch.zeros(B, 1, 1)))
-    assert found.abs().max() > 0.01
+    result = sampled_gradient(o, c, target, hit, torch.zeros(B, 1, 4))
+    torch.testing.assert_close(result, sampled_gradient(o, c, target, other, torch.zeros(B, 1, 1)))
+    assert result.abs().max() > 0.01
 
 
-def test_theorem_1_is_its_sums():
+def test_theorem_1_equals_its_sums():
     o, c, target, log_q = small()
-    found, m = theorem1(o, c, target, without_target(log_q, target), 7), 7
+    result, m = theorem1(o, c, target, without_target(log_q, target), 7), 7
     q, e = without_target(log_q, target).exp(), o.exp()
     for i in range(B):
         others = [j for j in range(N) if j != int(target[i])]
@@ -141,11 +142,11 @@ def test_theorem_1_is_its_sums():
         lower = -M * sum(float(e[i, j]) * abs(z_t - r) for j, r in zip(others, ratio, strict=True)) / (m * z * z)
         upper = (square - z_t ** 2) / (m * z ** 3) * g
         upper = upper + 2 * M / m * (max(ratio) - min(ratio)) * z_t / (z * z + square)
-        assert float(found.chi[i]) == pytest.approx(square / z ** 2)
-        assert float(found.gap[i]) == pytest.approx((max(ratio) - min(ratio)) / z)
-        assert float(found.lower[i, 0]) == pytest.approx(lower)
-        torch.testing.assert_close(found.upper[i], upper)
-        torch.testing.assert_close(found.g[i], g / z)
+        assert float(result.chi[i]) == pytest.approx(square / z ** 2)
+        assert float(result.gap[i]) == pytest.approx((max(ratio) - min(ratio)) / z)
+        assert float(result.lower[i, 0]) == pytest.approx(lower)
+        torch.testing.assert_close(result.upper[i], upper)
+        torch.testing.assert_close(result.g[i], g / z)
 
 
 def test_theorem_1_bounds_the_bias_where_g_is_positive():
@@ -162,8 +163,8 @@ def test_theorem_1_bounds_the_bias_where_g_is_positive():
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_theorem_1_is_of_the_draw_that_may_hit_the_target(softmax):
-    """By p itself hits of the target leave a bias, where q̄ = p̄ has none: bounds of q̄ would be 0."""
+def test_theorem_1_uses_the_draw_that_may_hit_the_target(softmax):
+    """With q = p hits of the target leave a bias, but q̄ = p̄ has none: bounds for q̄ would be 0."""
     inside = beyond = 0
     for seed in range(8):
         o, c, target, log_q = small(seed)
@@ -180,22 +181,22 @@ def test_theorem_1_is_of_the_draw_that_may_hit_the_target(softmax):
 
 def test_theorem_1_vanishes_at_the_softmax():
     o, c, target, _ = small()
-    found = theorem1(o, c, target, without_target(o.log_softmax(1), target), 5)
-    assert found.gap.max() < 1e-12 and found.deviation.max() < 1e-12 and found.upper.abs().max() < 1e-12
+    result = theorem1(o, c, target, without_target(o.log_softmax(1), target), 5)
+    assert result.gap.max() < 1e-12 and result.deviation.max() < 1e-12 and result.upper.abs().max() < 1e-12
 
 
-def test_theorem_2_holds_in_the_limit_with_its_factor_alone():
+def test_theorem_2_holds_in_the_limit_only_with_its_factor():
     tau, nu = 9.0, 4.0
     draw = torch.Generator().manual_seed(0)
     h, c = (torch.nn.functional.normalize(torch.randn(n, D, generator=draw, dtype=DOUBLE), dim=1) for n in (B, N))
     o = tau * h @ c.T
     gauss = (-nu * torch.cdist(h, c).square() / 2).log_softmax(1)     # infinitely many features of the kernel
-    found = theorem2(o, gauss, tau, nu)
-    torch.testing.assert_close(found.low, torch.ones(B, dtype=DOUBLE))
-    torch.testing.assert_close(found.high, torch.ones(B, dtype=DOUBLE))
-    wanted = (nu * h @ c.T).exp().sum(1) / (tau * h @ c.T).exp().sum(1)
-    torch.testing.assert_close(found.factor, wanted)
-    assert (found.factor < 0.5).all()                                  # as printed, the theorem is off by so much
+    result = theorem2(o, gauss, tau, nu)
+    torch.testing.assert_close(result.low, torch.ones(B, dtype=DOUBLE))
+    torch.testing.assert_close(result.high, torch.ones(B, dtype=DOUBLE))
+    expected = (nu * h @ c.T).exp().sum(1) / (tau * h @ c.T).exp().sum(1)
+    torch.testing.assert_close(result.factor, expected)
+    assert (result.factor < 0.5).all()                                  # error of the theorem as printed
     other = theorem2(o, (nu * h @ c.T / 2).log_softmax(1), tau, nu)
     assert (other.low < 0.9).any() and (other.high > 1.1).any()
 

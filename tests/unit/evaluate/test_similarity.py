@@ -1,4 +1,4 @@
-"""Spearman's ρ of word pairs, held against gensim and scipy; gold files that are not what they should be."""
+"""Spearman's ρ of word pairs, against gensim and scipy; malformed gold files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIPLE = ("word1", "word2", "score")
 
 
 def world(n: int = 200, n_pairs: int = 120, seed: int = 0) -> tuple[Vectors, list[RatedPair]]:
-    """Vectors of words w0... and pairs whose gold has ties; a fifth of the pairs name a word that is not there."""
+    """Return vectors of words w0... and pairs whose gold has ties; a fifth of the pairs contain a missing word."""
     rng = np.random.default_rng(seed)
     vectors = Vectors([f"w{i}" for i in range(n)], rng.normal(size=(n, 8)).astype(np.float32))
     a, b = rng.integers(0, n, (2, n_pairs))
@@ -70,19 +70,19 @@ def test_the_exact_spelling_is_scored_and_another_is_counted_in_the_note() -> No
         RatedPair("US", "we", 1),
         RatedPair("TURKEY", "Usa", 2.5),
     ]
-    s, found = cosines(vectors, pairs)
-    assert found.all() and s == pytest.approx([.995, .995, .1005, .994], abs=1e-3)
+    s, result = cosines(vectors, pairs)
+    assert result.all() and s == pytest.approx([.995, .995, .1005, .994], abs=1e-3)
     assert score("x", vectors, pairs, WordsConfig()).note == (
         "4 of 4 pairs found; 2 words found in another spelling (TURKEY as Turkey, Usa as USA)")
     assert "spelling" not in score("x", vectors, pairs[:3], WordsConfig()).note
-    lower = Vectors(["us", "we", "they"], np.eye(3))          # of a corpus that was folded: nothing to report
+    lower = Vectors(["us", "we", "they"], np.eye(3))          # case-folded corpus: nothing to report
     assert score("x", lower, [RatedPair("US", "We", 1)], WordsConfig()).note.startswith("1 of 1 pairs found; too few")
 
 
 def test_a_missing_word_takes_the_mean_vector() -> None:
     vectors = Vectors(["a", "b"], np.array([[2, 0], [0, 1]]))
-    s, found = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 1), RatedPair("?", "!", 1)], "mean")
-    assert s == pytest.approx([2 / 5**0.5, 0, 1]) and found.tolist() == [False, True, False]
+    s, result = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 1), RatedPair("?", "!", 1)], "mean")
+    assert s == pytest.approx([2 / 5**0.5, 0, 1]) and result.tolist() == [False, True, False]
     s, _ = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "a", 1)], "drop")
     assert np.isnan(s[0]) and s[1] == 1
     row = score("x", vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 2)], WordsConfig(oov="mean"))
@@ -100,13 +100,14 @@ def test_a_resample_has_the_rho_of_its_items_written_out(items: list[tuple[int, 
             assert spearman(x, y, m[None])[0] == pytest.approx(stats.spearmanr(x[at], y[at]).statistic, abs=1e-12)
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     held, r = 0, 0.6
     truth = 6 / np.pi * np.arcsin(r / 2)  # ρ of the bivariate normal law
     vectors = Vectors([f"w{i}" for i in range(2001)], np.zeros((2001, 2)))
     angle = np.linspace(0.01, 3.1, 2000)
     vectors.table[0] = (1, 0)
-    vectors.table[1:] = np.stack([np.cos(angle), np.sin(angle)], 1)  # cos(w0, w_i) falls with i: any order we like
+    # cos(w0, w_i) decreases with i, so any order can be chosen
+    vectors.table[1:] = np.stack([np.cos(angle), np.sin(angle)], 1)
     rng = np.random.default_rng(5)
     config = WordsConfig(resamples=200, interval=0.8)
     for _ in range(150):
@@ -118,14 +119,15 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert 105 <= held <= 135  # 120 expected, sd 5
 
 
-def test_what_cannot_be_ranked_has_no_value() -> None:
+def test_scores_that_cannot_be_ranked_have_no_value() -> None:
     vectors = Vectors(["a", "b", "z"], np.array([[1, 0], [0, 1], [0, 0]]))
     none = score("x", vectors, [RatedPair("?", "a", 1)], WordsConfig())
     assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all equal")
-    alike = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "z", 2), RatedPair("z", "z", 3)], WordsConfig())
-    assert alike.value is None and alike.n == 3
+    equal_vectors = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "z", 2), RatedPair("z", "z", 3)],
+                          WordsConfig())
+    assert equal_vectors.value is None and equal_vectors.n == 3
     two = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "a", 2)], WordsConfig())
-    assert (two.value, two.low, two.high, two.n) == (1, None, None, 2)          # an interval of length 0 would say much
+    assert (two.value, two.low, two.high, two.n) == (1, None, None, 2)  # an interval of length 0 would claim certainty
     vectors.table[0] = np.nan
     assert "not finite" in score("x", vectors, [RatedPair("a", "b", 1), RatedPair("b", "b", 2)], WordsConfig()).note
 
@@ -137,14 +139,14 @@ def test_few_pairs_have_no_interval(n: int) -> None:
     assert (row.value, row.low, row.high, row.n) == (pytest.approx(1), None, None, n)
 
 
-def test_pairs_in_perfect_order_have_no_interval_however_many() -> None:
+def test_any_number_of_pairs_in_perfect_order_has_no_interval() -> None:
     vectors = Vectors(["o", *(f"w{i}" for i in range(50))], np.array([[1.0, 0], *([1.0, i] for i in range(50))]))
     row = score("fifty", vectors, [RatedPair("o", f"w{i}", 50 - i) for i in range(50)], WordsConfig())
     assert (row.value, row.low, row.high) == (pytest.approx(1), None, None)
 
 
-def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
-    # Each pair has the cosine 0.6, but the vectors are of other lengths and directions, so float64 sums differ.
+def test_equal_cosines_share_a_rank_in_spite_of_rounding() -> None:
+    # Each pair has cosine 0.6, but lengths and directions of the vectors differ, so float64 sums differ.
     rng, words, rows = np.random.default_rng(0), [], []
     for i in range(40):
         a, b = np.linalg.qr(rng.normal(size=(30, 2)))[0].T
@@ -153,10 +155,10 @@ def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
     vectors, pairs = Vectors(words, np.array(rows)), [RatedPair(f"a{i}", f"b{i}", i) for i in range(40)]
     s, _ = cosines(vectors, pairs)
     assert len(set(s)) == 1 and s[0] == pytest.approx(0.6)
-    assert score("ties", vectors, pairs, WordsConfig()).value is None    # nothing to rank: all are equal
+    assert score("ties", vectors, pairs, WordsConfig()).value is None    # no ranking: all are equal
 
 
-def test_settled_scores_tie_and_keep_what_float32_can_hold() -> None:
+def test_rounded_scores_tie_and_keep_float32_precision() -> None:
     x = np.array([0.3, 0.1 + 0.2, 0.3 + 4e-8, 0.300002, -1e-12, 0.0, 123.4567891, np.nan, np.inf, -np.inf, 1e300])
     s = round_scores(x)
     assert s[0] == s[1] == s[2] != s[3] and s[4] == s[5] == 0
@@ -164,7 +166,7 @@ def test_settled_scores_tie_and_keep_what_float32_can_hold() -> None:
     assert np.isnan(s[7]) and s[8] == np.inf and s[9] == -np.inf
 
 
-def test_a_score_of_entailment_and_its_reverse_tie_as_cosines_do() -> None:
+def test_an_entailment_score_and_its_reverse_tie_as_cosines_do() -> None:
     rng = np.random.default_rng(1)
     scorer = Scorer(Vectors([f"w{i}" for i in range(60)], rng.normal(size=(60, 33))))
     pairs = [(f"w{i}", f"w{i + 30}", "") for i in range(30)]
@@ -223,7 +225,7 @@ def test_a_comma_file_with_an_open_quote_a_missing_file_and_a_recipe_without_sco
 @pytest.mark.parametrize("name, n", [
     ("EN-WS-353-ALL.txt", 353), ("EN-WS-353-SIM.txt", 203), ("EN-WS-353-REL.txt", 252),
     ("EN-RW-STANFORD.txt", 2034), ("EN-SIMLEX-999.txt", 999), ("EN-MEN-TR-3k.txt", 3000)])
-def test_the_published_files_are_read_whole(name: str, n: int) -> None:
+def test_the_published_files_are_read_completely(name: str, n: int) -> None:
     path = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "wordsim", name)
     if not path.is_file():
         pytest.skip(f"data: wordsim/{name} is not here")
@@ -232,10 +234,10 @@ def test_the_published_files_are_read_whole(name: str, n: int) -> None:
     words = sorted({w for p in pairs for w in (p.word1.lower(), p.word2.lower())})[::2]
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(len(words), 10)))
     keyed = vectors.keyed()
-    found = [(keyed.similarity(p.word1.lower(), p.word2.lower()), p.gold) for p in pairs
+    result = [(keyed.similarity(p.word1.lower(), p.word2.lower()), p.gold) for p in pairs
              if p.word1.lower() in keyed and p.word2.lower() in keyed]
-    theirs = stats.spearmanr([round(float(cosine), 6) for cosine, _ in found], [gold for _, gold in found]).statistic
+    theirs = stats.spearmanr([round(float(cosine), 6) for cosine, _ in result], [gold for _, gold in result]).statistic
     row = score(name, vectors, pairs, WordsConfig())      # gensim itself ranks equal cosines by their rounding errors
-    assert row.value == pytest.approx(theirs, abs=1e-6) and row.n == len(found)
+    assert row.value == pytest.approx(theirs, abs=1e-6) and row.n == len(result)
     assert row.value == pytest.approx(keyed.evaluate_word_pairs(str(path))[1][0], abs=1e-4)
     assert row.note == f"{row.n} of {n} pairs found, others dropped"

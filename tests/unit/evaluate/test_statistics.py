@@ -66,15 +66,15 @@ def test_t_interval_is_scipys_and_leaves_out_what_is_not_finite() -> None:
     assert ours == pytest.approx((x.mean(), x.std(ddof=1), theirs.low, theirs.high, 6))
     assert t_interval([3.0, math.nan]) == (3.0, None, None, None, 1)
     assert t_interval({}) == (None, None, None, None, 0)
-    assert t_interval([0.1] * 3) == (0.1, 0, None, None, 3)                # what does not vary tells nothing of chance
-    assert t_interval([0.1 + 0.2, 0.3]) == (0.1 + 0.2, 0, None, None, 2)   # nor what varies by its last bit
+    assert t_interval([0.1] * 3) == (0.1, 0, None, None, 3)  # equal values contain no information on the variance
+    assert t_interval([0.1 + 0.2, 0.3]) == (0.1 + 0.2, 0, None, None, 2)   # nor do values that differ in the last bit
 
 
 @pytest.mark.parametrize(("higher_better", "shift", "verdict"), [
     (True, 5, A_BEATS_B), (True, -5, B_BEATS_A), (True, 0, NOT_SEPARABLE),
     (False, 5, B_BEATS_A), (False, -5, A_BEATS_B), (False, 0, NOT_SEPARABLE),
 ])
-def test_the_verdict_knows_which_way_is_better(higher_better: bool, shift: float, verdict: str) -> None:
+def test_the_verdict_uses_the_direction_of_the_score(higher_better: bool, shift: float, verdict: str) -> None:
     y = draw((5,), 1)
     d = paired_t(y + shift + 0.1 * draw((5,), 2), y, NAMES, "m", higher_better=higher_better)
     assert d.verdict == verdict and (shift == 0 or d.mean == pytest.approx(shift, abs=0.3))
@@ -114,15 +114,15 @@ def test_two_seeds_never_separate_whatever_p_is(n: int, higher_better: bool, ver
                                 "to +0.213, 2 seeds, p = 0.0032).")
 
 
-def test_differences_that_do_not_vary_are_left_to_the_sign_test() -> None:
+def test_equal_differences_use_the_sign_test() -> None:
     y = draw((8,), 3)
     same = paired_t(y, y, NAMES, "m")
     assert (same.verdict, same.mean, same.p, same.effect, same.needed) == (NOT_SEPARABLE, 0, 1, 0, None)
     for n, verdict in ((2, TOO_FEW_SEEDS), (5, NOT_SEPARABLE), (6, A_BEATS_B), (8, A_BEATS_B)):
-        d = paired_t(y[:n] + 0.3, y[:n], NAMES, "m")  # equal but for rounding
+        d = paired_t(y[:n] + 0.3, y[:n], NAMES, "m")  # equal except for rounding
         assert (d.verdict, d.p, d.sd, d.needed) == (verdict, 2.0 ** (1 - n), 0, 6) and "sign test" in d.note
         assert (d.low, d.high, d.effect, d.detectable) == (None, None, None, None)
-    # A spread of a millionth is one, though: scipy's t then stands.
+    # But a spread of a millionth counts: then scipy's t is used.
     d = paired_t(y + 0.3 + 1e-6 * draw((8,), 4), y, NAMES, "m")
     assert d.sd is not None and 1e-7 < d.sd < 1e-5 and d.p is not None and d.p < 1e-20
 
@@ -148,7 +148,7 @@ def test_holm_by_hand() -> None:
 def test_holm_rejects_what_the_steps_of_its_definition_reject(ps: list[float], alpha: float) -> None:
     adjusted = holm(ps)
     left = list(range(len(ps)))
-    while left:  # reject the smallest while it is at most alpha over how many are left
+    while left:  # reject the smallest while it is at most alpha / (number of remaining tests)
         smallest = min(left, key=lambda i: ps[i])
         if ps[smallest] * len(left) > alpha:
             break
@@ -159,32 +159,32 @@ def test_holm_rejects_what_the_steps_of_its_definition_reject(ps: list[float], a
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=5))
 def test_holm_is_the_closed_test_of_bonferronis(numbers: list[int]) -> None:
-    """Adjusted p of i = the largest Bonferroni p over all subsets that hold i (Marcus, Peritz and Gabriel 1976)."""
+    """Adjusted p of i = the largest Bonferroni p over all subsets that contain i (Marcus, Peritz and Gabriel 1976)."""
     ps = [n / 50 for n in numbers]
     for i, p in enumerate(holm(ps)):
         subsets = [s for k in range(len(ps)) for s in itertools.combinations([j for j in range(len(ps)) if j != i], k)]
         assert p == pytest.approx(max(min(1, (len(s) + 1) * min([ps[i], *(ps[j] for j in s)])) for s in subsets))
 
 
-def test_a_family_is_judged_by_holm_against_its_baseline() -> None:
+def test_a_family_is_corrected_by_holm_against_its_baseline() -> None:
     noise = draw((4, 6), 3)
     values = {"sgns": noise[0], "better": noise[0] + 1 + 0.1 * noise[1], "same": noise[0] + 0.1 * noise[2],
               "worse": noise[0] - 1 + 0.1 * noise[3], "alone": {2: 1.0}}
-    found = compare_to_baseline(values, "sgns", "m")
-    assert [(d.a, d.b, d.verdict) for d in found] == [
+    result = compare_to_baseline(values, "sgns", "m")
+    assert [(d.a, d.b, d.verdict) for d in result] == [
         ("better", "sgns", A_BEATS_B), ("same", "sgns", NOT_SEPARABLE), ("worse", "sgns", B_BEATS_A),
         ("alone", "sgns", ONE_SEED)]
-    assert found[3].p_holm is None
-    ps = [stats.ttest_rel(values[d.a], noise[0]).pvalue for d in found[:3]]
-    assert [d.p_holm for d in found[:3]] == pytest.approx(holm(ps).tolist(), rel=1e-9)
+    assert result[3].p_holm is None
+    ps = [stats.ttest_rel(values[d.a], noise[0]).pvalue for d in result[:3]]
+    assert [d.p_holm for d in result[:3]] == pytest.approx(holm(ps).tolist(), rel=1e-9)
     assert [d.verdict for d in compare_to_baseline(values, "sgns", "m", higher_better=False)][::2] == [
         B_BEATS_A, A_BEATS_B]
-    # The promise is that of the first step, at alpha over three; a family judged again is the same.
-    assert found[0].detectable == pytest.approx(found[0].sd * least_effect(6, (1 - 0.95) / 3))
-    assert holm_family(found) == found
+    # The detectable effect is that of the first step, at alpha / 3; correcting a family twice changes nothing.
+    assert result[0].detectable == pytest.approx(result[0].sd * least_effect(6, (1 - 0.95) / 3))
+    assert holm_family(result) == result
 
 
-def test_holm_takes_back_what_alone_would_have_been_separated() -> None:
+def test_holm_reverts_a_difference_that_alone_is_separated() -> None:
     y = np.zeros(5)
     near = draw((5,), 6)
     near = (near - near.mean()) / near.std(ddof=1) + 3.3 / math.sqrt(5)  # t = 3.3 on 4: p = .030
@@ -199,14 +199,14 @@ def test_holm_takes_back_what_alone_would_have_been_separated() -> None:
 # --- power ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("n", "alpha"), [(2, 0.05), (3, 0.05), (3, 0.0125), (5, 0.05), (10, 0.01), (353, 0.05)])
-def test_the_least_effect_is_found_in_80_of_100(n: int, alpha: float) -> None:
+def test_the_smallest_effect_is_detected_in_80_of_100(n: int, alpha: float) -> None:
     runs = 200_000 if n < 50 else 4000
     x = draw((runs, n), n) + least_effect(n, alpha)
     t = x.mean(1) / x.std(1, ddof=1) * math.sqrt(n)
     assert (t > stats.t.isf(alpha / 2, n - 1)).mean() == pytest.approx(0.8, abs=0.004 if n < 50 else 0.02)
 
 
-def test_least_effects_of_a_known_table_and_of_many_items() -> None:
+def test_smallest_effects_of_a_published_table_and_of_many_items() -> None:
     # Cohen (1988): a paired t test, two-sided at 5 %, of d = .5 needs 34 pairs for power .8; of d = .8, 15.
     for d, n in ((0.5, 34), (0.8, 15), (0.2, 199)):
         assert least_effect(n, 0.05) <= d < least_effect(n - 1, 0.05)
@@ -215,7 +215,8 @@ def test_least_effects_of_a_known_table_and_of_many_items() -> None:
 
 
 @given(st.integers(3, 12), st.floats(-4, 4), st.integers(0, 10_000), st.integers(1, 6))
-def test_what_is_not_separable_needs_more_and_is_less_than_detectable(n: int, mean: float, seed: int, m: int) -> None:
+def test_a_difference_that_is_not_separable_needs_more_and_is_below_detectable(n: int, mean: float, seed: int,
+                                                                               m: int) -> None:
     x = draw((n,), seed) + mean
     d = holm_family([paired_t(x, np.zeros(n), (f"s{i}", "b"), "m") for i in range(m)])[0]
     assert d.detectable == pytest.approx(d.sd * least_effect(n, (1 - 0.95) / m))
@@ -250,13 +251,13 @@ def test_bootstrap_by_brute_force_of_all_resamples() -> None:
     every = [np.mean([(a - b)[i] for i in drawn]) for drawn in itertools.product(range(3), repeat=3)]
     seen = paired_bootstrap(means, a, b, resamples=20_000)
     assert seen.se == pytest.approx(np.std(every), rel=0.02)
-    assert (seen.low, seen.high) == (None, None)                           # of three items it would hold 76 %, not 95
+    assert (seen.low, seen.high) == (None, None)  # with three items its coverage would be 76 %, not 95
 
 
 def test_bootstrap_draws_the_same_items_on_both_sides_and_clusters_whole() -> None:
     shared = 100 * draw((50,), 10)
     seen = paired_bootstrap(means, shared + 1, shared)
-    assert (seen.mean, seen.low, seen.high) == (pytest.approx(1), None, None)  # no variation shows no chance
+    assert (seen.mean, seen.low, seen.high) == (pytest.approx(1), None, None)  # no variation, no interval
     assert seen.se == pytest.approx(0, abs=1e-9)
     a, clusters = np.repeat(draw((40,), 11), 25), np.repeat(np.arange(40) * 7 - 3, 25)
     alone, whole = (paired_bootstrap(means, a, np.zeros(1000), c) for c in (None, clusters))
@@ -286,7 +287,8 @@ def test_bootstrap_repeats_and_does_not_depend_on_the_chunks(monkeypatch: pytest
     p = permutation_ranks(a, b, resamples=200)
     monkeypatch.setattr(significance, "_MAX_HELD", 31 * 7)
     assert seen[0] == seen[1] and seen[0] != seen[2]
-    assert seen[0] == pytest.approx(paired_bootstrap(means, a, b, resamples=200))  # a product of another shape rounds
+    # a product of another shape rounds differently
+    assert seen[0] == pytest.approx(paired_bootstrap(means, a, b, resamples=200))
     assert permutation_ranks(a, b, resamples=200) == p
 
 
@@ -304,7 +306,7 @@ def test_items_that_are_not_finite_are_left_out_in_pairs() -> None:
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=6), st.data())
-def test_permutation_is_exact_where_it_can_be(d: list[int], data: st.DataObject) -> None:
+def test_permutation_is_exact_for_few_items(d: list[int], data: st.DataObject) -> None:
     clusters = data.draw(st.lists(st.integers(0, 3), min_size=len(d), max_size=len(d)))
     sums = [sum(x for x, c in zip(d, clusters, strict=True) if c == k) for k in set(clusters)]
     totals = [abs(sum(s * x for s, x in zip(signs, sums, strict=True)))
@@ -314,22 +316,22 @@ def test_permutation_is_exact_where_it_can_be(d: list[int], data: st.DataObject)
     assert permutation_ranks(a, b, np.array(clusters)) == pytest.approx(share)
 
 
-def test_permutation_agrees_with_t_where_both_hold_and_never_says_zero() -> None:
+def test_permutation_agrees_with_t_and_is_never_zero() -> None:
     a, b = draw((2, 200), 14) + np.array([[0.2], [0.0]])
     assert permutation_ranks(a, b) == pytest.approx(stats.ttest_rel(a, b).pvalue, abs=0.012)
     assert permutation_ranks(a + 9, b, resamples=999) == 1 / 1000
     assert permutation_ranks(b, b) == 1 and permutation_ranks(np.empty(0), np.empty(0)) is None
-    # Summed in another order these round to a little less; all of one sign, and either sign of the 0, make 4 of 64.
+    # Another order of summation rounds to slightly less; all signs equal, with either sign of the 0, give 4 of 64.
     assert permutation_ranks(np.array([0.0, 0.2, 0.9, 0.4, 0.3, 0.1]), np.zeros(6)) == 4 / 64
-    # Five clusters: 2 of 32 patterns are as one-sided, however many items they hold.
+    # Five clusters: 2 of 32 patterns are as one-sided, for any number of items.
     assert permutation_ranks(np.ones(500), np.zeros(500), np.arange(500) % 5) == 2 / 32
 
 
 @pytest.mark.parametrize(("r_ac", "r_bc", "r_ab", "n", "z"), [
     (0.0228, 0.3522, 0.3718, 553, -7.1345), (0.2493, 0.3395, 0.4082, 553, -2.0660),
 ])
-def test_steiger_agrees_with_what_rs_cocor_printed(r_ac: float, r_bc: float, r_ab: float, n: int, z: float) -> None:
-    """Published outputs of cocor's steiger1980; its inputs are known to four places only."""
+def test_steiger_agrees_with_the_output_of_cocor(r_ac: float, r_bc: float, r_ab: float, n: int, z: float) -> None:
+    """Published outputs of cocor's steiger1980, whose inputs have only four decimals."""
     assert steiger(r_ac, r_bc, r_ab, n)[0] == pytest.approx(z, abs=5e-4)
     assert steiger(r_bc, r_ac, r_ab, n)[0] == pytest.approx(-z, abs=5e-4)
 
@@ -346,7 +348,7 @@ def test_steiger_agrees_with_williams_t() -> None:
         assert steiger(r_ac, r_bc, r_ab, n)[0] == pytest.approx(williams(r_ac, r_bc, r_ab, n), rel=0.03)
 
 
-def test_steiger_at_its_edges() -> None:
+def test_steiger_in_edge_cases() -> None:
     assert steiger(0.5, 0.5, 1.0, 100) == (0, 1) and steiger(math.nan, 0.5, 0.3, 100) != (0, 1)
     for impossible in ((1.0, 0.5, 0.5, 100), (0.6, 0.5, 1.0, 100), (0.6, 0.5, 0.2, 3), (1.0, 0.9, 0.9, 100)):
         assert all(map(math.isnan, steiger(*impossible)))
@@ -372,7 +374,7 @@ def test_similarities_are_compared_on_the_same_pairs_of_words() -> None:
     assert (swapped.verdict, swapped.low, swapped.high) == (B_BEATS_A, -d.high, -d.low)
 
 
-def test_similarities_with_words_that_one_table_lacks() -> None:
+def test_similarities_with_words_missing_in_one_table() -> None:
     gold, a, b = table(100, (0.5, 0.6), 30)
     a[:10], b[5:15] = math.nan, math.nan
     d, rest = compare_correlations(gold, a, b, NAMES, "m"), compare_correlations(gold[15:], a[15:], b[15:], NAMES, "m")
@@ -386,7 +388,7 @@ def test_similarities_with_words_that_one_table_lacks() -> None:
     assert (copy.verdict, copy.mean, copy.p, copy.needed) == (NOT_SEPARABLE, 0, 1, None)
 
 
-def test_items_say_how_many_would_do() -> None:
+def test_items_report_the_needed_number() -> None:
     rng = np.random.default_rng(40)
     d = compare_items(x := rng.normal(size=2000), x - 0.03 + rng.normal(size=2000), NAMES, "log_p")
     assert (d.verdict, d.kind) == (NOT_SEPARABLE, "items")
@@ -399,7 +401,7 @@ def test_items_say_how_many_would_do() -> None:
     assert (without.verdict, without.low, without.detectable) == (A_BEATS_B, None, None)
 
 
-# --- words and files -----------------------------------------------------------------------------------------------
+# --- sentences and files ----------------------------------------------------------------------------------------------
 
 def test_sentences() -> None:
     x = np.array([1.0, 1.2, 0.9, 1.1, 1.3])
@@ -418,10 +420,10 @@ def test_sentences() -> None:
 
 def test_every_difference_can_be_written_as_json() -> None:
     y = draw((5,), 50)
-    found = compare_to_baseline({"b": y, "same": y, "nan": y * math.nan, "one": [1.0], "far": y + 1e9,
+    result = compare_to_baseline({"b": y, "same": y, "nan": y * math.nan, "one": [1.0], "far": y + 1e9,
                                  "noise": draw((5,), 51)}, "b", "m")
-    found += [compare_items(y, y - 1, NAMES, "m"), compare_correlations(y, y, y, NAMES, "m")]
-    assert len(found) == 7
-    for d in found:
+    result += [compare_items(y, y - 1, NAMES, "m"), compare_correlations(y, y, y, NAMES, "m")]
+    assert len(result) == 7
+    for d in result:
         assert Difference(**json.loads(json.dumps(asdict(d), allow_nan=False))) == d and d.sentence()
     assert difference.POWER == 0.8

@@ -1,4 +1,4 @@
-"""BLEU from ten numbers is sacreBLEU's, systems are told apart by them, and nearness is as a loop would have it."""
+"""BLEU from ten numbers per sentence equals sacreBLEU; tests between systems; nearness equals a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG = TranslationEvaluate(resamples=200)
 
 
 def lines(n: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
-    """References, and translations in which each word is another with the chance `wrong`."""
+    """Return references, and translations where each word is replaced with probability `wrong`."""
     draw = np.random.default_rng(seed)
     theirs = [[f"w{i}" for i in draw.integers(0, 30, draw.integers(3, 12))] for _ in range(n)]
     ours = [[f"v{i}" if draw.random() < wrong else word for i, word in enumerate(line)] for line in theirs]
@@ -30,12 +30,12 @@ def lines(n: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
     (["a b q q q q"], ["a b c d e f"])])
 def test_bleu_of_sums_is_that_of_the_corpus(ours: list[str], theirs: list[str]) -> None:
     items = bleu_statistics(ours, theirs)
-    wanted = BLEU(tokenize="none", force=True).corpus_score(ours, [theirs]).score
+    expected = BLEU(tokenize="none", force=True).corpus_score(ours, [theirs]).score
     assert items.shape == (len(ours), len(BLEU_STATISTICS))
-    assert bleu(items.sum(0, keepdims=True))[0] == pytest.approx(wanted, abs=1e-9)
+    assert bleu(items.sum(0, keepdims=True))[0] == pytest.approx(expected, abs=1e-9)
 
 
-def test_numbers_of_sentences_come_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_statistics_of_sentences_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         bleu_statistics(["a b ."] * 150, ["a b ."] * 150)
         translation.bleu_scores(["A b ."] * 150, ["A b ."] * 150, CONFIG)
@@ -53,12 +53,12 @@ def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
     assert plain.note.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
     assert "case:mixed" in cased.note and "tok:13a" in cased.note and chrf.note.startswith("nrefs:1")
     assert translation.bleu(items.sum(0, keepdims=True))[0] == pytest.approx(plain.value)
-    assert len(items) == plain.n == 40 and items[0, 0] == len(ours[0].split()) + 2  # , and . are words of their own
+    assert len(items) == plain.n == 40 and items[0, 0] == len(ours[0].split()) + 2  # , and . are separate words
     none, items = translation.bleu_scores([], [], CONFIG)
     assert [row.value for row in none] == [None] * 3 and len(items) == 0
 
 
-def test_systems_are_told_apart_by_sentences_and_equal_ones_are_not() -> None:
+def test_different_systems_are_separated_and_equal_ones_are_not() -> None:
     ours, theirs = lines(150, 4, 0.3)
     worse = [line if i % 3 else " ".join(reversed(line.split())) for i, line in enumerate(ours)]
     a, b = bleu_statistics(ours, theirs), bleu_statistics(worse, theirs)
@@ -73,8 +73,8 @@ def test_systems_are_told_apart_by_sentences_and_equal_ones_are_not() -> None:
 
 
 def test_chance_alone_rarely_separates() -> None:
-    """p of two systems that differ by chance is about even: of 60 at most 8 below .05 (P < .001 otherwise)."""
-    found = []
+    """p of two systems that differ by chance is about uniform: at most 8 of 60 are below .05 (P < .001 otherwise)."""
+    result = []
     for seed in range(60):
         ours, theirs = lines(60, 100 + seed, 0.3)
         other = list(ours)
@@ -83,30 +83,30 @@ def test_chance_alone_rarely_separates() -> None:
             words = line.split()
             ours[i], other[i] = (" ".join(w if draw.random() < 0.7 else "x" for w in words) for _ in range(2))
         items = bleu_statistics(ours, theirs), bleu_statistics(other, theirs)
-        found.append(
+        result.append(
             translation.compare_sums(translation.resampled_bleu, bleu, *items, ("a", "b"), "bleu", resamples=20).p
         )
-    assert sum(p < 0.05 for p in found) <= 8 and sum(p > 0.5 for p in found) > 15  # type: ignore[operator]
+    assert sum(p < 0.05 for p in result) <= 8 and sum(p > 0.5 for p in result) > 15  # type: ignore[operator]
 
 
-def test_nearness_is_as_a_loop_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "_MAX_SCORES_HELD", 30)           # a few rows at a time
+def test_nearness_equals_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "_MAX_SCORES_HELD", 30)           # few rows at a time
     random = torch.Generator().manual_seed(1)
     e, table = torch.randn(13, 3, generator=random), torch.randn(7, 3, generator=random) * 4
     target = torch.randint(7, (13,), generator=random)
-    found = translation.nearest_rows(e, target, table)
+    result = translation.nearest_rows(e, target, table)
     for i in range(13):
         cosines = [float(torch.nn.functional.cosine_similarity(e[i], v, dim=0)) for v in table]
-        assert found.nearest_cosine[i] == pytest.approx(max(cosines), abs=1e-6)
-        assert found.target_cosine[i] == pytest.approx(cosines[int(target[i])], abs=1e-6)
-        assert found.is_target[i] == (max(cosines) == cosines[int(target[i])])
-    rank = np.where(found.is_target, 1, np.arange(13) % 12 + 2).astype(float)
+        assert result.nearest_cosine[i] == pytest.approx(max(cosines), abs=1e-6)
+        assert result.target_cosine[i] == pytest.approx(cosines[int(target[i])], abs=1e-6)
+        assert result.is_target[i] == (max(cosines) == cosines[int(target[i])])
+    rank = np.where(result.is_target, 1, np.arange(13) % 12 + 2).astype(float)
     ranked = PairRanks(-rank, rank, np.zeros(13), 7, 13)
-    rows = {row.metric: row for row in translation.vector_scores(ranked, found, np.arange(13) // 2, CONFIG)}
-    assert rows["accuracy@1"].value == pytest.approx(found.is_target.mean())
+    rows = {row.metric: row for row in translation.vector_scores(ranked, result, np.arange(13) // 2, CONFIG)}
+    assert rows["accuracy@1"].value == pytest.approx(result.is_target.mean())
     assert rows["accuracy@5"].value == pytest.approx((rank <= 5).mean())
-    assert rows["similarity_right"].value == pytest.approx(found.nearest_cosine[found.is_target].mean())
-    assert rows["similarity_wrong"].value == pytest.approx(found.nearest_cosine[~found.is_target].mean())
-    assert rows["similarity_target"].value == pytest.approx(found.target_cosine[~found.is_target].mean())
-    assert rows["similarity_target"].n == int((~found.is_target).sum()) and rows["mrr"].n == 13
+    assert rows["similarity_right"].value == pytest.approx(result.nearest_cosine[result.is_target].mean())
+    assert rows["similarity_wrong"].value == pytest.approx(result.nearest_cosine[~result.is_target].mean())
+    assert rows["similarity_target"].value == pytest.approx(result.target_cosine[~result.is_target].mean())
+    assert rows["similarity_target"].n == int((~result.is_target).sum()) and rows["mrr"].n == 13
     assert "not the right one" in rows["similarity_wrong"].note and "is the right" in rows["similarity_right"].note

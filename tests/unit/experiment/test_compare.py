@@ -1,4 +1,4 @@
-"""A comparison: its grid, its paired design, cells that fail, stop and go on, and what is said in the end."""
+"""Comparisons: grid, paired design, failed, stopped and resumed cells, and the final report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.types import Score
 from embtrain.evaluate.heldout import heldout, higher_better
-from embtrain.experiment.comparison import compare, engine, join, outcome as found, results, tuning, workers
+from embtrain.experiment.comparison import compare, engine, join, outcome, results, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
@@ -55,8 +55,8 @@ def _quiet(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
-    """Cells run in this process, and drawings, which are tested elsewhere, are left out."""
+def local_cells(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    """Run cells in this process, without charts, which other tests cover."""
     in_process(monkeypatch, place)
     _no_drawing(monkeypatch)
     return Here
@@ -73,25 +73,25 @@ def grid(place: Path, *sets: str, **options: Any) -> Grid:
 
 
 @pytest.fixture(scope="module")
-def done(place: Path) -> Comparison:
-    """Two strategies and two seeds, let alone."""
+def finished(place: Path) -> Comparison:
+    """An uninterrupted comparison of two strategies and two seeds."""
     with pytest.MonkeyPatch.context() as patch:
         in_process(patch, place)
         _no_drawing(patch)
         return compare.compare(grid(place), place / "done", parallel=1, threads=1)
 
 
-# -- the whole of it ------------------------------------------------------------------------------------------------
+# -- a complete comparison ---------------------------------------------------------------------------------------------
 
 
-def test_a_comparison_leaves_runs_results_and_a_report(done: Comparison) -> None:
+def test_a_comparison_leaves_runs_results_and_a_report(finished: Comparison) -> None:
     names = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
-    tree = done.results
+    tree = finished.results
     assert [cell["cell"] for cell in tree["cells"]] == names
-    assert sorted(path.name for path in (done.folder / "cells").iterdir()) == sorted(names)
+    assert sorted(path.name for path in (finished.folder / "cells").iterdir()) == sorted(names)
     assert tree["plan"]["labels"] == ["sgns", "nce"] and tree["plan"]["baseline"] == "sgns"
     for cell in tree["cells"]:
-        run = experiment.Run(done.folder / cell["folder"])
+        run = experiment.Run(finished.folder / cell["folder"])
         assert cell["status"] == "finished" and cell["cpu_seconds"] > 0
         assert cell["scores"] == [row._asdict() for row in run.scores]
         assert run.settings.train.seed == cell["seed"] and run.settings.strategy == cell["strategy"]
@@ -107,13 +107,13 @@ def test_a_comparison_leaves_runs_results_and_a_report(done: Comparison) -> None
     items = {d["metric"]: d for d in tree["differences"] if d["kind"] == "items"}
     assert set(items) == {"test/log_likelihood", "test/mrr"} and items["test/mrr"]["n"] == 1200
     assert items["test/log_likelihood"]["mean"] == pytest.approx(first["mean"])  # means of means
-    assert (done.folder / "report.html").read_text() == "all"
-    assert len(done.verdict) == 3 and all(text in done.table() for text in done.verdict)
+    assert (finished.folder / "report.html").read_text() == "all"
+    assert len(finished.verdict) == 3 and all(text in finished.table() for text in finished.verdict)
 
 
-def test_the_design_is_paired(done: Comparison) -> None:
-    """Of one seed: the same first tables, the same pairs in the same order, the same held-out pairs."""
-    runs = {cell["cell"]: done.folder / cell["folder"] for cell in done.results["cells"]}
+def test_the_design_is_paired(finished: Comparison) -> None:
+    """Runs of one seed have equal initial tables, equal pairs in equal order and equal held-out pairs."""
+    runs = {cell["cell"]: finished.folder / cell["folder"] for cell in finished.results["cells"]}
     tables = {name: checkpoint.load(_first(run))["model"] for name, run in runs.items()}
     blocks = {}
     for name, run in runs.items():
@@ -135,37 +135,40 @@ def test_the_design_is_paired(done: Comparison) -> None:
 
 
 def _first(run: Path) -> Path:
-    """A folder that holds the first checkpoint of a run alone."""
+    """Return a folder with only the first checkpoint of a run."""
     folder = run.parent.parent / "first" / run.name
     shutil.copytree(run / "checkpoints", folder, dirs_exist_ok=True, ignore=lambda _, names: [
         name for name in names if not name.startswith("step-0000000000")])
     return folder
 
 
-def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type[Here]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (done.folder / "cells").rglob("*") if path.is_file()}
-    tree = (done.folder / "results.json").read_bytes()
-    compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)  # with no options: the grid is there
-    assert here.log == [] and (done.folder / "results.json").read_bytes() == tree
+def test_finished_cells_are_unchanged(finished: Comparison, place: Path, local_cells: type[Here]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (finished.folder / "cells").rglob("*") if path.is_file()}
+    tree = (finished.folder / "results.json").read_bytes()
+    # no options: the grid is read from the folder
+    compare.compare(compare.read_grid({}, None, finished.folder), finished.folder, 1, 1)
+    assert local_cells.log == [] and (finished.folder / "results.json").read_bytes() == tree
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-@pytest.mark.parametrize(("strategies", "sets", "compiled", "wanted"), [
+@pytest.mark.parametrize(("strategies", "sets", "compiled", "expected"), [
     (["sgns", "nce"], [], True, "fused"), (["sgns", "nce"], [], False, "autograd"),
-    (["sgns", "softmax"], [], True, "autograd"),         # one that cannot be fused decides for all
+    (["sgns", "softmax"], [], True, "autograd"),         # one that cannot be compiled decides for all
     (["sgns", "softmax"], ["train.engine=autograd"], True, "autograd"),
     (["sgns", "nce"], ["train.engine=autograd"], True, "autograd"),
-    (["sgns", "nce"], ["train.engine=fused"], False, "fused"),  # found out when the cell is built, by its own error
+    (["sgns", "nce"], ["train.engine=fused"], False, "fused"),  # refused when the cell is built, with its own error
 ])
 def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
-                                   sets: list[str], compiled: bool, wanted: str) -> None:
+                                   sets: list[str], compiled: bool, expected: str) -> None:
     monkeypatch.setattr(engine, "core", lambda: object() if compiled else None)
-    of, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
-    assert {cell.settings.train.engine for cell in planned} == {wanted}
-    assert all(f"train.engine={wanted}" in cell.options for cell in planned) and f"train.engine={wanted}" in of.sets
-    assert compare.plan(of, tmp_path)[0] == of
+    cells_grid, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
+    assert {cell.settings.train.engine for cell in planned} == {expected}
+    assert all(f"train.engine={expected}" in cell.options for cell in planned) \
+        and f"train.engine={expected}" in cells_grid.sets
+    assert compare.plan(cells_grid, tmp_path)[0] == cells_grid
     line = engine.describe(planned)
-    assert line.startswith(f"engine: {wanted} for all cells") and ("softmax: loss.name" in line) == ("softmax" in line)
+    assert line.startswith(f"engine: {expected} for all cells") \
+        and ("softmax: loss.name" in line) == ("softmax" in line)
 
 
 @pytest.mark.parametrize(("strategies", "sets", "more"), [
@@ -177,11 +180,11 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
 ])
 def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                   sets: list[str], more: list[str]) -> None:
-    """Centres are shuffled within blocks: another block would be another order."""
+    """Centres are shuffled within blocks, so another block size gives another order."""
     monkeypatch.setattr(engine, "core", object)
-    asked = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
-    of = compare.read_grid(asked, None, tmp_path)
-    planned = compare.plan(of, tmp_path)[0]
+    options = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
+    parsed = compare.read_grid(options, None, tmp_path)
+    planned = compare.plan(parsed, tmp_path)[0]
     assert planned.sets == [*sets, *more] and compare.plan(planned, tmp_path)[0] == planned
 
 
@@ -189,30 +192,31 @@ GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
 
 
 @pytest.mark.parametrize(("strategies", "more"), [
-    (GRAPH, ["train.engine=fused", "train.chunk=2048"]),              # one strategy has a block of its own
+    (GRAPH, ["train.engine=fused", "train.chunk=2048"]),              # one strategy sets its own block
     (["ace-kg", *GRAPH[:1]], ["train.engine=fused", "train.chunk=2048"]),
     (["ace-kg", "igan"], ["train.engine=fused"]),                     # both have the same block
     (["ace-kg", "small.yaml"], ["train.engine=fused", "train.chunk=512"]),
 ])
-def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                            strategies: list[str], more: list[str]) -> None:
+def test_strategies_with_different_blocks_use_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           strategies: list[str], more: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "core", object)
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
-    asked = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
+    requested = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2},
+                                  None,
                               tmp_path)
-    of, planned = compare.plan(asked, tmp_path)
-    assert of.sets == more and compare.plan(of, tmp_path)[0] == of
+    resolved, planned = compare.plan(requested, tmp_path)
+    assert resolved.sets == more and compare.plan(resolved, tmp_path)[0] == resolved
     block = {"train.chunk=512": 512}.get(more[-1], 2048)
     assert {cell.settings.train.chunk for cell in planned} == {block}
-    line = engine.describe(planned, compare._plan(asked, tmp_path)[1])
+    line = engine.describe(planned, compare._plan(requested, tmp_path)[1])
     assert (f"train.chunk={block} for all cells, whose strategies have" in line) == (len(more) == 2)
     if strategies is GRAPH:
         assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")
 
 
-def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
+def test_a_block_set_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.chunk: is .* and 64 in b: so the runs cannot be paired"):
         compare.plan(compare.read_grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
             "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.chunk=64"]}}}, None, tmp_path),
@@ -222,22 +226,22 @@ def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path
 def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
         compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)
-    own = tmp_path / "own.yaml"
-    own.write_text("negatives: {source: unigram}\ntrain: {engine: autograd}\n")
-    _, planned = compare.plan(grid(place, strategies=["sgns", str(own)]), tmp_path)   # named for one, so for all
+    overlay = tmp_path / "own.yaml"
+    overlay.write_text("negatives: {source: unigram}\ntrain: {engine: autograd}\n")
+    _, planned = compare.plan(grid(place, strategies=["sgns", str(overlay)]), tmp_path)   # named for one, so for all
     assert {cell.settings.train.engine for cell in planned} == {"autograd"}
 
 
-# -- what stops, fails, or has changed --------------------------------------------------------------------------------
+# -- interruptions, failures and changes -------------------------------------------------------------------------------
 
 
-def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tmp_path: Path, here: type[Here],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped before the second cell, inside it, after its scores and before its report; then let go."""
-    monkeypatch.setattr(here, "stop_at", 1)
+def test_a_stopped_comparison_resumes(finished: Comparison, place: Path, tmp_path: Path, local_cells: type[Here],
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop before the second cell, inside it, after its scores and before its report; then let it finish."""
+    monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped):
         compare.compare(grid(place), tmp_path, 1, 1)
-    assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
+    assert local_cells.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
     cut = tmp_path / "cells" / "nce-seed1"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.setattr("embtrain.experiment.run.run.scoring.benchmarks", _stopped)
@@ -245,52 +249,52 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
         threads = cell.settings.train.model_copy(update={"threads": 1})
         experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
     (tmp_path / "cells" / "sgns-seed1" / "report.html").unlink()
-    monkeypatch.setattr(here, "stop_at", None)
+    monkeypatch.setattr(local_cells, "stop_at", None)
     compare.compare(grid(place), tmp_path, 1, 1)
-    assert here.log[1:] == ["resume sgns-seed1", "resume nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
-    assert without_times(tmp_path) == without_times(done.folder)
+    assert local_cells.log[1:] == ["resume sgns-seed1", "resume nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    assert without_times(tmp_path) == without_times(finished.folder)
 
 
-def test_who_stops_a_comparison_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: type[Here],
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has named its folder but the comparison itself."""
+def test_a_stopped_comparison_prints_the_command_that_resumes_it(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself chose the name of its folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(here, "stop_at", 1)
+    monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped) as stopped:
         compare.compare(grid(place), None, 1, 2)
     (folder,) = (tmp_path / "runs").iterdir()
     again = f"embtrain compare --out runs/{folder.name} --parallel 1 --threads 2"
     assert str(stopped.value) == f"stopped by signal 15; to resume: {again}" and stopped.value.code == 143
     monkeypatch.setattr(sys, "argv", again.split())
-    assert cli.run() == 143 and len(here.log) == 1
-    monkeypatch.setattr(here, "stop_at", None)
-    assert cli.run() == 0 and here.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
-    asked = grid(place, metric="test/foo")
+    assert cli.run() == 143 and len(local_cells.log) == 1
+    monkeypatch.setattr(local_cells, "stop_at", None)
+    assert cli.run() == 0 and local_cells.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    requested = grid(place, metric="test/foo")
     with pytest.raises(UsageError, match=f"to continue with one of them: {again} --metric"):
-        compare.compare(asked, Path("runs") / folder.name, 1, 2)
+        compare.compare(requested, Path("runs") / folder.name, 1, 2)
 
 
-def test_a_folder_whose_name_begins_with_a_dash_is_no_option(place: Path, tmp_path: Path, here: type[Here],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_whose_name_begins_with_a_dash_is_not_an_option(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(here, "stop_at", 1)
+    monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped, match=r"embtrain compare --out \./-cmp --parallel 1$"):
         compare.compare(grid(place), Path("-cmp"), 1)
     (tmp_path / "-cmp" / "cells" / "sgns-seed1" / "report.html").unlink()            # the cell is resumed
-    monkeypatch.setattr(here, "stop_at", None)
-    found = compare.compare(grid(place), Path("-cmp"), 1).results
-    assert here.log[1] == "resume sgns-seed1" and {cell["status"] for cell in found["cells"]} == {"finished"}
+    monkeypatch.setattr(local_cells, "stop_at", None)
+    resumed = compare.compare(grid(place), Path("-cmp"), 1).results
+    assert local_cells.log[1] == "resume sgns-seed1" and {cell["status"] for cell in resumed["cells"]} == {"finished"}
 
 
-def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_path: Path, here: type[Here],
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other process has made its folder after this one has chosen the name."""
+def test_comparisons_started_in_one_second_get_separate_folders(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process creates its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "embtrain.experiment.comparison.compare.dated_folder", lambda name: Path("runs") / f"1-{name}"
     )
     (tmp_path / "runs" / "1-compare").mkdir(parents=True)
-    monkeypatch.setattr(here, "stop_at", 1)
+    monkeypatch.setattr(local_cells, "stop_at", 1)
     with pytest.raises(Stopped, match="--out runs/1-compare-2 "):
         compare.compare(grid(place), None, 1)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1-compare", "1-compare-2"]
@@ -298,83 +302,84 @@ def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_pat
     assert [path.name for path in (tmp_path / "runs" / "1-compare-2" / "cells").iterdir()] == ["sgns-seed1"]
 
 
-@pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is not a folder"),
-                                              ("text.txt/below", UsageError, "text.txt is not a folder"),
-                                              ("/proc/none", ResourceError, "cannot be written")])
-def test_a_place_where_no_folder_can_be_is_refused_at_once(place: Path, tmp_path: Path, here: type[Here], out: str,
-                                                           kind: type[EmbtrainError], says: str) -> None:
+@pytest.mark.parametrize("out, kind, message", [("text.txt", UsageError, "is not a folder"),
+                                                ("text.txt/below", UsageError, "text.txt is not a folder"),
+                                                ("/proc/none", ResourceError, "cannot be written")])
+def test_a_path_where_no_folder_can_be_created_is_refused_first(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                                out: str, kind: type[EmbtrainError],
+                                                                message: str) -> None:
     (tmp_path / "text.txt").write_text("a b")
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         compare.compare(grid(place), tmp_path / out, 1, 1)
-    with pytest.raises(kind, match=says if kind is UsageError else "cannot be written|No such file"):
+    with pytest.raises(kind, match=message if kind is UsageError else "cannot be written|No such file"):
         experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), tmp_path / out)
-    assert here.log == [] and (tmp_path / "text.txt").read_text() == "a b"
+    assert local_cells.log == [] and (tmp_path / "text.txt").read_text() == "a b"
 
 
-def test_a_run_takes_no_folder_of_a_comparison_nor_its_own_corpus(done: Comparison, place: Path,
-                                                                  tmp_path: Path) -> None:
-    report = (done.folder / "report.html").read_bytes()
+def test_a_run_refuses_the_folder_of_a_comparison_and_of_its_corpus(finished: Comparison, place: Path,
+                                                                    tmp_path: Path) -> None:
+    report = (finished.folder / "report.html").read_bytes()
     with pytest.raises(UsageError, match=r"contains comparison\.yaml, which belongs to no run"):
-        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), done.folder)
-    assert (done.folder / "report.html").read_bytes() == report
+        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), finished.folder)
+    assert (finished.folder / "report.html").read_bytes() == report
     (tmp_path / "a.txt").write_text("a b c d\n" * 50)
     with pytest.raises(UsageError, match="is the corpus, and the files of a run would be read as text"):
         experiment.fit(experiment.resolve("sgns", corpus=str(tmp_path), sets=KEYS), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_may_be_named_as_its_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
-    with pytest.raises(ResourceError, match="is not on this machine"):  # so it was read
+    with pytest.raises(ResourceError, match="is not on this machine"):  # so the recipe was read
         experiment.fit(experiment.resolve("sgns", corpus="text8"), Path("text8"))
 
 
 @pytest.mark.parametrize("metric", ["mrr", "test/", "/mrr"])
-def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
+def test_a_metric_names_its_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, for example test/mrr"):
         compare.read_grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
 
 
 @pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z", "test/similarity_wrong"])
-def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
+def test_a_value_that_is_not_a_score_cannot_be_the_primary_metric(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match=f"--metric: {metric}: is not a score"):
         compare.compare(grid(place, metric=metric), tmp_path, 1, 1)
 
 
 @pytest.mark.parametrize("metric, better", [("test/mr", False), ("test/mr/head", False), ("test/perplexity", False),
                                             ("valid/perplexity/scores", False), ("test/mrr/tail", True)])
-def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better: bool) -> None:
+def test_parts_of_a_score_have_its_direction(metric: str, better: bool) -> None:
     assert higher_better(metric) is better
     assert tuning.objective(metric, tasks.find_for_model("transe"))[1] is better
 
 
-def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,
-                                                                        here: type[Here]) -> None:
-    says = r"^--metric: valid/log_likelyhood: sgns-seed1 does not have this score; there are: valid/log_likelihood, "
-    for fitted in (["fit sgns-seed1"], []):  # asked for once more, what is there is looked at first
-        here.log.clear()
-        with pytest.raises(UsageError, match=says):
+def test_a_missing_score_is_reported_after_the_first_cell_and_stops_the_rest(place: Path, tmp_path: Path,
+                                                                             local_cells: type[Here]) -> None:
+    message = r"^--metric: valid/log_likelyhood: sgns-seed1 does not have this score; there are: valid/log_likelihood, "
+    for fitted in (["fit sgns-seed1"], []):  # on resuming, the existing cells are checked first
+        local_cells.log.clear()
+        with pytest.raises(UsageError, match=message):
             compare.compare(grid(place, metric="valid/log_likelyhood"), tmp_path, 1, 1)
-        assert here.log == fitted
+        assert local_cells.log == fitted
     compare.compare(grid(place, metric="valid/log_likelihood"), tmp_path, 1, 1)
-    assert here.log == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    assert local_cells.log == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
 
 
 def _stopped(*_: Any) -> None:
     raise Stopped(15)
 
 
-def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: Path, here: type[Here],
-                                                        monkeypatch: pytest.MonkeyPatch,
-                                                        capsys: pytest.CaptureFixture[str]) -> None:
-    """log-uniform without replacement has no density that NCE can use, which is found when the run is built."""
-    monkeypatch.setattr(here, "fail", "sgns-seed2")
+def test_a_failed_cell_is_reported_and_the_others_continue(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                           monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    """log-uniform without replacement has no density that NCE can use; building the run fails."""
+    monkeypatch.setattr(local_cells, "fail", "sgns-seed2")
     bad = tmp_path / "bad.yaml"
     bad.write_text("negatives: {source: unigram, k: 5, filter: none, replacement: false}\nloss: {name: nce}\n")
-    done = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
-    status = {cell["cell"]: cell["status"] for cell in done.results["cells"]}
+    finished = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
+    status = {cell["cell"]: cell["status"] for cell in finished.results["cells"]}
     assert status == {"sgns-seed1": "finished", "nce-seed1": "finished", "bad-seed1": "failed", "bad-seed2": "failed",
                       "nce-seed2": "finished", "sgns-seed2": "failed"}
     error = json.loads((tmp_path / "out" / "cells" / "bad-seed1.error.json").read_text())
@@ -382,93 +387,93 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: P
     assert error["error"] and not error["error"].startswith("embtrain")
     killed = json.loads((tmp_path / "out" / "cells" / "sgns-seed2.error.json").read_text())
     assert killed["code"] == 137 and "killed by signal 9" in killed["error"]
-    first = done.results["differences"][0]
+    first = finished.results["differences"][0]
     assert first["n"] == 1 and first["p"] is None  # seed 2 has no partner
-    assert "bad" in done.verdict[2] and "failed" in done.verdict[2]
-    assert f"bad-seed1: {error['error']}" in done.results["notes"]
-    assert "bad-seed1: failed: " in capsys.readouterr().err  # though it was asked to be quiet
-    monkeypatch.setattr(here, "fail", "")
-    here.log.clear()
+    assert "bad" in finished.verdict[2] and "failed" in finished.verdict[2]
+    assert f"bad-seed1: {error['error']}" in finished.results["notes"]
+    assert "bad-seed1: failed: " in capsys.readouterr().err  # in spite of --quiet
+    monkeypatch.setattr(local_cells, "fail", "")
+    local_cells.log.clear()
     fewer = compare.read_grid({"strategies": ["sgns", "nce"]}, None, tmp_path / "out")
     again = compare.compare(fewer, tmp_path / "out", 1, 1)
-    assert here.log == ["fit sgns-seed2"] and again.results["differences"][0]["n"] == 2
+    assert local_cells.log == ["fit sgns-seed2"] and again.results["differences"][0]["n"] == 2
     assert not (tmp_path / "out" / "cells" / "sgns-seed2.error.json").exists()
 
 
-def test_where_every_cell_fails_there_is_no_report(place: Path, tmp_path: Path, here: type[Here]) -> None:
-    of = grid(place, "train.device=cuda:99")
+def test_there_is_no_report_if_every_cell_fails(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    cells_grid = grid(place, "train.device=cuda:99")
     with pytest.raises(ResourceError, match=r"no cell has scores; sgns-seed1: train\.device"):
-        compare.compare(of, tmp_path / "out", 1, 1)
+        compare.compare(cells_grid, tmp_path / "out", 1, 1)
     assert not (tmp_path / "out" / "report.html").exists()
 
 
 @pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (3, DataError), (None, DataError)])
-def test_cells_that_a_full_disk_has_ended_are_no_matter_of_the_data(tmp_path: Path, code: int | None,
-                                                                    kind: type[EmbtrainError]) -> None:
+def test_cells_ended_by_a_full_disk_are_not_data_errors(tmp_path: Path, code: int | None,
+                                                        kind: type[EmbtrainError]) -> None:
     failure = tmp_path / "sgns-seed1.error.json"
     failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
-    cell = found.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
+    cell = outcome.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
     with pytest.raises(kind, match="no cell has scores; sgns-seed1: x: cannot be written"):
         results.write(tmp_path, {}, [cell])
 
 
-def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
-        done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
-    out = shutil.copytree(done.folder, tmp_path / "out")
+def test_seeds_and_strategies_can_be_added_but_settings_cannot_change(
+        finished: Comparison, place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    out = shutil.copytree(finished.folder, tmp_path / "out")
     more = compare.compare(compare.read_grid({"seeds": 3}, None, out), out, 1, 1)
-    assert here.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
+    assert local_cells.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
     with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, but 0\.2 is requested now"):
         compare.compare(compare.read_grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
-    assert here.log[2:] == []
+    assert local_cells.log[2:] == []
 
 
-def test_a_corpus_that_has_changed_is_told_before_anything_is_trained(place: Path, tmp_path: Path, here: type[Here]
-                                                                      ) -> None:
+def test_a_changed_corpus_is_reported_before_training(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     shutil.copytree(place / "text", tmp_path / "text")
-    asked = {"corpus": str(tmp_path / "text"), "seeds": 1}
-    compare.compare(grid(place, **asked), tmp_path / "out", 1, 1)
+    options = {"corpus": str(tmp_path / "text"), "seeds": 1}
+    compare.compare(grid(place, **options), tmp_path / "out", 1, 1)
     with (tmp_path / "text" / "00.txt").open("a") as file:
         file.write("bal bam\n")
     with pytest.raises(DataError, match=r"cells/sgns-seed1: the corpus .* is not the one this run was trained on"):
-        compare.compare(grid(place, **asked | {"seeds": 2}), tmp_path / "out", 1, 1)
-    assert here.log == ["fit sgns-seed1", "fit nce-seed1"]
+        compare.compare(grid(place, **options | {"seeds": 2}), tmp_path / "out", 1, 1)
+    assert local_cells.log == ["fit sgns-seed1", "fit nce-seed1"]
 
 
-def test_a_file_where_cells_should_be_is_told(place: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_of_cells_is_reported(place: Path, tmp_path: Path) -> None:
     (tmp_path / "cells").write_text("")
     with pytest.raises(ResourceError, match=r"/cells: cannot be written: File exists"):
         compare.compare(grid(place), tmp_path, 1, 1)
 
 
-def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
-    ours = os.open(done.folder, os.O_RDONLY)
+def test_two_comparisons_cannot_use_one_folder(finished: Comparison) -> None:
+    ours = os.open(finished.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)
     with pytest.raises(UsageError, match="another comparison is running there"):
-        compare.compare(compare.read_grid({}, None, done.folder), done.folder, 1, 1)
+        compare.compare(compare.read_grid({}, None, finished.folder), finished.folder, 1, 1)
     os.close(ours)
-    with workers.working_in(done.folder) as lock:
+    with workers.working_in(finished.folder) as lock:
         assert lock > 2
 
 
-def test_cells_of_a_comparison_that_is_gone_are_waited_for(done: Comparison) -> None:
-    """One that still holds the lock it has inherited."""
+def test_a_comparison_waits_for_cells_of_a_killed_one(finished: Comparison) -> None:
+    """Such a cell still holds the lock that it inherited."""
     held = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], 0), 2); print(flush=True); time.sleep(0.5)"
-    with subprocess.Popen([sys.executable, "-c", held, str(done.folder / "cells")], stdout=subprocess.PIPE) as orphan:
+    with subprocess.Popen([sys.executable, "-c", held, str(finished.folder / "cells")],
+                          stdout=subprocess.PIPE) as orphan:
         assert orphan.stdout is not None and orphan.stdout.readline()
         begun = time.monotonic()
-        with workers.working_in(done.folder):
+        with workers.working_in(finished.folder):
             assert time.monotonic() - begun > 0.3
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
 
 
-def test_a_real_process_that_a_signal_stops_and_that_goes_on(
-        done: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cell is left to a process of its own; SIGTERM as it trains; then to the end."""
+def test_a_process_stopped_by_a_signal_resumes(
+        finished: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell runs in its own process and gets SIGTERM while it trains; then the comparison ends."""
     monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write", lambda at: None)
     cell = tmp_path / "cells" / "nce-seed2"
-    shutil.copytree(done.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
+    shutil.copytree(finished.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
     def stop() -> None:
         until((cell / "metrics.jsonl").exists)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -478,10 +483,10 @@ def test_a_real_process_that_a_signal_stops_and_that_goes_on(
         compare.compare(grid(place), tmp_path, 2, 2)
     thread.join()
     assert (cell / "config.yaml").exists() and not (cell / "scores.json").exists()
-    with workers.working_in(tmp_path):  # nobody is left at work
+    with workers.working_in(tmp_path):  # no process is left
         assert not cell.with_name("nce-seed2.error.json").exists()
     compare.compare(grid(place), tmp_path, 2, 2)
-    assert without_times(tmp_path) == without_times(done.folder)
+    assert without_times(tmp_path) == without_times(finished.folder)
     assert scoring.read_items(cell / "items.safetensors").keys() == {f"{part}/{name}" for part in ("valid", "test")
                                                                    for name in ("log_p", "rank", "cluster")}
 
@@ -493,7 +498,7 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
         time.sleep(0.005)
 
 
-def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_get_the_given_cores(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(workers, "run", lambda planned, parallel, threads, **_: seen.append((parallel, threads)))
     for parallel, threads in ((None, 3), (2, 8), (8, 2), (None, 9)):
@@ -502,7 +507,7 @@ def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, mon
     assert seen == [(3, 1), (2, 4), (4, 1), (4, 1)]  # there are four cells
 
 
-def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
+def test_remaining_time_uses_the_pace_of_each_strategy(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     planned = compare.plan(grid(place), tmp_path)[1]
     at = {"sgns-seed1": '{"step": 100, "seconds": 10.0}\n{"st', "nce-seed1": '{"step": 50, "seconds": 50.0}\n'}
@@ -514,7 +519,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
-    # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
+    # sgns: .1 s per block, one cell remains; nce: 1 s, one and a half remain; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; running: nce-seed1 (50%); about 1 min 20 s "
                                        "left\n")
     (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
@@ -526,22 +531,22 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; running: nce-seed1 (is evaluated)\n"
 
 
-@pytest.mark.parametrize("cpu, told", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
-                                       (100, "is judged)")])
-def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
+@pytest.mark.parametrize("cpu, report", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
+                                         (100, "is judged)")])
+def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-        cpu: int, told: str) -> None:
+        cpu: int, report: str) -> None:
     cell = compare.plan(grid(place).model_copy(update={"cpu_seconds": 100.0}), tmp_path)[1][0]
     cell.folder.mkdir(parents=True)
-    # Half of a core: a second of the clock for half a CPU second. By its blocks it is a tenth of the way.
+    # Half of a core: one second of wall time per half a CPU second. Counted in blocks, a tenth is done.
     (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; running: {cell.name} ({told}\n"
+    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; running: {cell.name} ({report}\n"
 
 
-def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
+def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cell = compare.plan(grid(place), tmp_path)[1][0]
     assert cell.downstream_limits == {}
@@ -560,20 +565,22 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
 # -- the grid -------------------------------------------------------------------------------------------------------
 
 
-def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -> None:
+def test_options_override_a_grid_read_from_yaml(place: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(f"strategies: [sgns, nce]\nseeds: 4\ncorpus: {place / 'text'}\n"
                                         "sets: [model.dim=3]\nmetric: test/mrr\n")
-    of = compare.read_grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]}, tmp_path / "grid.yaml")
-    filled, planned = compare.plan(of, tmp_path)
+    cells_grid = compare.read_grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]},
+                                   tmp_path / "grid.yaml")
+    filled, planned = compare.plan(cells_grid, tmp_path)
     assert [cell.name for cell in planned] == [f"{name}-seed{seed}" for seed in (7, 9) for name in (
         "sgns", "sgns+softmax", "nce", "nce+softmax")]
     assert (filled.baseline, filled.metric, filled.benchmarks) == ("sgns", "test/mrr", ["wordsim353", "simlex999"])
     assert {cell.settings.model.dim for cell in planned} == {3}
     assert [cell.settings.loss.name for cell in planned[:4]] == ["logistic", "softmax", "nce", "softmax"]
     assert compare.read_grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
-    told = compare.plan(of.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}), tmp_path)[1][0]
-    assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.benchmarks == ["simlex999"]
-    assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
+    cell = compare.plan(cells_grid.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}),
+                                 tmp_path)[1][0]
+    assert cell.settings.train.cpu_seconds == 2.5 and cell.settings.evaluate.benchmarks == ["simlex999"]
+    assert experiment.resolve(*_options(cell)).model_dump() == cell.settings.model_dump()  # the command line too
 
 
 def _options(cell: workers.Cell) -> tuple[Any, ...]:
@@ -583,7 +590,7 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
             [value for flag, value in words if flag == "--set"], int(one["--seed"]))
 
 
-@pytest.mark.parametrize(("options", "says"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"strategies": []}, "--negatives: is missing"),
     ({"strategies": ["sgns"]}, "sgns is the only strategy; add another"),
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
@@ -602,8 +609,8 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
     ({"benchmarks": ["wordsim"], "metric": "test/mrr"}, "wordsim353"),
     ({"strategies": ["sgns", "OWN"]}, "text.window: is 5 in sgns and 3 in own"),
 ])
-def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
-        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
+def test_an_impossible_comparison_is_refused_before_training(
+        place: Path, tmp_path: Path, local_cells: type[Here], options: dict[str, Any], message: str) -> None:
     (tmp_path / "own.yaml").write_text("negatives: {source: uniform, k: 5, filter: none}\nloss: {name: nce}\n"
                                        "text: {window: 3}\n")
     names = options.get("strategies", ["sgns", "nce"])
@@ -611,10 +618,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     with pytest.raises(EmbtrainError) as error:
         compare.compare(compare.read_grid({"corpus": str(place / "text"), "seeds": 2, **options, "strategies": names}),
                         tmp_path / "out", 1, 1)
-    assert says in str(error.value) and here.log == []
+    assert message in str(error.value) and local_cells.log == []
 
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no models named 'foo'"),
     ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no strategies named 'foo'"),
     ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
@@ -627,16 +634,16 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
      "g.yaml:2:54: runs.b.model: skipgram learns from windows and transe does not"),
 ])
-def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_path: Path, text: str, says: str,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_a_grid_file_name_their_place(place: Path, tmp_path: Path, text: str, message: str,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "g.yaml").write_text(f"corpus: {place / 'text'}\n{text}")
     with pytest.raises(UsageError) as error:
         compare.plan(compare.read_grid({}, tmp_path / "g.yaml"), tmp_path / "out")
-    assert str(error.value).startswith(says), error.value
+    assert str(error.value).startswith(message), error.value
 
 
-@pytest.mark.parametrize(("line", "says"), [
+@pytest.mark.parametrize(("line", "message"), [
     ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
     ("--negatives sgns,foo", "--negatives: strategy: no strategies named 'foo'"),
     ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: unknown key"),
@@ -647,56 +654,57 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
     ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
     ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
 ])
-def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
-        place: Path, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str], line: str, says: str) -> None:
+def test_errors_in_a_command_name_the_given_flag(
+        place: Path, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", *line.split(), "--corpus", str(place / "text"), "--out",
                                       str(tmp_path / "out")])
     assert cli.run() == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"embtrain: error: {says}") and err.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert err.startswith(f"embtrain: error: {message}") and err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
-def test_a_benchmark_that_is_named_twice_counts_once() -> None:
+def test_a_repeated_benchmark_counts_once() -> None:
     assert compare.read_grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
     twice = ["evaluate.benchmarks=[men, wordsim353, men]", "evaluate.during_training=[men, men]"]
     config = experiment.resolve("sgns", sets=twice).evaluate
     assert (config.on, config.every) == (["men", "wordsim353"], ["men"])
 
 
-def test_grids_that_say_the_same_are_equal_wherever_they_say_it() -> None:
+def test_equal_grids_are_equal_from_a_file_and_from_options() -> None:
     assert compare.read_grid({"strategies": ["sgns"]}) == Grid(strategies=["sgns"]) != Grid(strategies=["nce"])
 
 
-# -- runs that are joined ---------------------------------------------------------------------------------------------
+# -- joined runs ---------------------------------------------------------------------------------------------
 
 
-def test_runs_are_joined_by_what_they_are(done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
-    inside = done.folder / "cells"
+def test_runs_are_joined_by_strategy_and_seed(finished: Comparison, place: Path, tmp_path: Path,
+                                              local_cells: type[Here]) -> None:
+    inside = finished.folder / "cells"
     joined = join.join([inside / "nce-seed1", inside / "sgns-seed1", inside / "nce-seed2", inside / "sgns-seed2"],
                        tmp_path / "a", "sgns")
-    whole = join.join([done.folder], tmp_path / "b", "sgns", "test/mrr")
-    for one, of in ((joined, "test/log_likelihood"), (whole, "test/mrr")):
-        key = next(d for d in one.results["differences"] if d["metric"] == of)
-        wanted = next(d for d in done.results["differences"] if d["metric"] == of)
-        assert key["mean"] == pytest.approx(wanted["mean"]) and key["p"] == pytest.approx(wanted["p"])
+    whole = join.join([finished.folder], tmp_path / "b", "sgns", "test/mrr")
+    for one, metric in ((joined, "test/log_likelihood"), (whole, "test/mrr")):
+        key = next(d for d in one.results["differences"] if d["metric"] == metric)
+        expected = next(d for d in finished.results["differences"] if d["metric"] == metric)
+        assert key["mean"] == pytest.approx(expected["mean"]) and key["p"] == pytest.approx(expected["p"])
         assert (one.folder / one.results["cells"][0]["folder"] / "scores.json").is_file()
     assert joined.results["plan"]["metric"] == "test/log_likelihood" and whole.results["plan"]["metric"] == "test/mrr"
 
 
-def test_what_else_tells_runs_apart_is_in_their_labels(done: Comparison, place: Path, tmp_path: Path) -> None:
-    config = experiment.Run(done.folder / "cells" / "sgns-seed1").settings
+def test_labels_contain_every_other_difference_between_runs(finished: Comparison, place: Path, tmp_path: Path) -> None:
+    config = experiment.Run(finished.folder / "cells" / "sgns-seed1").settings
     other = tmp_path / "other"
-    shutil.copytree(done.folder / "cells" / "sgns-seed1", other)
+    shutil.copytree(finished.folder / "cells" / "sgns-seed1", other)
     changed = (other / "config.yaml").read_text().replace("dim: 6", "dim: 7")
     (other / "config.yaml").write_text(changed)
-    left = {other: experiment.Run(other).settings, done.folder / "cells" / "sgns-seed1": config,
-            done.folder / "cells" / "nce-seed1": experiment.Run(done.folder / "cells" / "nce-seed1").settings}
-    assert list(join._labels(left).values()) == ["sgns (model.dim=7)", "sgns (model.dim=6)", "nce"]
+    settings_of_runs = {other: experiment.Run(other).settings, finished.folder / "cells" / "sgns-seed1": config,
+            finished.folder / "cells" / "nce-seed1": experiment.Run(finished.folder / "cells" / "nce-seed1").settings}
+    assert list(join._labels(settings_of_runs).values()) == ["sgns (model.dim=7)", "sgns (model.dim=6)", "nce"]
 
 
-def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path) -> None:
-    inside, other, copy = done.folder / "cells", tmp_path / "other", tmp_path / "copy"
+def test_runs_that_cannot_be_joined_are_refused(finished: Comparison, tmp_path: Path) -> None:
+    inside, other, copy = finished.folder / "cells", tmp_path / "other", tmp_path / "copy"
     with pytest.raises(UsageError, match="all are sgns"):
         join.join([inside / "sgns-seed1", inside / "sgns-seed2"], tmp_path / "out")
     shutil.copytree(inside / "nce-seed1", copy)
@@ -717,44 +725,44 @@ def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path
         join.join([inside / "sgns-seed1", copy], tmp_path / "out", "ace")
 
 
-@pytest.mark.parametrize(("metric", "says"), [
+@pytest.mark.parametrize(("metric", "message"), [
     ("foo", "--metric: metric: should be BENCHMARK/METRIC, for example test/mrr, got 'foo'"),
     ("test/foo", "--metric: test/foo: nce-seed1 does not have this score; there are: valid/log_likelihood, "),
 ])
-def test_a_metric_that_no_joined_run_has_is_a_matter_of_the_command(done: Comparison, tmp_path: Path, metric: str,
-                                                                    says: str) -> None:
-    inside = done.folder / "cells"
+def test_a_metric_that_no_joined_run_has_is_an_error_of_the_command(finished: Comparison, tmp_path: Path, metric: str,
+                                                                    message: str) -> None:
+    inside = finished.folder / "cells"
     with pytest.raises(UsageError) as error:
         join.join([inside / "nce-seed1", inside / "sgns-seed1"], tmp_path / "out", metric=metric)
-    assert str(error.value).startswith(says) and not (tmp_path / "out").exists()
+    assert str(error.value).startswith(message) and not (tmp_path / "out").exists()
 
 
-def test_runs_are_not_joined_where_a_file_lies(done: Comparison, tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_not_joined_into_the_path_of_a_file(finished: Comparison, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").write_text("mine")
     monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
     with pytest.raises(UsageError, match=r"^--out: .*out is not a folder; choose another$"):
-        join.join([done.folder], tmp_path / "out")
+        join.join([finished.folder], tmp_path / "out")
 
 
-def test_the_command_report_tells_one_run_from_several(
-        done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
-    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write", lambda run: asked.append(run) or run)
-    run = done.folder / "cells" / "sgns-seed1"
-    assert join.write([run]) == run and asked == [run]
-    assert join.write([done.folder]) == done.folder / "report.html"
+def test_the_command_report_distinguishes_one_run_from_several(
+        finished: Comparison, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write", lambda run: written.append(run) or run)
+    run = finished.folder / "cells" / "sgns-seed1"
+    assert join.write([run]) == run and written == [run]
+    assert join.write([finished.folder]) == finished.folder / "report.html"
     assert join.write([run, run.parent / "nce-seed1"], tmp_path / "out") == tmp_path / "out" / "report.html"
     with pytest.raises(UsageError, match="--metric: applies to several runs"):
         join.write([run], metric="test/mrr")
-    assert asked == [run]
+    assert written == [run]
 
 
-# -- items, budgets, words ------------------------------------------------------------------------------------------
+# -- items, budgets, verdicts ------------------------------------------------------------------------------------------
 
 
-def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
-    run = experiment.Run(done.folder / "cells" / "sgns-seed1")
+def test_scores_are_computed_from_the_items(finished: Comparison) -> None:
+    run = experiment.Run(finished.folder / "cells" / "sgns-seed1")
     items = scoring.read_items(run.folder / "items.safetensors")
     rows = {(row.benchmark, row.metric): row.value for row in run.scores}
     for part in ("valid", "test"):
@@ -763,34 +771,34 @@ def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
         assert items[f"{part}/cluster"].dtype == np.int64 and np.all(np.diff(items[f"{part}/cluster"]) >= 0)
 
 
-def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
-    config = experiment.Run(done.folder / "cells" / "nce-seed1").settings
-    made = components.build(config, tasks.read(config))
+def test_rows_are_equal_with_and_without_items(finished: Comparison) -> None:
+    config = experiment.Run(finished.folder / "cells" / "nce-seed1").settings
+    built = components.build(config, tasks.read(config))
     with torch.no_grad():
-        made.model.v.copy_(made.model.u.flip(0) * 30)
-    batch, items = made.task.heldout("test"), {}
-    assert scoring.likelihood(made, batch, "test", config.evaluate, items) == scoring.likelihood(
-        made, batch, "test", config.evaluate)
-    query = made.model.encode(batch).detach()
-    plain = heldout(scoring.logits(made, corrected=True), query, config.evaluate)
+        built.model.v.copy_(built.model.u.flip(0) * 30)
+    batch, items = built.task.heldout("test"), {}
+    assert scoring.likelihood(built, batch, "test", config.evaluate, items) == scoring.likelihood(
+        built, batch, "test", config.evaluate)
+    query = built.model.encode(batch).detach()
+    plain = heldout(scoring.logits(built, corrected=True), query, config.evaluate)
     assert [row._replace(benchmark="test") for row in plain] == scoring.likelihood(
-        made, batch, "test", config.evaluate)[:len(plain)]
+        built, batch, "test", config.evaluate)[:len(plain)]
     assert len(items["test/rank"]) == len(batch) and items["test/rank"].min() >= 1
 
 
-def test_items_of_a_benchmark(done: Comparison) -> None:
-    run, items = experiment.Run(done.folder / "cells" / "sgns-seed1"), {}
-    some = run.word_vectors
-    some = type(some)(["king", "queen", *some.words[2:]], some.table)
+def test_items_of_a_benchmark(finished: Comparison) -> None:
+    run, items = experiment.Run(finished.folder / "cells" / "sgns-seed1"), {}
+    vectors_of_run = run.word_vectors
+    vectors_of_run = type(vectors_of_run)(["king", "queen", *vectors_of_run.words[2:]], vectors_of_run.table)
     config = run.settings.evaluate
-    rows = scoring.benchmarks(some, ["wordsim353"], config, items)
-    assert rows == scoring.benchmarks(some, ["wordsim353"], config)
+    rows = scoring.benchmarks(vectors_of_run, ["wordsim353"], config, items)
+    assert rows == scoring.benchmarks(vectors_of_run, ["wordsim353"], config)
     score, gold = items["wordsim353/score"], items["wordsim353/gold"]
     assert len(score) == len(gold) == 353 and np.isfinite(score).sum() == rows[0].n == 1 and np.isfinite(gold).all()
 
 
 @pytest.mark.parametrize("content", [b"", b"no header", b"\xff" * 20])
-def test_items_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_items_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "items.safetensors"
     assert scoring.read_items(path) == {}
     path.write_bytes(content)
@@ -801,10 +809,10 @@ def test_items_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None
         scoring.read_items(path)
 
 
-def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, here: type[Here]) -> None:
-    """A clock that gains a second with each block: five blocks, a rate that comes down, one last evaluation."""
-    of = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
-    config = compare.plan(of, tmp_path)[1][0].settings
+def test_a_run_ends_when_its_cpu_seconds_run_out(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    """With a clock of one second per block: five blocks, a decreasing learning rate, one last evaluation."""
+    cells_grid = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
+    config = compare.plan(cells_grid, tmp_path)[1][0].settings
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embtrain.train.loop.time", Clock())
         run = experiment.fit(config, tmp_path / "a")
@@ -817,7 +825,7 @@ def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, 
 
 
 class Clock:
-    """Stands for the module time in the loop of training."""
+    """Replacement for the module time in the training loop."""
 
     cpu = 0.0
 
@@ -828,30 +836,31 @@ class Clock:
     monotonic = staticmethod(time.monotonic)
 
 
-def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: Path, tmp_path: Path,
-                                                      here: type[Here]) -> None:
+def test_a_budget_that_is_not_reached_changes_nothing(finished: Comparison, place: Path, tmp_path: Path,
+                                                      local_cells: type[Here]) -> None:
     config = compare.plan(grid(place, "train.cpu_seconds=1e6"), tmp_path)[1][0].settings
     run = experiment.fit(config.model_copy(update={"train": config.train.model_copy(update={"threads": 1})}), tmp_path)
-    whole = done.folder / "cells" / "sgns-seed1"
+    whole = finished.folder / "cells" / "sgns-seed1"
     assert (run.folder / "vectors.safetensors").read_bytes() == (whole / "vectors.safetensors").read_bytes()
 
 
-def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.CellOutcome:
-    return found.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
+def cell(label: str, seed: int, value: float, cpu: float,
+         curve: list[tuple[float, float, float]]) -> outcome.CellOutcome:
+    return outcome.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
                              [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
                              {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
-                             {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
+                             {"valid/mrr": [outcome.Point(step, step, step / 5, *rest) for step, *rest in curve]},
                              "text", "code")
 
 
-def told(tmp_path: Path, cells_of: list[found.CellOutcome]) -> dict[str, Any]:
+def judged_tree(tmp_path: Path, cells_of: list[outcome.CellOutcome]) -> dict[str, Any]:
     plan = Grid(strategies=["base"], metric="test/mrr", baseline="base").model_dump(mode="json")
     results.write(tmp_path, plan, cells_of)
     return json.loads((tmp_path / "results.json").read_text())
 
 
-def planted() -> list[found.CellOutcome]:
-    """`up` is better by .2, `same` by noise alone; `slow` is better in the end, at four times the cost."""
+def planted() -> list[outcome.CellOutcome]:
+    """Scores where `up` is better by .2, `same` by noise alone, and `slow` at the end, at four times the cost."""
     noise, out = [0.001, -0.002, 0.003, 0.0, -0.001], []
     for seed, e in enumerate(noise, 1):
         other = noise[-seed]
@@ -862,8 +871,8 @@ def planted() -> list[found.CellOutcome]:
     return out
 
 
-def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path) -> None:
-    tree = told(tmp_path, planted())
+def test_the_verdict_names_the_winner_the_cost_and_what_is_not_separated(tmp_path: Path) -> None:
+    tree = judged_tree(tmp_path, planted())
     first, second, third = tree["verdict"]
     assert first == ("On test/mrr, over 5 seeds, up (+0.2) and slow (+0.1) beat base, same (+0) is not separable from "
                      "base.")
@@ -871,18 +880,19 @@ def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path)
                              "one of slow 4 times as much; at 10 CPU seconds for each, on valid/mrr, up (+0.2) beats")
     assert "same (-0.1) is worse than base" in second and "slow could not be tested against base" in second
     assert "whether same differs from base by less than" in third and "there are 5" in third
-    worse = told(tmp_path, [one for one in planted() if one.label in ("base", "slow") and one.seed == 1])["verdict"]
+    worse = judged_tree(tmp_path, [one for one in planted() if one.label in ("base", "slow")
+                                   and one.seed == 1])["verdict"]
     assert worse[0] == "On test/mrr, over 1 seed, slow could not be tested against base."
     assert "3 seeds or more" in worse[2]
-    two = told(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
+    two = judged_tree(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
     assert two[0] == "On test/mrr, over 2 seeds, two seeds are too few to separate up (+0.2) from base."
     assert "beats" not in " ".join(two) and two[2].startswith(
         "Unknown: whether up and base differ, which takes 3 seeds or more; how this generalizes to other data")
 
 
-def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
-    tree = told(tmp_path, planted())["at_equal"]
-    assert tree["cpu_seconds"]["budget"] == pytest.approx(10.003)  # the cheapest, so that each of its runs is whole
+def test_scores_at_equal_cpu_time_are_read_from_the_curves(tmp_path: Path) -> None:
+    tree = judged_tree(tmp_path, planted())["at_equal"]
+    assert tree["cpu_seconds"]["budget"] == pytest.approx(10.003)  # the cheapest, so each of its runs is complete
     rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["cpu_seconds"]["rows"]}
     assert rows["base", 3] == pytest.approx(0.303) and rows["same", 3] == 0.2 and rows["slow", 3] is None
     rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["epochs"]["rows"]}
@@ -890,38 +900,38 @@ def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("blocks", "examples"), [(8, 100), (2, 101)])
-def test_equal_epochs_are_equal_whatever_a_block_or_an_epoch_holds(tmp_path: Path, blocks: int, examples: int) -> None:
-    """Of engines with blocks of other sizes; of seeds whose subsampling leaves more of an epoch."""
+def test_equal_epochs_do_not_depend_on_block_and_epoch_sizes(tmp_path: Path, blocks: int, examples: int) -> None:
+    """Engines have different block sizes, and subsampling leaves different epoch sizes per seed."""
     first, other = cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])
-    for one, of, size in ((first, 2, 100), (other, blocks, examples)):
-        one.reached.update({"step": 6 * of, "epoch": 6, "examples": 6 * size})
-        one.curves["valid/mrr"] = [found.Point(of * e, size * e, e, e, e / 10) for e in range(1, 7)]
-    tree = told(tmp_path, [first, other])["at_equal"]["epochs"]
+    for one, block_size, size in ((first, 2, 100), (other, blocks, examples)):
+        one.reached.update({"step": 6 * block_size, "epoch": 6, "examples": 6 * size})
+        one.curves["valid/mrr"] = [outcome.Point(block_size * e, size * e, e, e, e / 10) for e in range(1, 7)]
+    tree = judged_tree(tmp_path, [first, other])["at_equal"]["epochs"]
     assert tree["epochs"] == 6 and [row["value"] for row in tree["rows"]] == [0.6, 0.6]
 
 
-def test_runs_that_were_cut_in_their_first_epoch_are_read_at_equal_examples(tmp_path: Path) -> None:
+def test_runs_that_end_in_their_first_epoch_are_compared_at_equal_examples(tmp_path: Path) -> None:
     cells_of = [cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])]
     for one, last in zip(cells_of, (4, 2), strict=True):
         one.reached.update({"step": last, "epoch": 0, "examples": 10 * last})
-        one.curves["valid/mrr"] = [found.Point(x, 10 * x, math.nan, x, x / 10) for x in range(1, last + 1)]
-    tree = told(tmp_path, cells_of)["at_equal"]["epochs"]
+        one.curves["valid/mrr"] = [outcome.Point(x, 10 * x, math.nan, x, x / 10) for x in range(1, last + 1)]
+    tree = judged_tree(tmp_path, cells_of)["at_equal"]["epochs"]
     assert tree["epochs"] is None and [row["value"] for row in tree["rows"]] == [0.2, 0.2]
 
 
-def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: Path) -> None:
+def test_more_seeds_are_not_advised_if_no_seed_has_both_values(tmp_path: Path) -> None:
     cells_of = [one for one in planted() if one.label in ("base", "up")]
     for one in cells_of:
         if one.label == "up":
             one.scores[0] = Score("test", "mrr", None)
-    assert "takes 3 or more seeds with values of both" in told(tmp_path, cells_of)["verdict"][2]
+    assert "takes 3 or more seeds with values of both" in judged_tree(tmp_path, cells_of)["verdict"][2]
 
 
-def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
-    """Other metrics may be many: they cost it nothing, and pay for one another."""
+def test_the_primary_metric_is_a_separate_family(tmp_path: Path) -> None:
+    """Other metrics do not change its correction; they are corrected together."""
     many = [replace(one, scores=[*one.scores, *(Score("other", f"m{i}", row.value) for i in range(9)
                                                 for row in one.scores[:1])]) for one in planted()]
-    family = told(tmp_path, many)["differences"]
+    family = judged_tree(tmp_path, many)["differences"]
     first = [d for d in family if d["metric"] == "test/mrr"]
     others = [d for d in family if d["metric"].startswith("other/")]
     up = next(d for d in first if d["a"] == "same")
@@ -934,22 +944,22 @@ def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
 # -- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                               done: Comparison) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(compare, "compare", lambda *what: asked.append(what) or done)
+def test_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                           finished: Comparison) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(compare, "compare", lambda *what: calls.append(what) or finished)
     line = ("compare --negatives sgns,nce --losses own,softmax --model skipgram --corpus c --seeds 3 --baseline nce "
             "--metric test/mrr --benchmarks men,simlex999 --cpu-seconds 9 --set a.b=1 --set c=2 --parallel 2 "
             "--threads 4 --out o")
     monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
     assert cli.run() == 0
-    assert asked == [(Grid(strategies=["sgns", "nce"], losses=[None, "softmax"], models=["skipgram"], corpus="c",
+    assert calls == [(Grid(strategies=["sgns", "nce"], losses=[None, "softmax"], models=["skipgram"], corpus="c",
                            seeds=[1, 2, 3], baseline="nce", metric="test/mrr", benchmarks=["men", "simlex999"],
                            cpu_seconds=9, sets=["a.b=1", "c=2"]), Path("o"), 2, 4)]
     out = capsys.readouterr().out
-    assert done.verdict[0] in out and out.endswith(f"comparison: {done.folder}\n")
+    assert finished.verdict[0] in out and out.endswith(f"comparison: {finished.folder}\n")
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,nce", "--json"])
     assert cli.run() == 0 and json.loads(capsys.readouterr().out) == {
-        "folder": str(done.folder), **done.results}
+        "folder": str(finished.folder), **finished.results}
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
     assert cli.run() == 2 and "names, separated by commas" in capsys.readouterr().err

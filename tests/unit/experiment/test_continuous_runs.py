@@ -1,4 +1,4 @@
-"""Runs whose answers are vectors: each strategy trains under a table that is given, says what it does, and goes on."""
+"""Runs with continuous outputs: each strategy trains with a fixed target table, logs its settings and resumes."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def test_there_are_nine() -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_it_trains_and_the_table_stays_as_it_was(name: str, text: Path, tmp_path: Path) -> None:
+def test_it_trains_and_the_table_is_unchanged(name: str, text: Path, tmp_path: Path) -> None:
     run = embtrain.fit(name, corpus=text, sets=SETS, seed=1, threads=1, out=tmp_path / "run")
-    told = [line for line in lines(run) if "loss" in line]
-    assert all(math.isfinite(line["loss"]) for line in told) and told[-1]["loss"] < told[0]["loss"]
+    logged = [line for line in lines(run) if "loss" in line]
+    assert all(math.isfinite(line["loss"]) for line in logged) and logged[-1]["loss"] < logged[0]["loss"]
     state = checkpoint.load(run.folder / "checkpoints")["model"]
     torch.testing.assert_close(state["v"].norm(dim=1), torch.ones(len(state["v"])))
     origin = "synthetic" if name.startswith("syn") else "noise"
     if name == "sampled-softmax-cosine":
-        assert {key.split("/")[1] for key in told[-1] if key.startswith("hardness/")} == {"noise"}
+        assert {key.split("/")[1] for key in logged[-1] if key.startswith("hardness/")} == {"noise"}
         return
     if "margin" not in name:
-        assert not any(key.startswith("hardness") for key in told[-1])
+        assert not any(key.startswith("hardness") for key in logged[-1])
         return
-    last = {key.split("/")[-1]: value for key, value in told[-1].items() if key.startswith(f"hardness/{origin}/")}
+    last = {key.split("/")[-1]: value for key, value in logged[-1].items() if key.startswith(f"hardness/{origin}/")}
     assert {"rank", "cosine", "cosine_sd", "lambda4", "lambda4_sd", "rest"} == set(last)
     if name == "syn-margin-projection":
-        assert all("source/reversed" in line for line in told)
+        assert all("source/reversed" in line for line in logged)
         assert last["lambda4"] > 0.9 and last["rest"] < 1e-3     # less than 1 where the difference stood in
     elif name == "syn-margin-difference":
         assert last["cosine"] < 0 < last["lambda4"] and last["cosine_sd"] > 1e-3 and last["rest"] < 1e-3
@@ -68,7 +68,7 @@ def test_it_trains_and_the_table_stays_as_it_was(name: str, text: Path, tmp_path
         assert last["lambda4"] > 0.2 and last["rest"] > 0.1
 
 
-def test_a_run_goes_on_as_if_never_stopped(text: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(text: Path, tmp_path: Path) -> None:
     sets = SETS | {"train.min_lr": 0.025}
     whole = embtrain.fit("syn-margin-projection", corpus=text, sets=sets, seed=1, threads=1, out=tmp_path / "whole")
     half = embtrain.fit("syn-margin-projection", corpus=text, sets=sets | {"train.epochs": 1}, seed=1, threads=1,
@@ -79,7 +79,7 @@ def test_a_run_goes_on_as_if_never_stopped(text: Path, tmp_path: Path) -> None:
     assert all(torch.equal(one[key], other[key]) for key in ("u", "v"))
 
 
-def test_a_table_that_is_learnt_is_refused_in_one_line(text: Path, tmp_path: Path) -> None:
+def test_a_trained_table_is_refused_in_one_line(text: Path, tmp_path: Path) -> None:
     for name in STRATEGIES:
         with pytest.raises(UsageError, match=r"model\.output_table\.kind: learned") as caught:
             embtrain.fit(name, corpus=text, sets=SETS | {"model.output_table.kind": "learned"}, out=tmp_path / name)

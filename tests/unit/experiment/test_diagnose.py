@@ -1,4 +1,4 @@
-"""`embtrain diagnose`: sources against the softmax of a trained model, as tables, JSON and a page."""
+"""`embtrain diagnose`: sources compared with the softmax of a trained model, as tables, JSON and a page."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], M
     assert lines["cluster", 5].note == "" and "not corrected" in lines["semi-hard", 5].note
 
 
-def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Measurement]) -> None:
+def test_the_softmax_has_distance_zero(lines: dict[tuple[str, int], Measurement]) -> None:
     for m in (5, 20):
         exp, unigram, every = (lines[name, m] for name in ("exp", "sampled-softmax", "softmax"))
         assert exp.kl == pytest.approx(0, abs=1e-6) and exp.ess == pytest.approx(1, abs=1e-5)
         assert exp.gap == pytest.approx(0, abs=1e-4)
-        # What the unbiased source shows is chance; the unigram shows more than that.
+        # The bias of the unbiased source is chance; that of the unigram is larger.
         assert exp.bias < exp.floor and unigram.bias > 1.5 * unigram.floor and unigram.kl > 0.01
         assert unigram.rmse > exp.rmse and every.bias == every.rmse == 0
-        # It draws nothing, so that no theorem speaks of it; and its time is that of all scores.
+        # It draws nothing, so no theorem applies; its time is that of scoring all candidates.
         assert (every.kl, every.tv, every.ess) == (0, 0, 1) and every.chi is every.low is every.lower is None
         assert every.note == "scores every candidate; the time includes that"
     assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
 
 
-def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Measurement]) -> None:
+def test_undefined_measures_are_not_reported(lines: dict[tuple[str, int], Measurement]) -> None:
     hard, resampled, rff = lines["semi-hard", 5], lines["resampled", 5], lines["rff", 5]
     assert hard.bias is None and hard.kl is None and resampled.kl is None and resampled.bias is not None
     assert lines["in-batch", 5].kl == pytest.approx(lines["sampled-softmax", 5].kl) and "estimates" in \
@@ -90,40 +90,40 @@ def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Measuremen
     assert lines["exp", 5].negative is None
 
 
-def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Measurement]) -> None:
-    """Batches of right answers as frequent as the data's: the estimate is nearer to them than what knows nothing."""
+def test_an_estimated_distribution_is_trained_before_it_is_measured(lines: dict[tuple[str, int], Measurement]) -> None:
+    """The batches have the frequencies of the data, so the estimate is nearer to the data than the uniform one."""
     kl = {name: lines[name, 20].kl for name in ("in-batch", "in-batch-streaming", "uniform")}
     assert kl["in-batch"] < kl["in-batch-streaming"] < 0.5 * (kl["in-batch"] + kl["uniform"])
 
 
-def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
-    of = experiment.Run(run)
-    made = components.build(of.settings, tasks.read(of.settings))
-    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
-    source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
-    right = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
+def test_a_wrong_estimate_appears_as_bias(run: Path) -> None:
+    trained = experiment.Run(run)
+    built = components.build(trained.settings, tasks.read(trained.settings))
+    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
+    source, _ = diagnosing.source_of("in-batch", built, trained.settings, view, [20])
+    exact = measure_sampler(source, query, training, view, built.world, 20).error(20, 800)
     source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
-    wrong = measure_sampler(source, query, beside, view, made.world, 20).error(20, 800)
-    assert wrong["bias"] > 1.5 * right["bias"] and wrong["bias"] > 3 * wrong["floor"]
+    wrong_estimate = measure_sampler(source, query, training, view, built.world, 20).error(20, 800)
+    assert wrong_estimate["bias"] > 1.5 * exact["bias"] and wrong_estimate["bias"] > 3 * wrong_estimate["floor"]
 
 
-def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = experiment.Run(run)
-    made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
-    source, _ = diagnosing.source_of("softmax", made, of.settings, view, [20])
+def test_the_softmax_time_is_that_of_scoring_all_candidates(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = experiment.Run(run)
+    built = components.build(trained.settings, tasks.read(trained.settings))
+    view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
+    source, _ = diagnosing.source_of("softmax", built, trained.settings, view, [20])
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
     monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
     monkeypatch.setattr(measuring, "MAX_SCORES_HELD", 3 * view.n_candidates)
-    assert measure_sampler(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
-    assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
+    assert measure_sampler(source, query, training, view, built.world, 20).milliseconds(20) == 1 / len(training)
+    assert sum(scored) == len(training) * view.n_candidates and max(scored) == 3 * view.n_candidates
 
 
-def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
+def test_results_do_not_depend_on_the_number_of_timed_draws(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source whose q depends on earlier draws is measured at every m before it is timed."""
+    """Sources are measured at every m before they are timed, because q may depend on earlier draws."""
 
     def found(times: int) -> list[Measurement]:
         def timed(call: Callable[[], object], seconds: float) -> float:
@@ -134,7 +134,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
         return diagnosing.diagnose(run, ["uniform"], [5, 20], 4, 5, 1, tmp_path).lines
 
     class Remembers(Uniform):
-        """q: half even, half the share of the last 50 targets."""
+        """Source with q: half uniform, half the share of the last 50 targets."""
 
         name = "remembers"
         last = torch.zeros(50, dtype=torch.int64)
@@ -158,12 +158,12 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
     assert [(line.m, line.bias, line.rmse, line.kl) for line in once] == [(x.m, x.bias, x.rmse, x.kl) for x in often]
 
 
-def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
-    of = experiment.Run(run)
-    made = components.build(of.settings, tasks.read(of.settings))
-    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 12)
-    source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
+def test_bounds_of_theorem_1_are_reported_where_they_hold(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
+    trained = experiment.Run(run)
+    built = components.build(trained.settings, tasks.read(trained.settings))
+    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, _, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
+    source, _ = diagnosing.source_of("sampled-softmax", built, trained.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
     log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
     one = gradient_bias.theorem1(view.score(query, everyone), inner_product.candidate_vectors(view), query.target,
@@ -174,35 +174,35 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
     assert line.lower < 0 < line.upper and lines["sampled-softmax", 5].lower == pytest.approx(4 * line.lower)
 
 
-def test_fewer_candidates_are_the_models_own(run: Path) -> None:
-    of = experiment.Run(run)
-    made = components.build(of.settings, tasks.read(of.settings))
-    view, (query, _, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 2)
+def test_fewer_candidates_are_a_subset_of_the_model(run: Path) -> None:
+    trained = experiment.Run(run)
+    built = components.build(trained.settings, tasks.read(trained.settings))
+    view, (query, _, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 2)
     sets = subset_view.nested_subsets(query.target, view.n_candidates, 1)
     assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested_subsets(
         torch.arange(9), 120, 1
     ) == []
     sizes = subset_view.nested_subsets(query.target, 1000, 1)
     assert [len(ids) for ids in sizes] == [15, 62, 250]
-    for some, more in itertools.pairwise(sizes):
-        assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
+    for fewer, more in itertools.pairwise(sizes):
+        assert set(query.target.tolist()) <= set(fewer.tolist()) < set(more.tolist()) and (fewer.diff() > 0).all()
     few = SubsetView(view, ids := sets[0])
-    asked, world = few.restrict_query(query), few.restrict_world(made.world)
-    assert torch.equal(ids[asked.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
+    restricted, world = few.restrict_query(query), few.restrict_world(built.world)
+    assert torch.equal(ids[restricted.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
     everyone = torch.arange(len(ids)).unsqueeze(0)
-    torch.testing.assert_close(few.score(asked, everyone), view.score(query, ids.unsqueeze(0)))
-    assert torch.equal(few.table(), view.table()[ids]) and torch.equal(world.counts, made.world.counts[ids])
-    assert world.words == [made.world.words[i] for i in ids.tolist()]
+    torch.testing.assert_close(few.score(restricted, everyone), view.score(query, ids.unsqueeze(0)))
+    assert torch.equal(few.table(), view.table()[ids]) and torch.equal(world.counts, built.world.counts[ids])
+    assert world.words == [built.world.words[i] for i in ids.tolist()]
 
 
-def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
-                                                    capsys: pytest.CaptureFixture[str]) -> None:
+def test_bias_and_time_are_reported_for_fewer_candidates(run: Path, tmp_path: Path,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
     (learner := tmp_path / "learner.yaml").write_text("negatives: "
-                                                      "{source: ace, modes: 4, shortlist: 8, filter: none}\n")
+                                                      "{source: ace, min_perplexity: 4, shortlist: 8, filter: none}\n")
     found = diagnosing.diagnose(run, ["softmax", "uniform", "cluster", str(learner)], [3, 6], 2, 400, 1, tmp_path)
     n = found.candidates
     at = {(size.strategy, size.n): size for size in found.growth}
-    # What learns has learnt nothing of fewer.
+    # An adaptive source is not trained on a subset.
     assert set(at) == {(name, n) for name in found.strategies} | {(name, n // 4) for name in found.strategies[:3]}
     assert all(size.m == 6 and size.ms > 0 for size in found.growth) and at["softmax", n // 4].bias == 0
     whole = next(line for line in found.lines if line.strategy == "uniform" and line.m == 6)
@@ -210,59 +210,61 @@ def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
     page = (tmp_path / "diagnosis.html").read_text()
     checked(page)
     assert "Bias against n" in page and page.count("<svg viewBox") == 4
-    told = diagnosis_table.table(found)
-    assert f"{n // 4:,}" in told and max(map(len, told.splitlines()[:-4])) <= 80
+    printed = diagnosis_table.table(found)
+    assert f"{n // 4:,}" in printed and max(map(len, printed.splitlines()[:-4])) <= 80
 
 
-def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
-    """The unigram without the target against the softmax without it, written out."""
-    of = experiment.Run(run)
-    made = components.build(of.settings, text := tasks.read(of.settings))
-    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, beside, part = diagnosing.heldout_queries(made, 12)
-    o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
+def test_distances_equal_their_definitions(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
+    """The unigram and the softmax, both without the target, written out."""
+    trained = experiment.Run(run)
+    built = components.build(trained.settings, text := tasks.read(trained.settings))
+    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    query, training, part = diagnosing.heldout_queries(built, 12)
+    o = ReadOnly(built.model).score(query, torch.arange(built.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
     for i, t in enumerate(query.target.tolist()):
         others = [j for j in range(len(q)) if j != t]
         p = o[i, others].softmax(0)
         found.append(float((p * (p.log() - (q[others] / q[others].sum()).log())).sum()))
-    assert part == "test" and len(query) == 12 and len(beside) == 11
-    asked = {(q.item(), t.item()) for q, t in zip(query.context, query.target, strict=True)}
-    assert len({(q.item(), t.item()) for q, t in zip(beside.context, beside.target, strict=True)} - asked) > 5
+    assert part == "test" and len(query) == 12 and len(training) == 11
+    measured_pairs = {(q.item(), t.item()) for q, t in zip(query.context, query.target, strict=True)}
+    assert len({(q.item(), t.item()) for q, t in zip(training.context, training.target,
+                                                     strict=True)} - measured_pairs) > 5
     assert lines["sampled-softmax", 5].kl == pytest.approx(sum(found) / len(found), rel=1e-4)
 
 
-def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
+def test_a_source_is_trained_and_measured_on_different_queries(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, hear = list[Query](), Cluster._record_queries
+    received, hear = list[Query](), Cluster._record_queries
     monkeypatch.setattr(
-        Cluster, "_record_queries", lambda self, query, view: (heard.append(query), hear(self, query, view))
+        Cluster, "_record_queries", lambda self, query, view: (received.append(query), hear(self, query, view))
     )
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
-    of = experiment.Run(run)
-    query, beside, _ = diagnosing.heldout_queries(components.build(of.settings, tasks.read(of.settings)), 12)
-    assert len(heard) > 1 and all(torch.equal(one.target, beside.target) for one in heard)
-    assert not torch.equal(query.target[:11], beside.target)
+    trained = experiment.Run(run)
+    query, training, _ = diagnosing.heldout_queries(components.build(trained.settings, tasks.read(trained.settings)),
+                                                    12)
+    assert len(received) > 1 and all(torch.equal(one.target, training.target) for one in received)
+    assert not torch.equal(query.target[:11], training.target)
 
 
-def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
-    """Both ways to measure a source that states its q agree within chance."""
-    of = experiment.Run(run)
-    made = components.build(of.settings, tasks.read(of.settings))
-    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, beside, _) = ReadOnly(made.model), diagnosing.heldout_queries(made, 6)
-    made.source.on_epoch_start(view)
-    of = measure_sampler(made.source, query, beside, view, made.world, 5)
-    for way in (of._draw_from_density, of._draw_from_source):
+def test_sampled_and_stated_q_give_equal_corrections(run: Path) -> None:
+    """Both ways to measure a source with an exact q agree within chance."""
+    measured = experiment.Run(run)
+    built = components.build(measured.settings, tasks.read(measured.settings))
+    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 6)
+    built.source.on_epoch_start(view)
+    measured = measure_sampler(built.source, query, training, view, built.world, 5)
+    for way in (measured._draw_from_density, measured._draw_from_source):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
-        wanted = of._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
-        torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
-    o, c, t = of._scores(query), of.c, query.target
+        expected = measured._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
+        torch.testing.assert_close(log_mq, expected, rtol=0, atol=1e-5)
+    o, c, t = measured._scores(query), measured.c, query.target
     one, other = (
         gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5))
-        for way in (of._draw_from_density, of._draw_from_source)
+        for way in (measured._draw_from_density, measured._draw_from_source)
     )
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
@@ -279,24 +281,24 @@ def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Measurement]
              "--threads", "1", "--out", str(tmp_path / "out"), "--quiet"]
     monkeypatch.setattr("sys.argv", words)
     assert cli.run() == 0
-    told = capsys.readouterr().out
-    assert "rff m=5" in told and max(map(len, told.splitlines()[:-1])) <= 80 and (tmp_path / "out").is_dir()
+    printed = capsys.readouterr().out
+    assert "rff m=5" in printed and max(map(len, printed.splitlines()[:-1])) <= 80 and (tmp_path / "out").is_dir()
     monkeypatch.setattr("sys.argv", [*words, "--json"])
     assert cli.run() == 0
     assert [line["m"] for line in json.loads(capsys.readouterr().out)["lines"]] == [5, 5]
 
 
-def test_a_number_of_more_digits_than_any_is_no_fault(run: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_with_too_many_digits_is_a_usage_error(run: Path, monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "exp", "--m", "9" * 5000])
     assert cli.run() == 2
-    assert "--m: '999" in (told := capsys.readouterr().err) and len(told) < 300
+    assert "--m: '999" in (err := capsys.readouterr().err) and len(err) < 300
 
 
-def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
-    for names, sizes, says in ((["cross-entropy"], [5], "draws nothing"), (["nosuch"], [5], "nosuch"),
+def test_an_impossible_measurement_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
+    for names, sizes, message in ((["cross-entropy"], [5], "draws nothing"), (["nosuch"], [5], "nosuch"),
                                (["semi-hard"], [500], r"negatives\.k: 500")):
-        with pytest.raises(UsageError, match=says) as caught:
+        with pytest.raises(UsageError, match=message) as caught:
             diagnosing.diagnose(run, names, sizes, 4, 10, 1, tmp_path)
         assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(DataError, match="is not a run"):
@@ -306,38 +308,38 @@ def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Pat
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, tmp_path: Path,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.txt").write_text("mine")
-    monkeypatch.setattr(diagnosing, "_opened", lambda *_: pytest.fail("worked first"))
+    monkeypatch.setattr(diagnosing, "_open_run", lambda *_: pytest.fail("worked first"))
     with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is not a folder; choose another$"):
         diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
     with pytest.raises(DataError, match="is not a run"):
         diagnosing.diagnose(tmp_path / "my.txt", [], [5])
 
 
-def test_of_a_run_that_is_not_finished_it_is_told(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unfinished_run_gives_a_warning(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     half = tmp_path / "half"
     shutil.copytree(run, half, ignore=shutil.ignore_patterns("scores.json", "diagnosis"))
     found = diagnosing.diagnose(half, ["uniform"], [5], 4, 20, 1)
-    told = caplog.messages[-1].removeprefix(f"{half}: ")
-    assert re.fullmatch(r"not finished: 2 of 2 epochs, step \d+", told)
-    assert found.run == f"half, {told}" and found.lines[0].note.startswith(told)
-    assert told in diagnosis_table.table(found)
+    note = caplog.messages[-1].removeprefix(f"{half}: ")
+    assert re.fullmatch(r"not finished: 2 of 2 epochs, step \d+", note)
+    assert found.run == f"half, {note}" and found.lines[0].note.startswith(note)
+    assert note in diagnosis_table.table(found)
     for name in ("json", "md", "html"):
-        assert told in (half / "diagnosis" / f"diagnosis.{name}").read_text()
+        assert note in (half / "diagnosis" / f"diagnosis.{name}").read_text()
     caplog.clear()
     assert diagnosing.diagnose(run, [], [5], out=tmp_path / "out").run == run.name and not caplog.messages
 
 
-def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
-    def said(**bias: tuple[float, float, float]) -> str:
+def test_all_sources_without_significant_bias_are_named() -> None:
+    def least_biased(**bias: tuple[float, float, float]) -> str:
         lines = [Measurement(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
         return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
-    text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
+    text = least_biased(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
     assert "no bias above chance is observed with exp, midx; of these midx is the cheapest, 2" in text
     assert "uniform is the cheapest of those whose bias is known, 0.3" in text
-    assert "least biased with exp" in said(exp=(5.0, 0.1, 0.01), uniform=(1.0, 0.3, 0.05))
+    assert "least biased with exp" in least_biased(exp=(5.0, 0.1, 0.01), uniform=(1.0, 0.3, 0.05))
 
 
-def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
+def test_a_non_finite_number_is_null_and_text_is_escaped() -> None:
     assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
                                 [Measurement("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
@@ -345,19 +347,19 @@ def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
     assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 
-def test_how_the_table_lies_is_told_with_and_without_strategies(run: Path, tmp_path: Path,
-                                                                monkeypatch: pytest.MonkeyPatch,
-                                                                capsys: pytest.CaptureFixture[str]) -> None:
-    found = diagnosing.diagnose(run, [], [5], out=tmp_path / "out")
-    assert found.lines == [] and found.table is not None
-    made = experiment.Run(run)
-    words = tasks.read(made.settings).corpus.vocabulary.words  # type: ignore[attr-defined]
-    assert found.table.rows == len(words) and {hub.name for hub in found.table.hubs} <= set(words)
-    told = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
-    assert told["table"]["hubs"][0]["name"] == found.table.hubs[0].name and told["table"]["bands"]
+def test_the_table_geometry_is_reported_with_and_without_strategies(run: Path, tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    diagnosed = diagnosing.diagnose(run, [], [5], out=tmp_path / "out")
+    assert diagnosed.lines == [] and diagnosed.table is not None
+    built = experiment.Run(run)
+    words = tasks.read(built.settings).corpus.vocabulary.words  # type: ignore[attr-defined]
+    assert diagnosed.table.rows == len(words) and {hub.name for hub in diagnosed.table.hubs} <= set(words)
+    result = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    assert result["table"]["hubs"][0]["name"] == diagnosed.table.hubs[0].name and result["table"]["bands"]
     page = (tmp_path / "out" / "diagnosis.html").read_text()
     checked(page)
-    assert found.table.hubs[0].name in page and "Theorem" not in page
+    assert diagnosed.table.hubs[0].name in page and "Theorem" not in page
     monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--out", str(tmp_path / "out"), "--quiet"])
     assert cli.run() == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""`embtrain diagnose --dump-negatives`: what is drawn, line by line, is what the source and the model say."""
+"""`embtrain diagnose --dump-negatives`: each line agrees with the source and the model."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> None:
+def test_each_line_agrees_with_source_and_model(run: Path, tmp_path: Path) -> None:
     out, ace = tmp_path / "drawn.tsv", tmp_path / "ace.yaml"
     ace.write_text("negatives: {source: ace, k: 5, filter: none, share_draws_by: row, min_perplexity: 10}\n"
                    "loss: {name: nce}\n")
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, max_queries=7, threads=1) == len(read(out))
     lines = read(out)
-    _, made = open_run(run, ["sgns"], [5])
-    view, (query, *_) = ReadOnly(made.model), heldout_queries(made, 7)
-    words = list(made.task.candidate_names())
+    _, built = open_run(run, ["sgns"], [5])
+    view, (query, *_) = ReadOnly(built.model), heldout_queries(built, 7)
+    words = list(built.task.candidate_names())
     every = view.score(query, torch.arange(len(words)).unsqueeze(0))
-    log_q = made.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)
-    known = made.task.known_positives(1 << 30)
+    log_q = built.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)
+    known = built.task.known_positives(1 << 30)
     rows = [(words[c], words[t]) for c, t in zip(query.context.tolist(), query.target.tolist(), strict=True)]
     assert len({line["known"] for line in lines}) == 3
     for line in lines:
@@ -72,7 +72,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (run / "diagnosis").exists()
 
 
-def test_without_a_name_the_runs_own_strategy_is_asked(run: Path, tmp_path: Path) -> None:
+def test_the_default_is_the_strategy_of_the_run(run: Path, tmp_path: Path) -> None:
     n = dump.dump(run, [], tmp_path / "drawn.tsv", k=2, max_queries=3, threads=1)
     assert n == 6 and {line["strategy"] for line in read(tmp_path / "drawn.tsv")} == {"sgns"}
 
@@ -83,16 +83,16 @@ def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("asked", "used"), [(None, 1), (2, 2)])
-def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, asked: int | None, used: int) -> None:
+@pytest.mark.parametrize(("requested", "used"), [(None, 1), (2, 2)])
+def test_a_run_uses_its_own_number_of_threads_by_default(run: Path, requested: int | None, used: int) -> None:
     torch.set_num_threads(3)
     try:
-        open_run(run, ["sgns"], [5], asked)
+        open_run(run, ["sgns"], [5], requested)
         assert torch.get_num_threads() == used
     finally:
         torch.set_num_threads(1)
 
 
-def test_a_folder_is_no_file_to_write_into(run: Path, tmp_path: Path) -> None:
+def test_a_folder_as_output_file_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; give a file$"):
         dump.dump(run, [], tmp_path, k=2)

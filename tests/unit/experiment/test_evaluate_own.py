@@ -1,4 +1,4 @@
-"""Runs and vector files are judged on files of the user; each value is that of a plain formula."""
+"""Evaluation of runs and vector files on the user's files; each value is compared with a plain formula."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def words(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs whose corpora are gone."""
+    """Runs whose corpora were deleted."""
     place = tmp_path_factory.mktemp("judged")
     (place / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
     (place / "kinds.tsv").write_text("".join("\t".join(pair) + "\n" for pair in PAIRS))
@@ -83,8 +83,8 @@ def by_metric(rows: list[Score]) -> dict[str, Score]:
 
 
 def table(path: Path) -> dict[str, np.ndarray]:
-    found = vectors.read(path)
-    return dict(zip(found.words, found.table.astype(float), strict=True))
+    result = vectors.read(path)
+    return dict(zip(result.words, result.table.astype(float), strict=True))
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -93,8 +93,8 @@ def rho(path: Path) -> float:
     x = table(path)
     def cosine(u: np.ndarray, v: np.ndarray) -> float:
         return float(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
-    kept = [(a, b, s) for a, b, s in GOLD if a in x and b in x]
-    return float(spearmanr([cosine(x[a], x[b]) for a, b, _ in kept], [s for *_, s in kept]).statistic)
+    known = [(a, b, s) for a, b, s in GOLD if a in x and b in x]
+    return float(spearmanr([cosine(x[a], x[b]) for a, b, _ in known], [s for *_, s in known]).statistic)
 
 
 @pytest.mark.parametrize(("name", "between", "header", "middle"), [
@@ -118,13 +118,13 @@ def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> 
     (tmp_path / "labels.tsv").write_text("".join(f"{a}\t{b}\t{kind}\n" for a, b, kind in labels))
     x = table(words)
     cosines = [x[a] @ x[b] / np.linalg.norm(x[a]) / np.linalg.norm(x[b]) for a, b, _ in labels]
-    found = by_metric(experiment.evaluate(words, [str(tmp_path / "labels.tsv")]))
-    assert found["ap"].value == pytest.approx(average_precision_score([kind for *_, kind in labels], cosines))
+    result = by_metric(experiment.evaluate(words, [str(tmp_path / "labels.tsv")]))
+    assert result["ap"].value == pytest.approx(average_precision_score([kind for *_, kind in labels], cosines))
     (tmp_path / "questions.txt").write_text(": kin\nking queen man woman\nking queen man nowhere\n")
     assert by_metric(experiment.evaluate(words, [str(tmp_path / "questions.txt")]))["accuracy"].n == 1
 
 
-def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -> None:
+def test_a_user_recipe_names_its_gold_file(words: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gold.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     text = "kind: similarity\nmetric: spearman\ncopies:\n  - mirror: data/gold.tsv\n    sha256: \"{}\"\n"
@@ -139,7 +139,7 @@ def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
 
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("", "is empty; give lines of two words and a score"),
     ("king\tqueen\t9\nman\twoman\tmany\nred\tblue\t3\n", ":2: score should be a number, got 'many'"),
     ("king\tqueen\t9\nman\twoman\nred\tblue\t3\n", ":2: should have 3 columns"),
@@ -148,22 +148,22 @@ def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -
     ("king\tqueen\t9\nman\twoman\tinf\n", ":2: score should be a finite number"),
     ("king\tqueen\t\xff\n", "is not UTF-8"),
 ])
-def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, says: str) -> None:
+def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.tsv").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError) as caught:
         experiment.evaluate(words, [str(tmp_path / "own.tsv")])
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_what_is_neither_a_benchmark_nor_a_file_is_refused(words: Path, tmp_path: Path) -> None:
+def test_an_unknown_benchmark_or_file_is_refused(words: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--on: no evals named 'wordsim35' .did you mean 'wordsim353'.*no file"):
         experiment.evaluate(words, ["wordsim35"])
     with pytest.raises(UsageError, match="is a folder; give a file in it"):
         experiment.evaluate(words, [str(tmp_path)])
 
 
-def test_the_command_takes_paths_beside_names(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_accepts_paths_and_names(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a,b.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     shutil.copy(tmp_path / "a,b.tsv", tmp_path / "c.tsv")
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_the_command_takes_paths_beside_names(words: Path, tmp_path: Path, monke
     assert [row["benchmark"] for row in json.loads(capsys.readouterr().out)] == ["a,b.tsv", "c.tsv"]
 
 
-def test_a_run_and_a_file_have_a_function_each(words: Path, place: Path, tmp_path: Path) -> None:
+def test_runs_and_files_have_separate_functions(words: Path, place: Path, tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
     own, more = [str(tmp_path / "own.tsv")], [str(tmp_path / "more.tsv")]
@@ -184,8 +184,9 @@ def test_a_run_and_a_file_have_a_function_each(words: Path, place: Path, tmp_pat
     run = embtrain.Run(place / "graph")
     hits = evaluate_run(run, more, ["evaluate.hits=[2]"])
     assert hits == experiment.evaluate(run.folder, more, ["evaluate.hits=[2]"]) and "hits@2" in by_metric(hits)
-    for text, says in (("model.dim=3", "only keys of evaluate change"), ("evaluate.oov=zero", "is judged by others")):
-        with pytest.raises(UsageError, match=f"--set {text}: .*{says}"):
+    for text, message in (("model.dim=3", "only keys of evaluate change"),
+                          ("evaluate.oov=zero", "is judged by others")):
+        with pytest.raises(UsageError, match=f"--set {text}: .*{message}"):
             evaluate_vectors(words, own, [text])
 
 
@@ -199,27 +200,27 @@ def test_layouts_are_detected() -> None:
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
-def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None:
+def test_a_graph_is_evaluated_on_other_triples(place: Path, tmp_path: Path) -> None:
     e, r = (table(place / "graph" / f"{name}.safetensors") for name in ("vectors", "relations"))
-    given = [("p03", "far", "p09"), ("p00", "far", "p08"), ("p05", "next", "p02"), ("p03", "far", "p11")]
-    lines = [*given, given[0], ("new", "far", "p01"), ("p01", "far", "new"), ("p01", "under", "p02")]
-    positives = {*TRIPLES, *given}
+    triples = [("p03", "far", "p09"), ("p00", "far", "p08"), ("p05", "next", "p02"), ("p03", "far", "p11")]
+    lines = [*triples, triples[0], ("new", "far", "p01"), ("p01", "far", "new"), ("p01", "under", "p02")]
+    positives = {*TRIPLES, *triples}
     ranks = []
-    for h, name, t in given:
+    for h, name, t in triples:
         for side in (2, 0):
             s = {x: -np.abs(e[h if side == 2 else x] + r[name] - e[x if side == 2 else t]).sum() for x in PLACES}
-            right = (h, name, t)[side]
-            whole = {x: (h, name, x) if side == 2 else (x, name, t) for x in PLACES if x != right}
+            expected = (h, name, t)[side]
+            whole = {x: (h, name, x) if side == 2 else (x, name, t) for x in PLACES if x != expected}
             rivals = [x for x in whole if whole[x] not in positives]
-            ranks.append(1 + sum(s[x] > s[right] for x in rivals))
+            ranks.append(1 + sum(s[x] > s[expected] for x in rivals))
     for name, between in (("more.tsv", "\t"), ("test.csv", ","), ("blank.txt", " ")):
         (tmp_path / name).write_text("".join(between.join(triple) + "\n" for triple in lines))
         rows = experiment.evaluate(place / "graph", [str(tmp_path / name)])
-        found = by_metric(rows)
+        result = by_metric(rows)
         assert {row.benchmark for row in rows} == {name}
-        assert found["mrr"].value == pytest.approx(np.mean(1 / np.array(ranks))) and found["mrr"].n == 8
-        assert found["hits@3"].value == pytest.approx(np.mean(np.array(ranks) <= 3))
-        note = found["mrr"].note
+        assert result["mrr"].value == pytest.approx(np.mean(1 / np.array(ranks))) and result["mrr"].n == 8
+        assert result["hits@3"].value == pytest.approx(np.mean(np.array(ranks) <= 3))
+        note = result["mrr"].note
         assert ("4 of 8 triples; skipped: 2 with an entity unknown to the run, 1 with a relation unknown to the run, 1 "
                 "repeated; both sides, 14 entities, filtered by train, valid, test and the file") in note
     with pytest.raises(UsageError, match="is a folder; give a file in it"):
@@ -229,8 +230,8 @@ def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None
     seen = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "old.tsv")]))["mrr"].note
     arrays, names = stored_corpus.read(place / "graph"), (place / "graph" / "entities.txt").read_text().splitlines()
     assert arrays is not None
-    at = {line.split("\t")[0]: i for i, line in enumerate(names)}
-    trained = any((h, t) == (at["p00"], at["p08"]) for h, _, t in arrays["train"].tolist())
+    index = {line.split("\t")[0]: i for i, line in enumerate(names)}
+    trained = any((h, t) == (index["p00"], index["p08"]) for h, _, t in arrays["train"].tolist())
     assert ("1 of them in train" in seen) == trained and "1 of 1 triples" in seen
     (tmp_path / "bad.tsv").write_text("p00\tnext\tp01\np00\tnext\n")
     with pytest.raises(DataError, match=r"bad.tsv:2: 'p00\\tnext': should be head, relation, tail separated by tabs"):
@@ -240,16 +241,16 @@ def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None
         experiment.evaluate(place / "graph", [str(tmp_path / "none.tsv")])
 
 
-def test_keys_of_evaluate_change_how_a_file_is_judged(place: Path, tmp_path: Path) -> None:
+def test_evaluate_keys_change_the_evaluation_of_a_file(place: Path, tmp_path: Path) -> None:
     (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
-    found = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["evaluate.hits=[2]"]))
-    assert "hits@2" in found and "hits@10" not in found
+    result = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["evaluate.hits=[2]"]))
+    assert "hits@2" in result and "hits@10" not in result
     with pytest.raises(UsageError, match="override only evaluate"):
         experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["model.dim=3"])
 
 
-def test_vectors_of_a_run_without_files_of_its_own_are_judged_on_words(tmp_path: Path, words: Path,
-                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_a_text_run_are_evaluated_on_words(tmp_path: Path, words: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
     (tmp_path / "text").mkdir()
     for i in range(4):
@@ -268,36 +269,36 @@ def energies(place: Path, pairs: list[tuple[str, str]]) -> np.ndarray:
     return np.array([-(np.maximum(0, x[v] - x[u]) ** 2).sum() for u, v in pairs])
 
 
-def test_a_hierarchy_is_judged_on_labelled_pairs(place: Path, tmp_path: Path) -> None:
+def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path) -> None:
     pairs = [("beagle", "dog"), ("beagle", "bird"), ("robin", "animal"), ("dog", "beagle"), ("owl", "cat")]
-    right = [True, False, True, False, False]
-    lines = [f"{u},{v},{int(kind)}" for (u, v), kind in zip(pairs, right, strict=True)]
+    expected = [True, False, True, False, False]
+    lines = [f"{u},{v},{int(kind)}" for (u, v), kind in zip(pairs, expected, strict=True)]
     lines = ["hyponym,hypernym,label", *lines, lines[0], "unicorn,animal,1"]
     (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
-    found = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.csv")]))
+    result = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.csv")]))
     s = energies(place, pairs)
     [one] = embtrain.Run(place / "kinds").predict(*pairs[0])
-    assert found["accuracy"].value == pytest.approx(np.mean((s >= one.facts["threshold"]) == right))
-    assert found["ap"].value == pytest.approx(average_precision_score(right, s))
-    assert found["accuracy"].n == 5
-    assert "5 of 7 pairs; skipped: 1 with a concept unknown to the run, 1 repeated" in found["accuracy"].note
+    assert result["accuracy"].value == pytest.approx(np.mean((s >= one.facts["threshold"]) == expected))
+    assert result["ap"].value == pytest.approx(average_precision_score(expected, s))
+    assert result["accuracy"].n == 5
+    assert "5 of 7 pairs; skipped: 1 with a concept unknown to the run, 1 repeated" in result["accuracy"].note
     grades = [3.5, 1, 2.5, 0.5, 0.2]
     (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
     [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
     assert row.metric == "spearman" and row.value == pytest.approx(spearmanr(s, grades).statistic) and row.n == 5
 
 
-def test_positives_of_a_hierarchy_get_negatives_that_do_not_hold(place: Path, tmp_path: Path,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positives_of_a_hierarchy_get_true_negatives(place: Path, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     from embtrain.data.hierarchy import splits
 
     drawn: list[np.ndarray] = []
     real = splits.negatives
-    monkeypatch.setattr(splits, "negatives", lambda *given: drawn.append(real(*given)) or drawn[-1])
+    monkeypatch.setattr(splits, "negatives", lambda *triples: drawn.append(real(*triples)) or drawn[-1])
     (tmp_path / "own.tsv").write_text("child\tparent\nbeagle\tmammal\nrobin\tanimal\n")
-    found = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.tsv")]))
-    assert found["accuracy"].n == 2 and {"f1", "ap", "accuracy@10"} <= found.keys()
-    assert "2 of 2 pairs" in found["accuracy"].note
+    result = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.tsv")]))
+    assert result["accuracy"].n == 2 and {"f1", "ap", "accuracy@10"} <= result.keys()
+    assert "2 of 2 pairs" in result["accuracy"].note
     names = (place / "kinds" / "concepts.txt").read_text().splitlines()
     above: dict[str, set[str]] = {}
     for u, v in (("mammal", "animal"), ("bird", "animal"), *PAIRS, *PAIRS, *PAIRS):
@@ -310,7 +311,7 @@ def test_positives_of_a_hierarchy_get_negatives_that_do_not_hold(place: Path, tm
 
 # --- labels ----------------------------------------------------------------------------------------------------------
 
-def test_labels_are_judged_on_another_file_as_on_the_test_part(place: Path, tmp_path: Path) -> None:
+def test_labels_are_evaluated_on_another_file_as_on_the_test_part(place: Path, tmp_path: Path) -> None:
     test = {row.metric: row.value for row in embtrain.Run(place / "labels").scores if row.benchmark == "test"}
     rows = experiment.evaluate(place / "labels", [str(place / "all_test.txt")])
     assert {row.benchmark for row in rows} == {"all_test.txt"}
@@ -318,10 +319,10 @@ def test_labels_are_judged_on_another_file_as_on_the_test_part(place: Path, tmp_
     assert "30 of 30 documents" in rows[0].note
     lines = (place / "all_test.txt").read_text().splitlines()[1:]
     (tmp_path / "some.txt").write_text("\n".join(["33 9 5", *lines, " 1:1", "4 1:1", "0,3 8:1"]) + "\n")
-    some = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")]))
-    assert some["precision@1"].n == 31
+    partial = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")]))
+    assert partial["precision@1"].n == 31
     assert ("31 of 33 documents; skipped: 2 documents without a label known to the run, 2 labels unknown to the run; 1 "
-            "of them with features that occur in no training document") in some["precision@1"].note
+            "of them with features that occur in no training document") in partial["precision@1"].note
     few = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")],
                                         ["evaluate.heldout_documents=4"]))
     assert few["precision@1"].n == 4 and "27 documents above evaluate.heldout_documents" in few["precision@1"].note

@@ -1,4 +1,4 @@
-"""From names to a run and back: overlays, refusals, what a run leaves behind, and how likelihood is judged."""
+"""The experiment API: overlays, refusals, the files of a run, and the evaluation of likelihood."""
 
 from __future__ import annotations
 
@@ -52,12 +52,15 @@ def settings(text: Path, strategy: str, *more: str) -> Settings:
     return resolve(strategy, corpus=str(text), sets=[*sets, *more], threads=1)
 
 
-def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text("negatives: {k: 9, exponent: 1.0}\ntrain: {epochs: 4}\n")
-    made = resolve("sgns", config=own, sets=["negatives.k=11"], seed=8)
-    assert (made.negatives.k, made.negatives.exponent, made.train.epochs) == (11, 1.0, 4)  # type: ignore[attr-defined]
-    assert (made.train.seed, made.strategy, made.loss.name, made.model.name) == (8, "sgns", "logistic", "skipgram")
+def test_later_layers_override_and_keys_belong_to_the_source(tmp_path: Path) -> None:
+    overlay = tmp_path / "own.yaml"
+    overlay.write_text("negatives: {k: 9, exponent: 1.0}\ntrain: {epochs: 4}\n")
+    source_settings = resolve("sgns", config=overlay, sets=["negatives.k=11"], seed=8)
+    # type: ignore[attr-defined]
+    assert (source_settings.negatives.k, source_settings.negatives.exponent, source_settings.train.epochs) == (11, 1.0,
+                                                                                                               4)
+    assert (source_settings.train.seed, source_settings.strategy, source_settings.loss.name,
+            source_settings.model.name) == (8, "sgns", "logistic", "skipgram")
     with pytest.raises(UsageError, match=r"negatives\.baseline.*unknown key"):
         resolve("sgns", sets=["negatives.baseline=none"])
 
@@ -65,18 +68,18 @@ def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None
 def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
     from embtrain.common import shipped
 
-    of = tasks.read(settings(text, "sgns"))
+    task = tasks.read(settings(text, "sgns"))
     for name in shipped.names("configs", "strategies"):
         tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
             continue
         more = ["negatives.min_perplexity=5"] if tree["negatives"]["source"] == "ace" else []
-        made = components.build(settings(text, name, *more), of)
-        assert made.source.name and made.loss.name
+        resolved = components.build(settings(text, name, *more), task)
+        assert resolved.source.name and resolved.loss.name
 
 
-def test_a_finished_run_whose_noise_follows_the_model_is_judged_again(text: Path, tmp_path: Path) -> None:
-    """The source has drawn nothing in this process, and log q is asked of it."""
+def test_a_finished_run_with_model_dependent_noise_is_evaluated_again(text: Path, tmp_path: Path) -> None:
+    """The source returns log q although it has drawn nothing in this process."""
     for name, more in (("cluster", {"negatives.exclude_target": False}), ("exp", {"negatives.exclude_target": False})):
         first = embtrain.fit(name, corpus=text, sets={**SETS, **more}, loss="logistic", threads=1, out=tmp_path / name)
         before = {(r.benchmark, r.metric): r.value for r in first.scores if r.benchmark == "test"}
@@ -84,15 +87,15 @@ def test_a_finished_run_whose_noise_follows_the_model_is_judged_again(text: Path
         assert before == again and ("test", "log_likelihood/scores") in before
 
 
-def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
-    made = resolve("nce-learned-z", loss="margin")
-    assert made.loss.name == "margin" and not hasattr(made.loss, "partition")
+def test_another_loss_drops_the_loss_settings_of_the_strategy() -> None:
+    resolved = resolve("nce-learned-z", loss="margin")
+    assert resolved.loss.name == "margin" and not hasattr(resolved.loss, "partition")
 
 
-def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
-    made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.filter=none")
+def test_incompatible_settings_are_refused_with_one_line_per_reason(text: Path) -> None:
+    resolved = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.filter=none")
     with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.filter: target") as caught:
-        components.build(made, tasks.read(made))
+        components.build(resolved, tasks.read(resolved))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError, match="no eval"):
         embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.benchmarks": ["nosuch"]})
@@ -103,116 +106,116 @@ def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
     with pytest.raises(DataError) as caught:
         tasks.read(resolve("sgns", corpus=str(text) + "s"))
     assert f"(did you mean {text.name!r}?); embtrain data list" in str(caught.value)
-    (text.parent / "elsewhere.txt").touch()                                # shares most of a path with what moved
+    (text.parent / "elsewhere.txt").touch()                                # shares most of a path with the moved file
     with pytest.raises(DataError, match="nor a recipe; embtrain data list"):
         tasks.read(resolve("sgns", corpus=str(text.parent / "moved-away.csv")))
 
 
-def test_a_name_that_there_is_none_of_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_reported_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    own = tmp_path / "own.yaml"
-    own.write_text("train: {lr: 1}\nnegatives:\n  source: clustre\n")
-    for wrong, says in (({"config": own}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
+    overlay = tmp_path / "own.yaml"
+    overlay.write_text("train: {lr: 1}\nnegatives:\n  source: clustre\n")
+    for wrong, message in (({"config": overlay}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"strategy": "own.yaml"}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"loss": "nec"}, "--loss: loss.name: there is no 'nec'"),
                         ({"strategy": "sgnss"}, "--negatives: strategy: no strategies named 'sgnss'"),
                         ({"model": "tranze"}, "--model: model.name: no models named 'tranze'"),
                         ({"sets": ["model=3"]}, "--set model=3: model.name: should be a name, got 3"),
                         ({"sets": ["strategy=3"]}, "--set strategy=3: strategy: should be a name, got 3")):
-        with pytest.raises(UsageError, match="^" + re.escape(says)):
+        with pytest.raises(UsageError, match="^" + re.escape(message)):
             resolve(**wrong)
 
 
-def test_a_strategy_that_sets_what_a_model_lacks_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_strategy_key_that_the_model_lacks_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve("vmf", "transe")
     assert str(caught.value) == ("--negatives: vmf is not for model.name: transe (it sets model.similarity, "
                                  "model.output_table)")
-    (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # one's own may be misspelt
+    (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # a key of the model itself, misspelt
     with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: unknown key \(did you mean 'similarity'"):
         resolve(str(tmp_path / "own.yaml"), "skipgram")
 
 
-def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_model_trains_with_its_default_strategy(tmp_path: Path) -> None:
     chosen = {model: resolve(model=model).strategy for model in shipped.names("configs", "models")}
     assert chosen == {"skipgram": "sgns", "node2vec": "sgns", "lm": "softmax", "xc": "softmax", "order": "order",
                       "nmt": "sampled-softmax-cosine",
                       **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
                       **dict.fromkeys(("distmult", "complex"), "softmax")}
-    for model, strategy in chosen.items():  # all of the strategy, not its name alone
+    for model, strategy in chosen.items():  # the whole strategy, not only its name
         assert resolve(model=model).model_dump() == resolve(strategy, model).model_dump()
     (tmp_path / "own.yaml").write_text("strategy: bernoulli\n")
     assert resolve(model="transe", config=tmp_path / "own.yaml").strategy == "bernoulli"
     assert resolve("kbgan", "transe", config=tmp_path / "own.yaml").strategy == "kbgan"
-    made = resolve(model="transe", sets=["strategy=uniform"])
-    assert (made.strategy, made.negatives.source, made.loss.name) == ("uniform", "uniform", "logistic")
+    resolved = resolve(model="transe", sets=["strategy=uniform"])
+    assert (resolved.strategy, resolved.negatives.source, resolved.loss.name) == ("uniform", "uniform", "logistic")
 
 
-@pytest.mark.parametrize("content, says", [
+@pytest.mark.parametrize("content, message", [
     ("model: {name: transe}", "1:9: model.name: is 'transe'; a strategy applies to any model"),
     ("negatives: {source: 3}", "1:13: negatives.source: should be a name, got 3"),
     ("negatives: {source: null}", "1:13: negatives.source: should be a name, got null"),
     ("loss: {name: [nce]}", "1:8: loss.name: should be a name, got "),
     ("a: 1\n--- \nb: 2", "2:1: expected a single document in the stream, but found another document"),
 ])
-def test_a_strategy_of_ones_own_is_named_where_it_is_wrong(tmp_path: Path, content: str, says: str) -> None:
+def test_errors_in_a_user_strategy_name_its_file(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "s.yaml").write_text(content)
     with pytest.raises(UsageError) as caught:
         resolve(str(tmp_path / "s.yaml"))
-    assert f"s.yaml:{says}" in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert f"s.yaml:{message}" in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
-def test_an_empty_configuration_of_a_run_is_told_as_such(tmp_path: Path) -> None:
+def test_an_empty_configuration_of_a_run_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(DataError, match=r"config\.yaml: is empty; restore the run's own config\.yaml"):
         experiment.resume(tmp_path)
 
 
-def test_the_name_of_another_tool_leads_to_a_strategy() -> None:
+def test_names_of_other_tools_suggest_a_strategy() -> None:
     for name, meant in (("word2vec", "sgns"), ("nec", "nce"), ("hierarchical", None)):
         with pytest.raises(UsageError) as caught:
             resolve(name)
-        said = str(caught.value)
-        assert said.startswith(f"--negatives: strategy: no strategies named {name!r}")
-        assert "embtrain list names all" in said
-        assert (f"(did you mean {meant!r}?)" in said) is (meant is not None), said
+        message = str(caught.value)
+        assert message.startswith(f"--negatives: strategy: no strategies named {name!r}")
+        assert "embtrain list names all" in message
+        assert (f"(did you mean {meant!r}?)" in message) is (meant is not None), message
 
 
-def test_a_run_leaves_what_the_format_page_says(run: experiment.Run) -> None:
-    left = {path.name for path in run.folder.iterdir()}
+def test_a_run_writes_the_files_of_the_format_page(run: experiment.Run) -> None:
+    names = {path.name for path in run.folder.iterdir()}
     assert {"config.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "vocabulary.txt",
-            "scores.json", "neighbours.json", "report.html"} <= left
+            "scores.json", "neighbours.json", "report.html"} <= names
     rows = json.loads((run.folder / "scores.json").read_text())
     assert all(set(row) == {"benchmark", "metric", "value", "low", "high", "n", "note"} for row in rows)
-    found = {(row.benchmark, row.metric): row for row in run.scores}
-    assert found["test", "log_likelihood"].value is not None and found["test", "log_likelihood"].n > 0
-    assert ("test", "log_likelihood/scores") in found and ("training", "seconds") in found
-    assert "nosuchword" in found["neighbours 45-50", "mean PMI"].note
+    values = {(row.benchmark, row.metric): row for row in run.scores}
+    assert values["test", "log_likelihood"].value is not None and values["test", "log_likelihood"].n > 0
+    assert ("test", "log_likelihood/scores") in values and ("training", "seconds") in values
+    assert "nosuchword" in values["neighbours 45-50", "mean PMI"].note
     assert "simlex999" in run.table() and max(map(len, run.table().splitlines())) <= 80
 
 
-def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path: Path) -> None:
+def test_gensim_reads_the_vectors_and_exports_are_exact(run: experiment.Run, tmp_path: Path) -> None:
     assert isinstance(run.vectors, KeyedVectors) and run.vectors.vector_size == 12
     for name, binary in (("word2vec", False), ("word2vec-binary", True)):
         experiment.export(run.folder, name, tmp_path / name)
-        there = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=binary)
-        assert there.index_to_key == run.vectors.index_to_key
-        assert np.array_equal(there.vectors, run.word_vectors.table)
+        loaded = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=binary)
+        assert loaded.index_to_key == run.vectors.index_to_key
+        assert np.array_equal(loaded.vectors, run.word_vectors.table)
         again = experiment.evaluate(tmp_path / name, ["simlex999"])
         assert again[0].value == experiment.evaluate(run.folder, ["simlex999"])[0].value
     with pytest.raises(UsageError, match="--format"):
         experiment.export(run.folder, "pickle", tmp_path / "x")
 
 
-def test_a_benchmark_that_is_named_twice_is_scored_once(run: experiment.Run) -> None:
+def test_a_repeated_benchmark_is_scored_once(run: experiment.Run) -> None:
     once = experiment.evaluate(run.folder, ["simlex999"])
     assert experiment.evaluate(run.folder, ["simlex999", "simlex999"]) == once
 
 
-def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
-    told = evaluate.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
-    assert told.splitlines()[0].startswith("cat: ") and told.count(",") == 2
-    assert "not in the vocabulary" in told
+def test_neighbours_are_returned_and_unknown_words_are_an_error(run: experiment.Run) -> None:
+    printed = evaluate.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
+    assert printed.splitlines()[0].startswith("cat: ") and printed.count(",") == 2
+    assert "not in the vocabulary" in printed
     with pytest.raises(DataError, match="none of these words"):
         experiment.neighbours(run.folder, ["nosuchword"], 3)
 
@@ -223,15 +226,15 @@ def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
         experiment.neighbours(tmp_path / "one.txt", ["a"])
 
 
-@pytest.mark.parametrize(("words", "says"), [
+@pytest.mark.parametrize(("words", "message"), [
     ("\n".join(["cat", "dog", "cow"] * 500), "no line has two words; set text.sequence: document"),
     ("cat dog cow\n", "subsampling removed all words; set text.sample: 0")])
-def test_a_text_without_a_pair_is_refused_and_not_trained_on(tmp_path: Path, words: str, says: str) -> None:
+def test_a_text_without_a_pair_is_refused_before_training(tmp_path: Path, words: str, message: str) -> None:
     (tmp_path / "t.txt").write_text(words)
-    asked = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.benchmarks=[]"],
+    config = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.benchmarks=[]"],
                     threads=1)
-    with pytest.raises(DataError, match=f"gives no training pairs: {says}"):
-        experiment.fit(asked, tmp_path / "run")
+    with pytest.raises(DataError, match=f"gives no training pairs: {message}"):
+        experiment.fit(config, tmp_path / "run")
 
 
 def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: Path) -> None:
@@ -239,106 +242,107 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
         embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)
 
 
-def test_runs_of_one_second_get_folders_of_their_own(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                     ) -> None:
-    """The other process has begun in its folder after this one has chosen the name."""
+def test_runs_started_in_one_second_get_separate_folders(text: Path, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process creates its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("embtrain.experiment.run.run.files.dated_folder", lambda name: Path("runs") / f"1-{name}")
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
     with pytest.raises(UsageError, match="model"):
         embtrain.fit("sgns", corpus=text, sets=SETS | {"model.dim": -1})
-    assert not (tmp_path / "runs").exists()                  # what is refused leaves no folder
-    made = [embtrain.fit("sgns", corpus=text, sets=SETS, seed=seed, threads=1) for seed in (3, 4)]
-    assert [run.folder for run in made] == [Path("runs/1-skipgram-sgns"), Path("runs/1-skipgram-sgns-2")]
-    assert [run.settings.train.seed for run in made] == [3, 4]
+    assert not (tmp_path / "runs").exists()                  # a refused run leaves no folder
+    runs = [embtrain.fit("sgns", corpus=text, sets=SETS, seed=seed, threads=1) for seed in (3, 4)]
+    assert [run.folder for run in runs] == [Path("runs/1-skipgram-sgns"), Path("runs/1-skipgram-sgns-2")]
+    assert [run.settings.train.seed for run in runs] == [3, 4]
 
 
-@pytest.mark.parametrize(("free", "says"), [
+@pytest.mark.parametrize(("free", "message"), [
     (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|block): ")])
-def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_path: Path, free: int, says: str,
-                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_memory_than_is_free_is_refused_before_allocation(text: Path, tmp_path: Path, free: int, message: str,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: free)
-    with pytest.raises(ResourceError, match=says):
+    with pytest.raises(ResourceError, match=message):
         experiment.fit(settings(text, "sgns"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:
+def test_the_plan_contains_configuration_memory_and_time(text: Path) -> None:
     plan = str(experiment.plan(settings(text, "ace", "negatives.min_perplexity=5")))
     assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
 
 
-def test_the_plan_and_the_run_say_which_engine(run: experiment.Run, text: Path) -> None:
-    told = json.loads((run.folder / "identity.json").read_text())
-    assert (told["engine"], told["block"]) == ("fused" if core() else "autograd", 256)
-    assert told["core"] == level() and "/" not in told["core"]  # the file's place is this machine's business
-    assert f"\nengine: {told['engine']}" in str(experiment.plan(settings(text, "sgns")))
+def test_the_plan_and_the_run_name_the_engine(run: experiment.Run, text: Path) -> None:
+    identity = json.loads((run.folder / "identity.json").read_text())
+    assert (identity["engine"], identity["block"]) == ("fused" if core() else "autograd", 256)
+    assert identity["core"] == level() and "/" not in identity["core"]  # the path of the file depends on the machine
+    assert f"\nengine: {identity['engine']}" in str(experiment.plan(settings(text, "sgns")))
     plan = str(experiment.plan(settings(text, "sgns", "train.clip=1.0")))
     assert "\nengine: step; train.clip: " in plan
 
 
 @pytest.mark.parametrize("engine", ["autograd", "fused", None, "other"])
-def test_a_run_goes_on_with_the_engine_that_it_began_with(
+def test_a_resumed_run_keeps_its_engine(
         text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None) -> None:
-    """Whatever `auto` would choose by now; runs of a time with one engine say none, and had step."""
+    """The current choice of `auto` is ignored; runs from before the compiled engine name none and used autograd."""
     run = embtrain.fit("sgns", corpus=text, sets=SETS, seed=3, threads=1, out=tmp_path / "run")
-    told = json.loads((run.folder / "identity.json").read_text())
-    told = told | {"engine": engine} if engine else {key: value for key, value in told.items() if key != "engine"}
-    (run.folder / "identity.json").write_text(json.dumps(told))
-    asked = []
-    monkeypatch.setattr(components, "build", lambda config, _: (asked.append(config.train.engine), 1 / 0))
+    identity = json.loads((run.folder / "identity.json").read_text())
+    identity = identity | {"engine": engine} if engine else {key: value for key, value in identity.items()
+                                                             if key != "engine"}
+    (run.folder / "identity.json").write_text(json.dumps(identity))
+    engines = []
+    monkeypatch.setattr(components, "build", lambda config, _: (engines.append(config.train.engine), 1 / 0))
     with pytest.raises(DataError if engine == "other" else ZeroDivisionError):
         experiment.resume(run.folder)
-    assert asked == ([] if engine == "other" else [engine or "autograd"])
+    assert engines == ([] if engine == "other" else [engine or "autograd"])
 
 
 def mean(z: torch.Tensor, target: torch.Tensor) -> float:
     return float(z.log_softmax(1).gather(1, target.unsqueeze(1)).double().mean())
 
 
-def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> None:
-    """P(b|a) ∝ q(b) e^s for sgns, e^s for nce; the bare scores are judged beside the first."""
+def test_likelihood_adds_log_q_for_negative_sampling(text: Path) -> None:
+    """P(b|a) ∝ q(b) e^s for sgns, e^s for nce; for sgns the uncorrected scores are evaluated too."""
     for strategy in ("sgns", "nce"):
-        made_of = settings(text, strategy)
-        made = components.build(made_of, tasks.read(made_of))
+        config = settings(text, strategy)
+        resolved = components.build(config, tasks.read(config))
         with torch.no_grad():
-            made.model.v.copy_(torch.randn(made.model.v.shape, generator=torch.Generator().manual_seed(0)))
-            made.model.u.mul_(30)
-        batch = made.task.heldout("valid")
-        rows = {row.metric: row.value for row in scoring.likelihood(made, batch, "valid", WordsConfig(resamples=0))}
-        s = (made.model.u[batch.centre] @ made.model.v.T).detach()
-        log_q = made.source.log_q  # type: ignore[attr-defined]
-        bare, wanted = mean(s, batch.target), mean(s + log_q if strategy == "sgns" else s, batch.target)
-        assert rows["log_likelihood"] == pytest.approx(wanted, abs=1e-4)
+            resolved.model.v.copy_(torch.randn(resolved.model.v.shape, generator=torch.Generator().manual_seed(0)))
+            resolved.model.u.mul_(30)
+        batch = resolved.task.heldout("valid")
+        rows = {row.metric: row.value for row in scoring.likelihood(resolved, batch, "valid", WordsConfig(resamples=0))}
+        s = (resolved.model.u[batch.centre] @ resolved.model.v.T).detach()
+        log_q = resolved.source.log_q  # type: ignore[attr-defined]
+        bare, expected = mean(s, batch.target), mean(s + log_q if strategy == "sgns" else s, batch.target)
+        assert rows["log_likelihood"] == pytest.approx(expected, abs=1e-4)
         assert ("log_likelihood/scores" in rows) == (strategy == "sgns")
         if strategy == "sgns":
             assert rows["log_likelihood/scores"] == pytest.approx(bare, abs=1e-4)
-            assert not math.isclose(bare, wanted, abs_tol=0.01)
+            assert not math.isclose(bare, expected, abs_tol=0.01)
 
 
-def test_listing_names_all_there_is() -> None:
-    told = listing.format_text(listing.listing())
+def test_listing_names_every_component() -> None:
+    printed = listing.format_text(listing.listing())
     for name in ("sgns", "ace-no-entropy", "skipgram", "log_uniform", "sampled_softmax", "gensim-wiki", "rareword"):
-        assert name in told
+        assert name in printed
 
 
 @pytest.mark.parametrize(("model", "corpus", "learns"), [
     ("skipgram", "fb15k-237", "text"), ("lm", "umls", "text"), ("skipgram", "wordnet-nouns", "text"),
     ("node2vec", "umls", "walks"), ("xc", "umls", "documents with labels"), ("transe", "gensim-wiki", "triples")])
-def test_a_corpus_of_another_kind_is_told_by_its_name(model: str, corpus: str, learns: str) -> None:
-    """Before anything is fetched."""
+def test_a_corpus_of_another_kind_is_refused_by_its_name(model: str, corpus: str, learns: str) -> None:
+    """The refusal comes before any download."""
     with pytest.raises(UsageError, match=rf"^corpus: {corpus}: .* reader is .*: {model} learns from {learns}"):
         tasks.read(experiment.resolve("sgns", model=model, corpus=corpus))
 
 
-@pytest.mark.parametrize(("corpus", "says"), [
+@pytest.mark.parametrize(("corpus", "message"), [
     ([["a", "b"], ["c"]], "takes no list"), (["a b"], "takes no list"), (iter([["a"]]), "takes no list_iterator"),
     ({"a": 1}, "takes no dict"), (np.zeros(3), "takes no ndarray"), (5, "takes no int"), (b"my.txt", "takes no bytes"),
     ("a b\nc d", r"'a b\\nc d' and so on is neither"), ("word " * 1000, "'word word .* and so on is neither"),
     ("a\0b", "'a.x00b' and so on is neither"),
 ])
-def test_a_corpus_that_is_neither_a_name_nor_a_path_is_one_error(tmp_path: Path, corpus: object, says: str) -> None:
-    with pytest.raises(UsageError, match=f"^corpus: {says}.*; give the name of a recipe or the path of a file or "
+def test_a_corpus_that_is_neither_a_name_nor_a_path_is_one_error(tmp_path: Path, corpus: object, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^corpus: {message}.*; give the name of a recipe or the path of a file or "
                                          "folder, and write texts to a file first$"):
         embtrain.fit("sgns", corpus=corpus, out=tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Every number of a setting at the limits of float32: it works, or one line names the key and the command ends in 2."""
+"""Numeric settings at the limits of float32: each trains, or one line names the key and the exit code is 2."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from embtrain.negatives import base as negatives
 
 pytestmark = pytest.mark.long
 
-# float32 holds none of these, or not their squares.
+# float32 cannot represent these or their squares.
 BEYOND = [5e-324, 1e-300, 1e-46, 1e-38, 1e-19, 1e19, 1e38, 3.5e38, 1e39, 1e300, 1e308, math.inf, math.nan]
 WHOLE = [0, 2**31 - 1, 2**31, 2**53, 2**63 - 1]
 
 
 def sections() -> list[type[Section]]:
-    """The sections of every model, source, loss and task."""
-    found: dict[type[Section], None] = {settings.Settings: None}
+    """Return the sections of every model, source, loss and task."""
+    sections_seen: dict[type[Section], None] = {settings.Settings: None}
     for package in (models, negatives, losses):
-        found |= {package.find(name).Config: None for name in package.names()}
+        sections_seen |= {package.find(name).Config: None for name in package.names()}
     for name in tasks.names():
-        found |= {tasks.find_by_name(name).Config: None, tasks.find_by_name(name).Evaluate: None}
-    for section in list(found):
-        found |= dict.fromkeys(below(section))
-    return list(found)
+        sections_seen |= {tasks.find_by_name(name).Config: None, tasks.find_by_name(name).Evaluate: None}
+    for section in list(sections_seen):
+        sections_seen |= dict.fromkeys(below(section))
+    return list(sections_seen)
 
 
 def below(section: type[BaseModel]) -> Iterator[type[Section]]:
@@ -48,7 +48,7 @@ def below(section: type[BaseModel]) -> Iterator[type[Section]]:
 
 
 def numbers(kind: type) -> list[tuple[type[Section], str]]:
-    """The fields, of all sections, that take a float, or an int and no float."""
+    """Return the fields of all sections that accept a float, or an int but no float."""
     out = []
     for section in sections():
         for name, info in section.model_fields.items():
@@ -58,7 +58,7 @@ def numbers(kind: type) -> list[tuple[type[Section], str]]:
     return out
 
 
-def test_every_section_is_walked() -> None:
+def test_every_section_is_visited() -> None:
     walked = {(section.__name__, name) for section, name in numbers(float)}
     assert {("TrainConfig", "lr"), ("NegativesConfig", "mass"), ("AceConfig", "entropy"), ("OrderConfig", "start"),
             ("TextConfig", "sample"), ("NceConfig", "log_z_start")} <= walked and len(walked) > 60
@@ -67,7 +67,7 @@ def test_every_section_is_walked() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("value", BEYOND)
-def test_no_number_with_a_fraction_is_one_that_float32_cannot_hold(value: float, sign: int) -> None:
+def test_fractional_numbers_beyond_float32_are_refused(value: float, sign: int) -> None:
     for section, name in numbers(float):
         with pytest.raises(ValidationError) as error:
             section.model_validate({name: sign * value})
@@ -75,7 +75,7 @@ def test_no_number_with_a_fraction_is_one_that_float32_cannot_hold(value: float,
 
 
 @pytest.mark.parametrize("value", [0.0, SMALLEST, 1.0, LARGEST, *WHOLE])
-def test_every_other_number_is_taken_or_refused_by_its_name(value: float) -> None:
+def test_every_other_number_is_accepted_or_refused_by_name(value: float) -> None:
     for section, name in numbers(float) + numbers(int):
         try:
             section.model_validate({name: value})
@@ -101,11 +101,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("name", "engine"), [("skipgram", "autograd"), ("skipgram", "fused"), ("xc", "autograd")])
 @pytest.mark.parametrize(("key", "value"), [("negatives.total_weight", "1e-18"), ("negatives.total_weight", "1e18"),
                                             ("train.lr", "1e18"), ("train.lr", "1e-18")])
-def test_what_is_taken_trains_or_is_refused_by_its_name(place: Path, tmp_path: Path, name: str, engine: str, key: str,
-                                                        value: str) -> None:
+def test_accepted_values_train_or_are_refused_by_name(place: Path, tmp_path: Path, name: str, engine: str, key: str,
+                                                      value: str) -> None:
     sets = [f"{key}={value}", "train.epochs=1", "train.checkpoint_every=60"]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")                                   # no library prints one of its own
+        warnings.simplefilter("error")                                   # no library prints its own error
         try:
             run.train_in_memory(tiny_runs.config(place, name, engine, *sets), tmp_path / "run")
         except EmbtrainError as error:

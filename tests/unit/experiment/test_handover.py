@@ -1,4 +1,4 @@
-"""What a run hands to other programs, read back as those programs read it; and vectors of others taken in."""
+"""Exports of a run, read as other programs read them, and imports of vectors from other programs."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def same(a: Vectors, b: Vectors) -> bool:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("format", vectors.FORMATS)
-def test_every_file_comes_back_to_the_bit(run: Run, tmp_path: Path, format: str) -> None:
+def test_every_file_format_round_trips_bit_for_bit(run: Run, tmp_path: Path, format: str) -> None:
     experiment.export(run.folder, format, tmp_path / "v")
     assert vectors.detect_format(tmp_path / "v") == format
     assert same(vectors.read(tmp_path / "v"), run.word_vectors)
 
 
-def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path: Path) -> None:
+def test_gensim_reads_glove_and_its_keyed_vectors_are_imported(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "glove", tmp_path / "v.txt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)     # gensim counts the lines of a file that it leaves open
@@ -88,13 +88,13 @@ def test_gensim_reads_glove_and_its_keyed_vectors_become_ours(run: Run, tmp_path
     assert same(Vectors.of(keyed), run.word_vectors) and same(Vectors.of(run.vectors), run.word_vectors)
 
 
-def test_what_gensim_pickles_is_refused_with_what_helps(tmp_path: Path) -> None:
+def test_a_gensim_pickle_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "v.kv").write_bytes(pickle.dumps({"a": 1}, protocol=4))
     with pytest.raises(DataError, match=r"is probably a pickle.*save_word2vec_format"):
         experiment.neighbours(tmp_path / "v.kv", ["a"])
 
 
-def test_vectors_of_others_go_from_one_file_format_to_another(run: Run, tmp_path: Path) -> None:
+def test_foreign_vectors_are_converted_between_file_formats(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "word2vec", tmp_path / "a.txt")
     experiment.export(tmp_path / "a.txt", "safetensors", tmp_path / "a.safetensors")
     assert same(vectors.read(tmp_path / "a.safetensors"), run.word_vectors)
@@ -118,10 +118,10 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
     head = yaml.safe_load(front)
     assert head["library_name"] == "embtrain" and "license" not in head
     (result,) = head["model-index"][0]["results"]
-    told = {row["name"]: row["value"] for row in result["metrics"]}
+    metrics = {row["name"]: row["value"] for row in result["metrics"]}
     (truth,) = [row for row in run.scores if (row.benchmark, row.metric) == ("test", "log_likelihood")]
-    assert told["test log_likelihood"] == truth.value
-    assert "## Settings" in body and str(run.folder.parent) not in card  # where it lay is nobody's business
+    assert metrics["test log_likelihood"] == truth.value
+    assert "## Settings" in body and str(run.folder.parent) not in card  # the path of the run is not published
     names: dict[str, Any] = {}
     example = body.split("```python\n")[1].split("```")[0]
     with pytest.MonkeyPatch.context() as patch:
@@ -130,10 +130,10 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
     assert names["words"] == table.words and np.array_equal(names["table"], table.table)
 
 
-def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: Path) -> None:
-    for of, name in ((run, "a"), (graph, "b")):
-        experiment.export(of.folder, "huggingface", tmp_path / name)
-        assert same(folders.read_huggingface(tmp_path / name), of.word_vectors)
+def test_it_is_read_back_and_the_commands_accept_it(run: Run, graph: Run, tmp_path: Path) -> None:
+    for stored, name in ((run, "a"), (graph, "b")):
+        experiment.export(stored.folder, "huggingface", tmp_path / name)
+        assert same(folders.read_huggingface(tmp_path / name), stored.word_vectors)
     word = run.word_vectors.words[0]
     assert experiment.neighbours(tmp_path / "a", [word]) == experiment.neighbours(run.folder, [word])
     relations = vectors.read(graph.folder / "relations.safetensors")
@@ -141,12 +141,12 @@ def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: 
     assert (tmp_path / "b/relations.txt").read_text().splitlines() == relations.words
 
 
-def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None:
+def test_an_inconsistent_folder_is_refused(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "huggingface", tmp_path)
     text = (tmp_path / "vocab.txt").read_text()
     first, second, *others = text.splitlines()
-    for wrong in ([first, second, *others, "more"], [second, *others], [first, first, *others]):
-        (tmp_path / "vocab.txt").write_text("\n".join(wrong) + "\n")
+    for names in ([first, second, *others, "more"], [second, *others], [first, first, *others]):
+        (tmp_path / "vocab.txt").write_text("\n".join(names) + "\n")
         with pytest.raises(DataError, match="one name for each of the"):
             experiment.neighbours(tmp_path, [first])
     (tmp_path / "vocab.txt").write_text(text)
@@ -161,7 +161,7 @@ def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None
 
 # --- the projector ---------------------------------------------------------------------------------------------------
 
-def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp_path: Path) -> None:
+def test_the_projector_files_have_one_line_per_vector_and_name(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "projector", tmp_path)
     table = run.word_vectors
     assert np.array_equal(np.loadtxt(tmp_path / "vectors.tsv", delimiter="\t", dtype=np.float32), table.table)
@@ -179,18 +179,18 @@ def test_a_name_that_would_break_a_line_is_refused(tmp_path: Path, name: str) ->
 
 # --- PyKEEN ----------------------------------------------------------------------------------------------------------
 
-def test_pykeen_gets_triples_ids_and_vectors_that_belong_together(graph: Run, place: Path, tmp_path: Path) -> None:
+def test_the_pykeen_export_has_consistent_triples_ids_and_vectors(graph: Run, place: Path, tmp_path: Path) -> None:
     experiment.export(graph.folder, "pykeen", tmp_path)
     for part in ("train", "valid", "test"):
         assert sorted((tmp_path / f"{part}.tsv").read_text().splitlines()) == sorted(
             (place / "kg" / f"{part}.txt").read_text().splitlines())
     for kind, file in (("entity", "vectors"), ("relation", "relations")):
-        of = vectors.read(graph.folder / f"{file}.safetensors")
-        assert dict(_pairs(tmp_path / f"{kind}_to_id.tsv")) == {name: str(i) for i, name in enumerate(of.words)}
-        assert np.array_equal(np.load(tmp_path / f"{kind}.npy", allow_pickle=False), of.table)
+        stored = vectors.read(graph.folder / f"{file}.safetensors")
+        assert dict(_pairs(tmp_path / f"{kind}_to_id.tsv")) == {name: str(i) for i, name in enumerate(stored.words)}
+        assert np.array_equal(np.load(tmp_path / f"{kind}.npy", allow_pickle=False), stored.table)
 
 
-def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
+def test_pykeen_reads_the_export(graph: Run, tmp_path: Path) -> None:
     if importlib.util.find_spec("pykeen") is None:
         pytest.skip("peers: pykeen is not installed; pip install -e '.[peers]' brings it")
     import torch
@@ -204,12 +204,12 @@ def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
     factory = TriplesFactory.from_path(tmp_path / "train.tsv", entity_to_id=entities, relation_to_id=relations)
     assert factory.num_triples == 100 and factory.entity_to_id == entities
     table = torch.from_numpy(np.load(tmp_path / "entity.npy"))
-    made = Embedding(max_id=len(table), shape=table.shape[1:], initializer=PretrainedInitializer(table))
-    made.reset_parameters()
-    assert torch.equal(made(), table)
+    embedding = Embedding(max_id=len(table), shape=table.shape[1:], initializer=PretrainedInitializer(table))
+    embedding.reset_parameters()
+    assert torch.equal(embedding(), table)
 
 
-def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_pykeen_would_unquote_is_refused(tmp_path: Path) -> None:
     a, b = Vectors(['in"ner', "x"], np.eye(2)), Vectors(["r"], np.eye(1))
     folders.write_pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
     assert (tmp_path / "train.tsv").read_text() == 'in"ner\tr\tx\n'
@@ -220,11 +220,11 @@ def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("format", export.FOLDERS)
-def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
+def test_a_folder_of_another_program_is_not_overwritten(graph: Run, tmp_path: Path, format: str) -> None:
     experiment.export(graph.folder, format, tmp_path / "out")
     held = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert set(export.FILES[format]) <= set(held)
-    experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
+    experiment.export(graph.folder, format, tmp_path / "out")    # an earlier export may be overwritten
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -236,7 +236,7 @@ def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Pat
     assert all((theirs / name).read_text() == "{}" for name in os.listdir(theirs))
 
 
-def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_follows_a_link_to_a_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "v.txt").write_text("before")
     (tmp_path / "link").symlink_to("v.txt")
     monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--out", str(tmp_path / "link")])
@@ -244,8 +244,8 @@ def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monke
     assert (tmp_path / "link").is_symlink() and same(vectors.read(tmp_path / "v.txt"), run.word_vectors)
 
 
-def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                            capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_export_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
     for format, out, says in [("pykeen", tmp_path, "a model of triples"),
                               ("onnx", tmp_path, "'onnx' is not one of word2vec"),
                               ("projector", run.folder, "writes a folder")]:

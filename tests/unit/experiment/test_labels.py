@@ -1,4 +1,4 @@
-"""Labels of documents under every source of negatives: the model's formula, examples, runs, and what is refused."""
+"""Label prediction with every source: the model's formula, examples, runs and refusals."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ V, FEATURES, MADE = 40, 60, PlantedConfig(labels=40, features=60, documents=300,
                                           prototype=4, noise=2, seed=3)
 SETS: dict[str, Any] = {"model.dim": 12, "train.epochs": 2, "train.chunk": 32, "train.batch": 512,
                         "evaluate.resamples": 40, "labels.valid": 0.1}
-EPOCHS, LEARNT = 3, 0.16  # by chance .07; who knows the most frequent label alone has .10
+EPOCHS, LEARNT = 3, 0.16  # .07 by chance; .10 by always predicting the most frequent label
 
 
-def write(folder: Path, found: Documents, first: int, last: int, name: str) -> None:
-    """As the Extreme Classification repository would."""
-    assert found.features.value is not None
-    lines = [f"{last - first} {found.n_features} {found.n_labels}"]
+def write(folder: Path, documents: Documents, first: int, last: int, name: str) -> None:
+    """Write a file in the format of the Extreme Classification Repository."""
+    assert documents.features.value is not None
+    lines = [f"{last - first} {documents.n_features} {documents.n_labels}"]
     for r in range(first, last):
-        x = slice(found.features.start[r], found.features.start[r + 1])
-        y = found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]
-        words = [f"{f}:{v:.9g}" for f, v in zip(found.features.index[x], found.features.value[x], strict=True)]
+        x = slice(documents.features.start[r], documents.features.start[r + 1])
+        y = documents.labels.index[documents.labels.start[r]:documents.labels.start[r + 1]]
+        words = [f"{f}:{v:.9g}" for f, v in zip(documents.features.index[x], documents.features.value[x], strict=True)]
         lines.append(" ".join([",".join(map(str, y)), *words]))
     (folder / name).write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, found = tmp_path_factory.mktemp("planted"), synthetic.generate(MADE)
-    write(folder, found, 0, 300, "mine_train.txt")
-    write(folder, found, 300, 360, "mine_test.txt")
+    folder, documents = tmp_path_factory.mktemp("planted"), synthetic.generate(MADE)
+    write(folder, documents, 0, 300, "mine_train.txt")
+    write(folder, documents, 300, 360, "mine_test.txt")
     return folder
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of our own, and no reports drawn, which would take most of the time."""
+    """Use a private cache, and draw no reports, which would take most of the time."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache-of-labels"))
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
 
@@ -81,27 +81,27 @@ def fit(corpus: Path, strategy: str, out: Path, **more: Any) -> experiment.Run:
 
 
 def value(run: experiment.Run, key: str) -> float:
-    (found,) = [row.value for row in run.scores if f"{row.benchmark}/{row.metric}" == key]
-    assert found is not None
-    return found
+    (result,) = [row.value for row in run.scores if f"{row.benchmark}/{row.metric}" == key]
+    assert result is not None
+    return result
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_scores_are_the_formula(similarity: str) -> None:
-    found = synthetic.generate(MADE)
+    documents = synthetic.generate(MADE)
     model = XC(XCConfig.model_validate({"dim": 6, "similarity": similarity, "tau": 3.0}),
                ProblemSpec(V, torch.ones(V), n_contexts=360, n_features=FEATURES, dim=6, seed=1))
     model.c.data = torch.randn(V, 6, generator=torch.Generator().manual_seed(2))
-    batch = labelled.make_batch(found, np.array([5, 200, 9]))
+    batch = labelled.make_batch(documents, np.array([5, 200, 9]))
     query = model.encode(batch)
     everyone = model.score(query, torch.arange(V).unsqueeze(0))
-    assert found.features.value is not None
+    assert documents.features.value is not None
     for row, document in enumerate(batch.document.tolist()):
         h = torch.zeros(6)
-        for at in range(found.features.start[document], found.features.start[document + 1]):
-            h += float(found.features.value[at]) * model.w[int(found.features.index[at])].detach()
+        for entry in range(documents.features.start[document], documents.features.start[document + 1]):
+            h += float(documents.features.value[entry]) * model.w[int(documents.features.index[entry])].detach()
         plain = torch.stack([h @ c for c in model.c.detach()])
         if similarity == "cosine":
             plain = 3.0 * plain / h.norm() / model.c.detach().norm(dim=1)
@@ -112,10 +112,10 @@ def test_scores_are_the_formula(similarity: str) -> None:
     assert (model.geometry, model.tau) == (similarity, 3.0 if similarity == "cosine" else 1.0)
 
 
-def test_a_document_without_features_finds_all_labels_alike() -> None:
-    found = synthetic.generate(MADE)
+def test_a_document_without_features_scores_all_labels_equally() -> None:
+    documents = synthetic.generate(MADE)
     empty = Documents(Csr(np.zeros(361, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)),
-                      found.labels, FEATURES, V, found.test)
+                      documents.labels, FEATURES, V, documents.test)
     model = XC(XCConfig(dim=4), ProblemSpec(V, torch.ones(V), n_features=FEATURES, seed=1))
     scores = model.score(model.encode(labelled.make_batch(empty, np.array([0]))), torch.arange(V).unsqueeze(0))
     assert (scores == 0).all()
@@ -131,47 +131,47 @@ def test_a_corpus_without_features_is_refused() -> None:
 # --- examples ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("one", [False, True])
-def test_examples_are_found_again_by_epoch_and_block(one: bool) -> None:
-    found, ids = synthetic.generate(MADE), np.arange(10, 110)
+def test_examples_are_reproducible_from_epoch_and_block(one: bool) -> None:
+    result, ids = synthetic.generate(MADE), np.arange(10, 110)
     def made(epoch: int, start: int = 0, seed: int = 5) -> list[tuple[list[int], list[int]]]:
         return [(b.document.tolist(), b.target.tolist()) for b in
-                labelled.LabelExamples(found, ids, one, seed).blocks(epoch, 16, start)]
+                labelled.LabelExamples(result, ids, one, seed).blocks(epoch, 16, start)]
     whole = made(0)
-    assert len(whole) == 7 == labelled.LabelExamples(found, ids, one, 5).n_blocks(0, 16)
+    assert len(whole) == 7 == labelled.LabelExamples(result, ids, one, 5).n_blocks(0, 16)
     assert made(0, 4) == whole[4:] and made(1) != whole and made(0, seed=6) != whole
     pairs = sorted(pair for d, t in whole for pair in zip(d, t, strict=True))
-    every = [(d, int(t)) for d in ids.tolist() for t in found.labels.rows(np.array([d])).index]
+    every = [(d, int(t)) for d in ids.tolist() for t in result.labels.rows(np.array([d])).index]
     if not one:
         assert pairs == sorted(every)
     else:
         assert [d for d, _ in pairs] == ids.tolist() and set(pairs) <= set(every)
 
 
-def test_each_label_of_a_document_is_drawn_as_often_under_one() -> None:
-    found = synthetic.generate(MADE)
-    many = np.flatnonzero(found.labels.size() == 4)[:5]
+def test_with_one_each_label_of_a_document_is_drawn_equally_often() -> None:
+    documents = synthetic.generate(MADE)
+    many = np.flatnonzero(documents.labels.size() == 4)[:5]
     drawn = np.zeros(V)
     for epoch in range(400):
-        (batch,) = labelled.LabelExamples(found, many, True, 1).blocks(epoch, 8)
+        (batch,) = labelled.LabelExamples(documents, many, True, 1).blocks(epoch, 8)
         drawn += np.bincount(batch.target.numpy(), minlength=V)
-    expected = np.bincount(found.labels.rows(many).index, minlength=V) * 100.0
+    expected = np.bincount(documents.labels.rows(many).index, minlength=V) * 100.0
     chi = ((drawn - expected)[expected > 0] ** 2 / expected[expected > 0]).sum()
-    assert drawn[expected == 0].sum() == 0 and chi < 45   # 15 free: p < .0001 beyond it
+    assert drawn[expected == 0].sum() == 0 and chi < 45   # 15 degrees of freedom: p < .0001 beyond it
 
 
-def test_known_answers_are_all_labels_of_training_documents(corpus: Path) -> None:
-    of = LabelsTask.read(settings(corpus, "softmax"))
-    known, docs = of.known_positives(1 << 30), of.documents
+def test_known_positives_are_all_labels_of_training_documents(corpus: Path) -> None:
+    task = LabelsTask.read(settings(corpus, "softmax"))
+    known, docs = task.known_positives(1 << 30), task.documents
     every = torch.arange(V).expand(len(docs.labels), -1)
-    right = known.contains(torch.arange(len(docs.labels)), every)
+    expected = known.contains(torch.arange(len(docs.labels)), every)
     for d in range(len(docs.labels)):
-        mine = docs.labels.rows(np.array([d])).index.tolist() if d in of.parts.train else []
-        assert right[d].nonzero()[:, 0].tolist() == mine
+        own_labels = docs.labels.rows(np.array([d])).index.tolist() if d in task.parts.train else []
+        assert expected[d].nonzero()[:, 0].tolist() == own_labels
     with pytest.raises(ResourceError, match=r"negatives\.filter: target"):
-        of.known_positives(100)
+        task.known_positives(100)
 
 
-def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:
+def test_held_out_documents_depend_on_the_corpus_only(corpus: Path) -> None:
     a, b = (LabelsTask.read(settings(corpus, "softmax", f"train.seed={seed}")) for seed in (1, 2))
     assert torch.equal(a.heldout("valid").target, b.heldout("valid").target)
     assert not set(a.parts.train) & (set(a.parts.valid) | set(a.parts.test)) and len(a.parts.test) == 60
@@ -183,7 +183,7 @@ def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:
     ) == pytest.approx(len(a.parts.train))
 
 
-def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_documents_to_hold_some_out_gives_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
     LabelsTask.read(settings(tmp_path / "mine.txt", "softmax", "labels.test=0"))
     assert [record.getMessage() for record in caplog.records] == [
@@ -202,61 +202,60 @@ def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelsTask:
 DOT = ("sgns", "nce", "softmax", "exp", "rff-leaf", "cluster")
 
 
-def made_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Components:
-    """Model, source and loss; an adversary with as few groups as there are labels for."""
+def build_for(corpus: Path, read: LabelsTask, strategy: str, *more: str) -> components.Components:
+    """Return model, source and loss; an adversary gets as many groups as the labels allow."""
     few = ["negatives.min_perplexity=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
     few = few[:1] if strategy == "ace-full" else few
     return components.build(settings(corpus, strategy, "train.lr=0.5", *few, *more), read)
 
 
-#: Strategies but those with settings for another kind of data.
+#: Strategies without settings for another kind of data.
 STRATEGIES = [name for name in shipped.names("configs", "strategies")
               if set(read_yaml(shipped.path("configs", name, "strategies")).tree) <= {"negatives", "loss", "train"}]
 FEW = {name for name in STRATEGIES if resolve(name).negatives.source == "ace"}
 
 
 def one_of_each() -> list[str]:
-    """A strategy for each pair of source and loss; they differ in more, which is not of labels."""
-    found = {}
+    """Return one strategy per pair of source and loss; other differences do not concern labels."""
+    per_pair = {}
     for name in STRATEGIES:
-        of = resolve(name)
-        found.setdefault((of.negatives.source, of.loss.name), name)
-    return list(found.values())
+        resolved = resolve(name)
+        per_pair.setdefault((resolved.negatives.source, resolved.loss.name), name)
+    return list(per_pair.values())
 
 
 def test_every_strategy_is_allowed(corpus: Path, read: LabelsTask) -> None:
     for name in STRATEGIES:
-        assert made_for(corpus, read, name).model.name == "xc"
+        assert build_for(corpus, read, name).model.name == "xc"
 
 
 @pytest.mark.parametrize(("strategy", "similarity"), [*((name, "cosine") for name in one_of_each()),
                                                       *((name, "dot") for name in DOT)])
 def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, read: LabelsTask) -> None:
-    made = made_for(corpus, read, strategy, f"model.similarity={similarity}")
-    step = Step(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train,
-                made.known_positives)
+    built = build_for(corpus, read, strategy, f"model.similarity={similarity}")
+    step = Step(built.model, built.source, built.loss, optimizers(built.model, built.loss, built.train), built.train,
+                built.known_positives)
     for epoch in range(EPOCHS):
-        made.source.on_epoch_start(step.view)
+        built.source.on_epoch_start(step.view)
         for block in read.examples.blocks(epoch, 64):
             assert torch.isfinite(step(block).loss)
-    rows = scoring.labels(made, read.heldout("test"), "test", np.ones(V), read.evaluate.model_copy(
+    rows = scoring.labels(built, read.heldout("test"), "test", np.ones(V), read.evaluate.model_copy(
         update={"resamples": 0}))
-    found = {row.metric: row.value or 0.0 for row in rows}
-    assert found["precision@1"] > LEARNT, found["precision@1"]
+    result = {row.metric: row.value or 0.0 for row in rows}
+    assert result["precision@1"] > LEARNT, result["precision@1"]
 
 
-@pytest.mark.parametrize(("strategy", "more", "says"), [
+@pytest.mark.parametrize(("strategy", "more", "message"), [
     ("softmax", ["negatives.filter=observed"], "loss.name: softmax is not a probability if candidates are masked"),
     ("nce", ["negatives.filter=observed"], ""), ("semi-hard", [], ""),
     ("exp", ["train.engine=fused"], "model.name: xc: the kernels support only skipgram"),
 ])
-def test_what_is_refused_is_said_in_words(strategy: str, more: list[str], says: str, corpus: Path, read: LabelsTask
-                                          ) -> None:
-    if not says:
-        assert made_for(corpus, read, strategy, *more).source.name
+def test_refusals_have_a_message(strategy: str, more: list[str], message: str, corpus: Path, read: LabelsTask) -> None:
+    if not message:
+        assert build_for(corpus, read, strategy, *more).source.name
         return
-    with pytest.raises(UsageError, match=says):
-        made_for(corpus, read, strategy, *more)
+    with pytest.raises(UsageError, match=message):
+        build_for(corpus, read, strategy, *more)
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -268,7 +267,7 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Ru
         return fit(corpus, "cluster", tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> None:
+def test_a_run_writes_its_files(run: experiment.Run, tmp_path: Path) -> None:
     assert {f"test/{name}@{k}" for name in ("precision", "ndcg", "psp") for k in (1, 3, 5)} <= {
         f"{row.benchmark}/{row.metric}" for row in run.scores}
     names = [line.split("\t")[0] for line in (run.folder / "labels.txt").read_text().splitlines()]
@@ -285,9 +284,9 @@ def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("strategy", "reduction"), [("cluster", "one"), ("sampled-softmax", "all")])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(strategy: str, reduction: str, corpus: Path, tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {"labels__reduction": reduction, "negatives__mask": "observed"}
+def test_a_stopped_run_resumes_bit_for_bit(strategy: str, reduction: str, corpus: Path, tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"labels__reduction": reduction, "negatives__filter": "observed"}
     whole = fit(corpus, strategy, tmp_path / "whole", **more)
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         stop_at(13, patch)                                   # in the second of two epochs of nine blocks
@@ -298,15 +297,15 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(strategy: str, reduction: st
 
 
 def test_another_corpus_is_refused_on_resume(corpus: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
+    corpus_file = tmp_path / "mine"
+    corpus_file.mkdir()
     for file in corpus.iterdir():
-        (mine / file.name).write_bytes(file.read_bytes())
-    done = fit(mine, "uniform", tmp_path / "run", train__epochs=1)
+        (corpus_file / file.name).write_bytes(file.read_bytes())
+    done = fit(corpus_file, "uniform", tmp_path / "run", train__epochs=1)
     (done.folder / "labels.txt").write_text("a\t1\nb\t1\n")
     with pytest.raises(DataError, match=r"labels\.txt"):
         done.resume()
-    (mine / "mine_test.txt").write_text("1 60 40\n3 1:1\n")
+    (corpus_file / "mine_test.txt").write_text("1 60 40\n3 1:1\n")
     with pytest.raises(DataError, match="sha256"):
         done.resume()
 
@@ -314,32 +313,32 @@ def test_another_corpus_is_refused_on_resume(corpus: Path, tmp_path: Path) -> No
 def test_strategies_are_compared_document_by_document(run: experiment.Run, corpus: Path, tmp_path: Path) -> None:
     other = fit(corpus, "sampled-softmax", tmp_path / "other")
     join.join([run.folder, other.folder], tmp_path / "both")
-    found = json.loads((tmp_path / "both" / "results.json").read_text())
-    assert found["plan"]["metric"] == "test/precision@1"
-    over = {d["metric"]: d["n"] for d in found["differences"] if d["kind"] == "items"}
+    result = json.loads((tmp_path / "both" / "results.json").read_text())
+    assert result["plan"]["metric"] == "test/precision@1"
+    over = {d["metric"]: d["n"] for d in result["differences"] if d["kind"] == "items"}
     assert over["test/psp@3"] == over["test/precision@1"] == 60 and "test/log_likelihood" in over
 
 
-def test_a_comparison_asks_for_no_benchmarks(corpus: Path, tmp_path: Path) -> None:
-    of = Grid(strategies=["softmax", "exp"], models=["xc"], corpus=str(corpus), seeds=[1])
-    grid, cells = compare.plan(of, tmp_path)
+def test_a_comparison_has_no_benchmarks(corpus: Path, tmp_path: Path) -> None:
+    requested = Grid(strategies=["softmax", "exp"], models=["xc"], corpus=str(corpus), seeds=[1])
+    grid, cells = compare.plan(requested, tmp_path)
     assert grid.benchmarks == [] and not any("evaluate.benchmarks" in word for cell in cells for word in cell.options)
     with pytest.raises(UsageError, match="--benchmarks: xc learns from labels, which has no benchmarks; remove"):
-        compare.plan(of.model_copy(update={"benchmarks": ["wordsim353"]}), tmp_path)
+        compare.plan(requested.model_copy(update={"benchmarks": ["wordsim353"]}), tmp_path)
 
 
 def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
     from embtrain.experiment.diagnosis.diagnose import diagnose
 
-    found = diagnose(run.folder, ["exp", "cluster"], [4], max_queries=8, draws=50, threads=1)
-    assert [line.strategy for line in found.lines] == ["exp", "cluster"] and found.part == "test"
-    told = str(experiment.plan(settings(corpus, "rff-leaf")))
-    assert "270 training documents of 60 features, 40 labels" in told and "engine: autograd" in told
+    result = diagnose(run.folder, ["exp", "cluster"], [4], max_queries=8, draws=50, threads=1)
+    assert [line.strategy for line in result.lines] == ["exp", "cluster"] and result.part == "test"
+    plan = str(experiment.plan(settings(corpus, "rff-leaf")))
+    assert "270 training documents of 60 features, 40 labels" in plan and "engine: autograd" in plan
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------
 
-def test_text_is_no_corpus_of_labels_and_labels_are_no_text(corpus: Path) -> None:
+def test_text_and_label_corpora_are_not_interchangeable(corpus: Path) -> None:
     with pytest.raises(UsageError, match=r"reader is wiki, and model.name: xc learns from documents with labels"):
         tasks.read(resolve("softmax", "xc", "gensim-wiki"))
     with pytest.raises(EmbtrainError) as caught:
@@ -347,7 +346,7 @@ def test_text_is_no_corpus_of_labels_and_labels_are_no_text(corpus: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_tables_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
+def test_tables_that_do_not_fit_are_refused_before_allocation(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("4 3000000 3000000\n" + "1 1:1\n" * 4)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(
             ResourceError, match=r"take about 1\.5 GiB of tables and names at model\.dim: 12, and 1\.0 are free"):
@@ -358,7 +357,7 @@ def test_tables_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path)
         tasks.read(settings(tmp_path / "y.txt", "softmax"))
 
 
-def test_own_settings_are_labels_alone() -> None:
+def test_the_only_settings_section_is_labels() -> None:
     assert set(LabelsConfig.model_fields) == {"reader", "label_attributes", "split", "valid", "test", "split_seed",
                                               "files", "reduction", "unit"}
     with pytest.raises(UsageError, match=r"text\.window.*unknown key"):

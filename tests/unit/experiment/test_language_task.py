@@ -1,5 +1,5 @@
-"""A language model from the command line to its page: every kind of negatives, refusals, likelihood as a loop would
-have it, and runs that are cut off."""
+"""Language models from the command line to the report: every kind of negatives, refusals, likelihood against a loop,
+and interrupted runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.chunk=40"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten small documents; in a line each word has one that follows it, and lines begin and end anywhere."""
+    """Ten small documents where each word has one successor; lines begin and end at any word."""
     folder, draw = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
     for d in range(10):
         lines = [" ".join(WORDS[(int(first) + i) % 20] for i in range(6)) for first in draw.integers(0, 20, 6)]
@@ -46,17 +46,17 @@ def settings(corpus: Path, strategy: str, *more: str) -> Settings:
     return experiment.resolve(strategy, "lm", str(corpus), sets=[*SETS, *more], threads=1)
 
 
-# --- what can be combined -------------------------------------------------------------------------------------------
+# --- combinations -------------------------------------------------------------------------------------------
 
-def test_a_text_that_repeats_itself_is_learnt(tmp_path: Path) -> None:
+def test_it_learns_a_repeating_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join([" ".join(WORDS[:7])] * 80) + "\n")
     config = settings(tmp_path / "a.txt", "softmax", "language.valid=0", "train.epochs=6", "train.lr=0.05")
-    made = components.build(config, tasks.read(config))
-    trained(made, 60, tmp_path)
-    test = streams.heldout(made.task.train.ids, made.task.eos, 80)  # type: ignore[attr-defined]
-    rows = with_perplexity(scoring.likelihood(made, test, "train", config.evaluate))  # type: ignore[arg-type]
-    found = {row.metric: row.value for row in rows}
-    assert 1 <= found["perplexity"] < 1.1 and found["hits@1"] > 0.95  # type: ignore[operator]
+    built = components.build(config, tasks.read(config))
+    trained(built, 60, tmp_path)
+    test = streams.heldout(built.task.train.ids, built.task.eos, 80)  # type: ignore[attr-defined]
+    rows = with_perplexity(scoring.likelihood(built, test, "train", config.evaluate))  # type: ignore[arg-type]
+    result = {row.metric: row.value for row in rows}
+    assert 1 <= result["perplexity"] < 1.1 and result["hits@1"] > 0.95  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("strategy", [
@@ -69,7 +69,7 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     assert gain(config, 30, tmp_path) > 0.06
 
 
-@pytest.mark.parametrize(("strategy", "sets", "says"), [
+@pytest.mark.parametrize(("strategy", "sets", "message"), [
     ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
     ("sgns", ["train.chunk=null"], r"^train\.chunk: None: .* e\.g\. 140$"),
     ("sgns", ["train.chunk=3"], r"^train\.chunk: 3: a block contains a chunk of each of the 4 streams"),
@@ -78,9 +78,9 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     ("softmax", ["train.patience=1", "evaluate.words=0"], r"train\.patience: nothing is held out; set evaluate\.words"),
     ("softmax", ["text.window=2"], r"text: unknown key"),
 ])
-def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path, strategy: str, sets: list[str],
-                                                   says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_impossible_combinations_are_refused_before_training(corpus: Path, tmp_path: Path, strategy: str,
+                                                             sets: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         fit(settings(corpus, strategy, *sets), tmp_path / "run")
     assert not (tmp_path / "run" / "scores.json").exists()
 
@@ -91,62 +91,62 @@ def test_a_text_too_short_for_its_streams_is_refused(tmp_path: Path) -> None:
         tasks.read(settings(tmp_path / "a.txt", "softmax", "language.streams=40", "train.chunk=80"))
 
 
-def test_updates_smaller_than_a_block_go_through_it_in_order(corpus: Path, tmp_path: Path) -> None:
-    """Blocks of 40 that are updated on 20 words at a time, and blocks of 20: the same updates where nobody draws."""
-    found = []
+def test_updates_smaller_than_a_block_process_it_in_order(corpus: Path, tmp_path: Path) -> None:
+    """Without negatives, blocks of 40 updated 20 words at a time equal blocks of 20."""
+    tables = []
     for block, blocks in ((40, 4), (20, 8)):
         config = settings(corpus, "cross-entropy", f"train.chunk={block}", "train.batch=20", "train.shuffle=false")
-        made = components.build(config, tasks.read(config))
-        trained(made, blocks, tmp_path)
-        found.append(made.model)
-    assert found[0].updates == found[1].updates == 8
-    for one, other in zip(found[0].parameters(), found[1].parameters(), strict=True):
+        built = components.build(config, tasks.read(config))
+        trained(built, blocks, tmp_path)
+        tables.append(built.model)
+    assert tables[0].updates == tables[1].updates == 8
+    for one, other in zip(tables[0].parameters(), tables[1].parameters(), strict=True):
         torch.testing.assert_close(one, other)
 
 
-# --- how it is judged -----------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def by_hand(made: components.Components, part: str, noise: list[float] | None) -> list[float]:
-    """log p of each word of a part, from the scores of every candidate; `noise` is given back."""
-    batch, out = made.task.heldout(part), []
-    query = scoring.encode_heldout(made, batch)
+def by_hand(built: components.Components, part: str, noise: list[float] | None) -> list[float]:
+    """Return log p of each word of a part from the scores of every candidate, with log q from `noise` added."""
+    batch, out = built.task.heldout(part), []
+    query = scoring.encode_heldout(built, batch)
     for i, target in enumerate(batch.target.tolist()):
         one = query.rows(slice(i, i + 1))
-        z = [float(made.model.score(one, torch.tensor([[b]]))) for b in range(made.world.n_candidates)]
+        z = [float(built.model.score(one, torch.tensor([[b]]))) for b in range(built.world.n_candidates)]
         z = z if noise is None else [a + b for a, b in zip(z, noise, strict=True)]
         out.append(z[target] - math.log(sum(map(math.exp, z))))
     return out
 
 
 @pytest.mark.parametrize("strategy", ["softmax", "sgns"])
-def test_perplexity_is_that_of_a_loop_over_all_candidates(corpus: Path, tmp_path: Path, strategy: str) -> None:
+def test_perplexity_equals_a_loop_over_all_candidates(corpus: Path, tmp_path: Path, strategy: str) -> None:
     run = fit(settings(corpus, strategy), tmp_path / "run")
-    made = components.build(run.settings, tasks.read(run.settings))
-    diagnosing._load(run.folder, made, checkpoint.load(run.folder / "checkpoints"))
-    counts = made.world.counts ** 0.75
+    built = components.build(run.settings, tasks.read(run.settings))
+    diagnosing._load(run.folder, built, checkpoint.load(run.folder / "checkpoints"))
+    counts = built.world.counts ** 0.75
     noise = (counts / counts.sum()).log().tolist() if strategy == "sgns" else None
-    log_p = by_hand(made, "test", noise)
+    log_p = by_hand(built, "test", noise)
     assert value(run, "perplexity") == pytest.approx(math.exp(-sum(log_p) / len(log_p)), rel=1e-4)
     assert scoring.read_items(run.folder / "items.safetensors")["test/log_p"].tolist() == pytest.approx(log_p, abs=1e-4)
     if strategy == "sgns":
-        bare = by_hand(made, "test", None)
+        bare = by_hand(built, "test", None)
         assert value(run, "perplexity/scores") == pytest.approx(math.exp(-sum(bare) / len(bare)), rel=1e-4)
     row = next(row for row in run.scores if row[:2] == ("test", "perplexity"))
     assert row.low < row.value < row.high and "42 words" in row.note  # type: ignore[operator]
 
 
-def test_words_that_are_scored_can_be_bounded(corpus: Path, tmp_path: Path) -> None:
+def test_the_number_of_scored_words_can_be_limited(corpus: Path, tmp_path: Path) -> None:
     config = settings(corpus, "softmax", "evaluate.words=7", "evaluate.log_z=true")
-    made = components.build(config, tasks.read(config))
-    rows = {row.metric: row for row in made.task.validate(made)}
+    built = components.build(config, tasks.read(config))
+    rows = {row.metric: row for row in built.task.validate(built)}
     assert rows["perplexity"].n == 7 and rows["log_z_mean"].value is not None
     none = settings(corpus, "softmax", "evaluate.words=0")
-    made = components.build(none, tasks.read(none))
-    assert {(row.value, row.note) for row in made.task.validate(made)} == {(None, "no held-out words")}
+    built = components.build(none, tasks.read(none))
+    assert {(row.value, row.note) for row in built.task.validate(built)} == {(None, "no held-out words")}
 
 
-# --- cut off, compared, looked at -----------------------------------------------------------------------------------
+# --- interrupted, compared, queried -----------------------------------------------------------------------------------
 
 CASES = {
     "softmax, dropout, two layers": ("softmax", ["model.dropout=0.4", "model.layers=2"]),
@@ -157,8 +157,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, case: str,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_bitwise_equal(corpus: Path, tmp_path: Path, case: str,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
     strategy, sets = CASES[case]
     config = settings(corpus, strategy, *sets)
@@ -200,9 +200,9 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
     command(monkeypatch, capsys, "compare", "--negatives", "softmax,uniform", "--model", "lm", "--corpus", str(corpus),
             "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet",
             sets=[*SETS, "train.chunk=80", "train.batch=80"])
-    found = json.loads((tmp_path / "cmp" / "results.json").read_text())
-    assert found["plan"]["metric"] == "test/perplexity"
-    over = {(d["kind"], d["metric"]): d for d in found["differences"]}
+    result = json.loads((tmp_path / "cmp" / "results.json").read_text())
+    assert result["plan"]["metric"] == "test/perplexity"
+    over = {(d["kind"], d["metric"]): d for d in result["differences"]}
     seeds, items = over["seeds", "test/perplexity"], over["items", "test/log_likelihood"]
     assert not seeds["higher_better"] and items["higher_better"] and items["n"] > 1
-    assert seeds["mean"] > 0 > items["mean"]                # uniform negatives are worse, by either
+    assert seeds["mean"] > 0 > items["mean"]                # uniform negatives are worse by both

@@ -1,4 +1,4 @@
-"""The protocols, the rows of an epoch, right answers, and runs on a small tree: fitted, resumed, compared."""
+"""Hypernym pairs: protocols, rows of an epoch, positives, and runs on a small tree, resumed and compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ READ = RawHierarchy(NAMES, TREE)
 WHOLE = closure.closure(TREE, N, NAMES, "tree")
 
 
-def made(protocol: str = "clean", by: str = "edge", n: int = 30, seed: int = 0, read: RawHierarchy = READ):
+def pairs_of(protocol: str = "clean", by: str = "edge", n: int = 30, seed: int = 0, read: RawHierarchy = READ):
     return split(read, None, protocol, by, 0, (n, n), seed, "tree")
 
 
@@ -44,10 +44,10 @@ def rows(pairs: np.ndarray) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("by", ["edge", "node"])
-def test_clean_parts_are_the_closure_and_do_not_meet(by: str) -> None:
-    of = made(by=by)
-    assert rows(np.concatenate([of.train, of.held["valid"].pairs, of.held["test"].pairs])) == rows(WHOLE)
-    for held in of.held.values():
+def test_clean_parts_are_the_closure_and_are_disjoint(by: str) -> None:
+    task = pairs_of(by=by)
+    assert rows(np.concatenate([task.train, task.held["valid"].pairs, task.held["test"].pairs])) == rows(WHOLE)
+    for held in task.held.values():
         assert len(held) >= 30 and held.leak == held.false_negatives == 0
         assert held.negatives.shape == (len(held), N_NEGATIVES, 2)
         assert (
@@ -55,44 +55,45 @@ def test_clean_parts_are_the_closure_and_do_not_meet(by: str) -> None:
             and (held.negatives[..., 0] != held.negatives[..., 1]).all()
         )
         shared = held.negatives == held.pairs[:, None]
-        assert (shared.sum(2) == 1).all()                               # one end is another
-        assert 0.5 <= shared[..., 0].mean() < 0.85                     # of either kind
+        assert (shared.sum(2) == 1).all()                               # one end is replaced
+        assert 0.5 <= shared[..., 0].mean() < 0.85                     # both kinds
 
 
-def test_by_node_all_but_the_direct_pairs_of_a_concept_are_held_out() -> None:
-    of, direct = made(by="node"), set(rows(closure.reduction(TREE, WHOLE, N)))
-    held = [*rows(of.held["valid"].pairs), *rows(of.held["test"].pairs)]
+def test_by_node_holds_out_all_but_the_direct_pairs_of_a_concept() -> None:
+    task, direct = pairs_of(by="node"), set(rows(closure.reduction(TREE, WHOLE, N)))
+    held = [*rows(task.held["valid"].pairs), *rows(task.held["test"].pairs)]
     hyponyms = {u for u, _ in held}
     assert not direct & set(held)
-    assert {pair for pair in rows(of.train) if pair[0] in hyponyms} <= direct
-    assert all(held.implied > 0.9 for held in of.held.values())
+    assert {pair for pair in rows(task.train) if pair[0] in hyponyms} <= direct
+    assert all(held.implied > 0.9 for held in task.held.values())
 
 
 def test_legacy_repeats_a_pair_for_each_path_and_leaks() -> None:
-    of, above = made("legacy"), closure.closure_with_paths(TREE, N, NAMES, "tree")
+    task, above = pairs_of("legacy"), closure.closure_with_paths(TREE, N, NAMES, "tree")
     assert (above.paths > 1).any()
-    whole = np.concatenate([of.train, of.held["valid"].pairs, of.held["test"].pairs])
+    whole = np.concatenate([task.train, task.held["valid"].pairs, task.held["test"].pairs])
     assert rows(whole) == rows(np.repeat(above.pairs, above.paths, 0)) and len(whole) > len(WHOLE)
-    assert of.held["test"].negatives.shape[1] == 1
-    leaks = [of.held[part].leak for of in (made("legacy", seed=s) for s in range(8)) for part in of.held]
+    assert task.held["test"].negatives.shape[1] == 1
+    leaks = [task.held[part].leak for task in (pairs_of("legacy", seed=s) for s in range(8)) for part in task.held]
     assert (
-        max(leaks) > 0 and max(of.held["test"].false_negatives for of in (made("legacy", seed=s) for s in range(8))) > 0
+        max(leaks) > 0 and max(task.held["test"].false_negatives for task in (pairs_of("legacy", seed=s)
+                                                                              for s in range(8))) > 0
     )
 
 
-def test_legacy_of_a_closed_table_counts_the_paths_of_its_reduction() -> None:
+def test_legacy_counts_the_paths_of_the_reduction_of_a_closed_table() -> None:
     closed = RawHierarchy(NAMES, WHOLE, direct=False)
-    assert len(made("legacy", read=closed).train) == len(made("legacy").train)
+    assert len(pairs_of("legacy", read=closed).train) == len(pairs_of("legacy").train)
 
 
-def test_a_split_follows_from_its_seed_alone() -> None:
-    a, b, c = (made(seed=seed) for seed in (1, 1, 2))
+def test_a_split_depends_on_its_seed_only() -> None:
+    a, b, c = (pairs_of(seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(a.held["test"].negatives, b.held["test"].negatives) and np.array_equal(a.train, b.train)
     assert not np.array_equal(a.held["test"].pairs, c.held["test"].pairs)
 
 
-def test_at_most_a_tenth_is_held_out_and_too_few_are_refused() -> None:
-    assert len(made(n=10_000).held["test"]) == len(WHOLE) // 10
+def test_at_most_a_tenth_is_held_out_and_too_few_pairs_are_refused() -> None:
+    assert len(pairs_of(n=10_000).held["test"]) == len(WHOLE) // 10
     with pytest.raises(DataError, match="too few to hold some out"):
         split(RawHierarchy(["a", "b", "c"], np.array([[0, 1], [1, 2]])), None, "clean", "edge", 0, (1, 1), 0, "x")
     chain = RawHierarchy(NAMES[:20], np.stack([np.arange(1, 20), np.arange(19)], 1))
@@ -104,32 +105,32 @@ def test_at_most_a_tenth_is_held_out_and_too_few_are_refused() -> None:
 
 @pytest.mark.parametrize("slot", ["random", "both", "hypernym", "hyponym"])
 def test_rows_of_an_epoch(slot: str) -> None:
-    of = PairExamples(TREE, slot, seed=3)
-    blocks = list(of.blocks(2, 50))
-    assert len(blocks) == of.n_blocks(2, 50)
+    examples = PairExamples(TREE, slot, seed=3)
+    blocks = list(examples.blocks(2, 50))
+    assert len(blocks) == examples.n_blocks(2, 50)
     slots = torch.cat([b.slot for b in blocks]).numpy()
     given, target = (torch.cat([getattr(b, name) for b in blocks]).numpy() for name in ("concept", "target"))
     pairs = np.where((slots == HYPERNYM)[:, None], np.stack([given, target], 1), np.stack([target, given], 1))
     assert rows(pairs) == rows(np.repeat(TREE, 2 if slot == "both" else 1, 0))
     share = {"random": (0.3, 0.7), "both": (0.5, 0.5), "hypernym": (0, 0), "hyponym": (1, 1)}[slot]
     assert share[0] <= (slots == HYPONYM).mean() <= share[1]
-    later = list(of.blocks(2, 50, start=1))
+    later = list(examples.blocks(2, 50, start=1))
     assert all(torch.equal(a.target, b.target) and torch.equal(a.slot, b.slot)
                for a, b in zip(blocks[1:], later, strict=True))
-    assert not torch.equal(next(iter(of.blocks(3, 50))).concept, blocks[0].concept)
+    assert not torch.equal(next(iter(examples.blocks(3, 50))).concept, blocks[0].concept)
     expected = torch.stack([torch.bincount(torch.from_numpy(target), minlength=N).double()])
-    counts = of.counts(N)
+    counts = examples.counts(N)
     if slot != "random":
         assert torch.equal(counts, expected[0])
-    assert float(counts.sum()) == of.n
+    assert float(counts.sum()) == examples.n
 
 
-def test_unshuffled_rows_stand_in_the_order_of_the_pairs() -> None:
-    of = PairExamples(TREE, "hypernym", 0)
-    assert torch.cat([b.concept for b in of.blocks(0, 7, shuffle=False)]).tolist() == TREE[:, 0].tolist()
+def test_unshuffled_rows_have_the_order_of_the_pairs() -> None:
+    part_rows = PairExamples(TREE, "hypernym", 0)
+    assert torch.cat([b.concept for b in part_rows.blocks(0, 7, shuffle=False)]).tolist() == TREE[:, 0].tolist()
 
 
-def test_right_answers_of_each_open_end() -> None:
+def test_positives_of_each_open_end() -> None:
     known = known_pairs(TREE, N, 1 << 20)
     everyone = torch.arange(N)[None]
     for concept in (0, 1, 60, 120):
@@ -160,27 +161,27 @@ def scores(run: experiment.Run) -> dict[str, float]:
 
 
 def accuracy(config: experiment.Settings) -> float:
-    """Of the test pairs, after training without a folder."""
+    """Return the accuracy on the test pairs after training without a folder."""
     task = tasks.read(config)
     assert isinstance(task, PairsTask)
-    of = components.build(config, task)
-    optimizers = loop.optimizers(of.model, of.loss, config.train)
-    made = CompiledPairs if of.train.engine == "fused" else Step
-    step = made(of.model, of.source, of.loss, optimizers, of.train, of.known_positives)
+    built = components.build(config, task)
+    optimizers = loop.optimizers(built.model, built.loss, config.train)
+    trainer = CompiledPairs if built.train.engine == "fused" else Step
+    step = trainer(built.model, built.source, built.loss, optimizers, built.train, built.known_positives)
     for epoch in range(config.train.epochs):
-        of.source.on_epoch_start(step.view)
+        built.source.on_epoch_start(step.view)
         for block in task.examples.blocks(epoch, 512):
             assert np.isfinite(float(step(block).loss))
-    return float(hypernymy.correct(task.score_held_out(of, "test"), task.score_held_out(of, "valid")).mean())
+    return float(hypernymy.correct(task.score_held_out(built, "test"), task.score_held_out(built, "valid")).mean())
 
 
 @pytest.mark.parametrize("engine", [*(["fused"] if NATIVE else []), "autograd"])
 @pytest.mark.parametrize("orthant", ["clamp", "abs"])
-def test_a_tree_is_learnt(tree: Path, engine: str, orthant: str) -> None:
+def test_it_learns_a_tree(tree: Path, engine: str, orthant: str) -> None:
     assert accuracy(settings(tree, **{"train.engine": engine, "model.orthant": orthant})) > 0.68
 
 
-#: Strategies, and the loss each is tried under.
+#: Strategies and the loss that each is tested with.
 STRATEGIES = {"uniform": "margin", "sgns": "order", "log-uniform": "order", "in-batch": "order", "resampled": "order",
               "semi-hard": "order", "cross-entropy": "nce", "softmax": "softmax"}
 
@@ -198,25 +199,25 @@ def test_a_source_that_needs_an_inner_product_is_refused(tree: Path, strategy: s
         accuracy(settings(tree, strategy, "logistic"))
 
 
-def test_a_fit_leaves_what_a_run_leaves(tree: Path, tmp_path: Path) -> None:
-    found = scores(experiment.fit(settings(tree, **{"train.epochs": 2}), tmp_path / "run"))
-    assert set(found) == {f"{part}/{name}{at}" for part in ("valid", "test") for name in ("accuracy", "f1", "ap")
-                          for at in ("", "@10")}
+def test_fit_writes_the_files_of_a_run(tree: Path, tmp_path: Path) -> None:
+    result = scores(experiment.fit(settings(tree, **{"train.epochs": 2}), tmp_path / "run"))
+    assert set(result) == {f"{part}/{name}{suffix}" for part in ("valid", "test") for name in ("accuracy", "f1", "ap")
+                          for suffix in ("", "@10")}
     assert (tmp_path / "run" / "concepts.txt").read_text().splitlines()[0] == "c1"
     items = scoring.read_items(tmp_path / "run" / "items.safetensors")
     assert set(items) == {f"{part}/{name}" for part in ("valid", "test") for name in ("correct", "cluster")}
-    assert items["test/correct"].mean() == pytest.approx(found["test/accuracy"])
+    assert items["test/correct"].mean() == pytest.approx(result["test/accuracy"])
     assert len(experiment.Run(tmp_path / "run").word_vectors) == N
 
 
-def test_a_run_goes_on_bit_by_bit(tree: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_bit_for_bit(tree: Path, tmp_path: Path) -> None:
     cut = settings(tree, **{"train.epochs": 3, "train.chunk": 200, "train.log_every": 1})
     whole = experiment.fit(cut, tmp_path / "whole")
     original, calls = loop.Trainer.log, []
 
-    def stop(self: loop.Trainer, told: object) -> None:
+    def stop(self: loop.Trainer, reported: object) -> None:
         calls.append(1)
-        original(self, told)  # type: ignore[arg-type]
+        original(self, reported)  # type: ignore[arg-type]
         if len(calls) == 3:
             self.save()
             raise KeyboardInterrupt
@@ -232,32 +233,32 @@ def test_a_run_goes_on_bit_by_bit(tree: Path, tmp_path: Path) -> None:
 def test_another_hierarchy_under_the_same_name_is_refused(tree: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.tsv"
     own.write_text(tree.read_text().replace("c7\t", "other\t"))
-    first, other = tasks.read(settings(tree)), tasks.read(settings(own))
-    assert first.identity["sha256"] != other.identity["sha256"]
+    first, different = tasks.read(settings(tree)), tasks.read(settings(own))
+    assert first.identity["sha256"] != different.identity["sha256"]
     first.describe(tmp_path)
     first.check_ids(tmp_path)
     with pytest.raises(DataError, match=r"concepts\.txt: differs from what the corpus gives"):
-        other.check_ids(tmp_path)
+        different.check_ids(tmp_path)
 
 
-def test_names_may_hold_what_else_ends_a_line(tree: Path, tmp_path: Path) -> None:
+def test_names_may_contain_line_separators(tree: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.tsv"
     own.write_bytes(tree.read_text().replace("c7\t", "c\u20287\x85\t").encode())
-    of = tasks.read(settings(own))
-    of.describe(tmp_path)
-    of.check_ids(tmp_path)
+    stored = tasks.read(settings(own))
+    stored.describe(tmp_path)
+    stored.check_ids(tmp_path)
 
 
-def test_a_plan_says_how_much_there_is(tree: Path) -> None:
+def test_a_plan_contains_the_counts_of_pairs(tree: Path) -> None:
     assert "121 concepts" in str(experiment.plan(settings(tree, **{"train.epochs": 1})))
 
 
-def test_text_is_no_hierarchy() -> None:
+def test_text_is_refused_as_a_hierarchy() -> None:
     with pytest.raises(UsageError, match=r"reader is .*, and model.name: order learns from a hierarchy; choose"):
         experiment.fit(resolve("order", "order", "three-novels"), Path("never"))
 
 
-def test_what_was_split_and_how_is_part_of_the_identity(tree: Path) -> None:
+def test_the_split_is_part_of_the_identity(tree: Path) -> None:
     whole = load([tree], PairsConfig(valid=20, test=20), "tree", root="top")
     assert whole.concepts[-1] == "top" and whole.identity["settings"]["root"] == "top"
     assert whole.identity["counts"] == {"concepts": N + 1, "pairs read": len(TREE), "train": len(WHOLE) + N - 40,
@@ -268,15 +269,15 @@ def test_what_was_split_and_how_is_part_of_the_identity(tree: Path) -> None:
 def test_the_bench_runs_on_a_small_tree(tree: Path) -> None:
     summary = bench.find("order")(1, [1], ["k4"], str(tree))
     assert set(summary["ratio"]) == {"k4-t1"} and summary["pairs_per_second"]["k4-t1"] > 0
-    assert all(0.4 < of["accuracy"] <= 1 for of in summary["quality"]["k4-t1"].values())
+    assert all(0.4 < quality["accuracy"] <= 1 for quality in summary["quality"]["k4-t1"].values())
 
 
-@pytest.mark.parametrize(("keys", "says"), [
+@pytest.mark.parametrize(("keys", "message"), [
     ({"percent": 25}, "percent: requires protocol: given, but the protocol is clean"),
     ({"percent": 25, "protocol": "legacy"}, "percent: requires protocol: given, but the protocol is legacy"),
     ({"split": "node", "protocol": "legacy"}, "split: requires protocol: clean, but the protocol is legacy"),
     ({"split": "node", "protocol": "given"}, "split: requires protocol: clean, but the protocol is given")])
-def test_a_key_of_another_protocol_is_refused(keys: dict[str, object], says: str) -> None:
-    """Else another training set is taken in silence."""
-    with pytest.raises(ValueError, match=says):
+def test_a_key_of_another_protocol_is_refused(keys: dict[str, object], message: str) -> None:
+    """Without this refusal another training set would be used silently."""
+    with pytest.raises(ValueError, match=message):
         PairsConfig(**keys)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Predictions of every model: right by a plain formula, from the run's folder alone, in words and from files."""
+"""Predictions of every model: equal to a plain formula, from the run folder only, with names and from files."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ ARFF = "@relation x\n" + "".join(f"@attribute f{i} numeric\n" for i in range(6))
 
 
 def documents(n: int) -> str:
-    """Labels 0 to 2, each with features of its own; feature 5 is in no document."""
+    """Labels 0 to 2, each with separate features; feature 5 is in no document."""
     rows = [f"{i % 3} {i % 3}:1 {3 + i % 2}:{1 + i % 4}" for i in range(n)]
     return "\n".join([f"{n} 6 3", *rows]) + "\n"
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of every task but translation; corpora and cache are gone, only graph.tsv is kept elsewhere."""
+    """Runs of every task except translation; corpora and cache are deleted, graph.tsv is saved in another folder."""
     place = tmp_path_factory.mktemp("predicted")
     (place / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
     (place / "kinds.tsv").write_text("".join("\t".join(pair) + "\n" for pair in PAIRS))
@@ -86,12 +86,12 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(path: Path) -> dict[str, np.ndarray]:
-    found = vectors.read(path)
-    return dict(zip(found.words, found.table.astype(float), strict=True))
+    result = vectors.read(path)
+    return dict(zip(result.words, result.table.astype(float), strict=True))
 
 
 def parts_of(folder: Path) -> dict[str, set[tuple[str, ...]]]:
-    """The triples of each part, as corpus.safetensors has them."""
+    """Return the triples of each part from corpus.safetensors."""
     arrays, names = stored_corpus.read(folder), [[line.split("\t")[0] for line in (folder / f"{kind}.txt").read_text()
                                                 .splitlines()] for kind in ("entities", "relations")]
     assert arrays is not None
@@ -100,7 +100,7 @@ def parts_of(folder: Path) -> dict[str, set[tuple[str, ...]]]:
 
 
 def distances(folder: Path, head: str, relation: str, tail: str) -> dict[str, float]:
-    """−‖h + r − t‖₁ of each name in place of `_`."""
+    """Return −‖h + r − t‖₁ with each name in place of `_`."""
     e, r = table(folder / "vectors.safetensors"), table(folder / "relations.safetensors")
     names = r if relation == "_" else e
     return {name: -np.abs(e[name if head == "_" else head] + r[name if relation == "_" else relation]
@@ -122,22 +122,23 @@ def test_any_part_of_a_triple_can_be_open(place: Path, query: tuple[str, str, st
     train = parts_of(folder)["train"]
     scores = distances(folder, *query)
     known = {name: tuple(name if part == "_" else part for part in query) in train for name in scores}
-    given = {"_": ""}.get(query[1], query[2] if query[0] == "_" else query[0])
-    want = sorted((name for name in scores if not (known[name] and hide) and (name != given or known[name])),
+    query_name = {"_": ""}.get(query[1], query[2] if query[0] == "_" else query[0])
+    want = sorted((name for name in scores if not (known[name] and hide) and (name != query_name or known[name])),
                   key=lambda name: -scores[name])
-    [found] = Run(folder).predict(*query, top=20, hide_known=hide)
-    assert found.query == " ".join(query).replace("_", "?")
-    assert pairs(found.answers) == [(name, known[name]) for name in want]
-    assert [answer.score for answer in found.answers] == pytest.approx([scores[name] for name in want], abs=1e-5)
+    [result] = Run(folder).predict(*query, top=20, hide_known=hide)
+    assert result.query == " ".join(query).replace("_", "?")
+    assert pairs(result.answers) == [(name, known[name]) for name in want]
+    assert [answer.score for answer in result.answers] == pytest.approx([scores[name] for name in want], abs=1e-5)
     assert len(Run(folder).predict(*query, top=1, hide_known=hide)[0].answers) == min(1, len(want))
 
 
-def test_a_whole_triple_has_its_score_and_filtered_ranks(place: Path) -> None:
+def test_a_complete_triple_gets_its_score_and_filtered_ranks(place: Path) -> None:
     folder, parts = place / "graph", parts_of(place / "graph")
     positives = set().union(*parts.values())
-    siblings = [(*triple[:2], tail) for triple in sorted(parts["test"]) for tail in PLACES]  # rivals of a test triple
+    # candidates ranked with a test triple
+    siblings = [(*triple[:2], tail) for triple in sorted(parts["test"]) for tail in PLACES]
     for triple in [("p03", "next", "p04"), ("p05", "far", "p01"), *siblings]:
-        [found] = Run(folder).predict(*triple)
+        [result] = Run(folder).predict(*triple)
         ranks = {}
         for side, at in (("tail", 2), ("head", 0)):
             scores = distances(folder, *("_" if i == at else name for i, name in enumerate(triple)))
@@ -145,34 +146,34 @@ def test_a_whole_triple_has_its_score_and_filtered_ranks(place: Path) -> None:
                       and tuple(name if i == at else other for i, other in enumerate(triple)) not in positives]
             ranks[f"{side}_rank"] = 1 + sum(scores[name] > scores[triple[at]] for name in rivals)
             ranks[f"{side}_candidates"] = 1 + len(rivals)
-        facts = {name: found.facts[name] for name in ranks}
-        assert facts == ranks and found.facts["known"] == (triple in parts["train"])
-        assert found.facts["score"] == pytest.approx(distances(folder, *triple[:2], "_")[triple[2]], abs=1e-5)
+        facts = {name: result.facts[name] for name in ranks}
+        assert facts == ranks and result.facts["known"] == (triple in parts["train"])
+        assert result.facts["score"] == pytest.approx(distances(folder, *triple[:2], "_")[triple[2]], abs=1e-5)
 
 
-def test_an_inverse_relation_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inverse_relation_is_not_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
     (tmp_path / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
     run = embtrain.fit(model="distmult", corpus=tmp_path / "map.tsv", out=tmp_path / "run", threads=1,
                        sets={**TINY, "triples.reciprocal": True, "triples.valid": 0, "triples.test": 0})
     e, r = table(run.folder / "vectors.safetensors"), table(run.folder / "relations.safetensors")
-    [found] = run.predict("p01", "_", "p02")
+    [result] = run.predict("p01", "_", "p02")
     want = {name: float((e["p01"] * r[name] * e["p02"]).sum()) for name in ("next", "far", "like")}
-    assert {answer.name: answer.score for answer in found.answers} == pytest.approx(want, abs=1e-5)
+    assert {answer.name: answer.score for answer in result.answers} == pytest.approx(want, abs=1e-5)
     [heads] = run.predict("_", "next", "p02", top=3)
     scores = {name: float((e["p02"] * r["inverse of next"] * e[name]).sum()) for name in e if name != "p02"}
     assert [answer.name for answer in heads.answers] == sorted(scores, key=lambda name: -scores[name])[:3]
 
 
-def test_an_entity_of_held_out_triples_alone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entity_only_in_held_out_triples_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
     (tmp_path / "data").mkdir()
     for part, triples in (("train", TRIPLES), ("valid", TRIPLES[:1]), ("test", [("new", "next", "p01")])):
         (tmp_path / "data" / f"{part}.txt").write_text("".join("\t".join(triple) + "\n" for triple in triples))
     run = embtrain.fit(model="transe", corpus=tmp_path / "data", sets=TINY, threads=1, out=tmp_path / "run")
-    [found] = run.predict("new", "next", "_")
-    assert found.unseen and found.note == "no training triple has 'new'" and found.answers
-    (tmp_path / "q.tsv").write_text("new\tnext\t_\nnobody\tnext\t_\np01\tnext\t_\n")
+    [result] = run.predict("new", "next", "_")
+    assert result.unseen and result.note == "no training triple has 'new'" and result.answers
+    (tmp_path / "q.tsv").write_text("new\tnext\t_\nunknown\tnext\t_\np01\tnext\t_\n")
     queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
     assert [bool(one.answers) for one in queries] == [True, False, True]
     assert queries.counts() == {"queries": 3, "passed_over": {"entity": 1}, "unseen": 1}
@@ -189,32 +190,32 @@ def energy(x: dict[str, np.ndarray], u: str, v: str) -> float:
 @pytest.mark.parametrize("query", [("beagle", "_"), ("_", "mammal")])
 def test_hypernyms_and_hyponyms_are_ranked_by_the_energy(place: Path, query: tuple[str, str]) -> None:
     x = table(place / "kinds" / "vectors.safetensors")
-    given = query[query[0] == "_"]
-    ends = {name: (given, name) if query[1] == "_" else (name, given) for name in x if name != given}
+    query_name = query[query[0] == "_"]
+    ends = {name: (query_name, name) if query[1] == "_" else (name, query_name) for name in x if name != query_name}
     scores = {name: energy(x, *pair) for name, pair in ends.items()}
-    [found] = Run(place / "kinds").predict(*query, top=20)
-    assert found.query == ("beagle is a ?" if query[1] == "_" else "? is a mammal")
-    assert [answer.score for answer in found.answers] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
-    seen = {answer.name for answer in found.answers if answer.known}
+    [result] = Run(place / "kinds").predict(*query, top=20)
+    assert result.query == ("beagle is a ?" if query[1] == "_" else "? is a mammal")
+    assert [answer.score for answer in result.answers] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
+    seen = {answer.name for answer in result.answers if answer.known}
     assert seen and (query[1] != "_" or seen <= {"hound", "dog", "mammal", "animal"})
     [hidden] = Run(place / "kinds").predict(*query, top=20, hide_known=True)
     assert {answer.name for answer in hidden.answers} == scores.keys() - seen
 
 
-def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None:
+def test_a_pair_is_compared_with_the_validation_threshold(place: Path) -> None:
     folder = place / "kinds"
     x, arrays = table(folder / "vectors.safetensors"), stored_corpus.read(folder)
     assert arrays is not None
     names = (folder / "concepts.txt").read_text().splitlines()
     valid = arrays["valid.pairs"].tolist()
-    wrong = [arrays["valid.wrong"][i, i % arrays["valid.wrong"].shape[1]].tolist() for i in range(len(valid))]
-    held = [(energy(x, names[u], names[v]), kind) for kind, of in ((True, valid), (False, wrong)) for u, v in of]
-    [found] = Run(folder).predict("beagle", "dog")
-    t = found.facts["threshold"]
+    negatives = [arrays["valid.wrong"][i, i % arrays["valid.wrong"].shape[1]].tolist() for i in range(len(valid))]
+    held = [(energy(x, names[u], names[v]), kind) for kind, of in ((True, valid), (False, negatives)) for u, v in of]
+    [result] = Run(folder).predict("beagle", "dog")
+    t = result.facts["threshold"]
 
     def accuracy(at: float) -> float:
         return sum((s >= at) == kind for s, kind in held) / len(held)
-    assert accuracy(t) == found.facts["valid_accuracy"] == max(accuracy(s) for s, _ in held)
+    assert accuracy(t) == result.facts["valid_accuracy"] == max(accuracy(s) for s, _ in held)
     for u, v in itertools.permutations(("beagle", "dog", "owl"), 2):
         [one] = Run(folder).predict(u, v)
         assert one.facts["score"] == pytest.approx(energy(x, u, v), abs=1e-6) and not one.answers
@@ -223,17 +224,17 @@ def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None
 
 # --- words, contexts, documents --------------------------------------------------------------------------------------
 
-def test_contexts_of_a_word_have_the_models_score_and_probability(place: Path) -> None:
-    made: Any = stored.open_run(place / "words")
-    names = made.task.candidate_names()
+def test_contexts_of_a_word_have_the_score_and_probability_of_the_model(place: Path) -> None:
+    opened: Any = stored.open_run(place / "words")
+    names = opened.task.candidate_names()
     [cat, dog] = Run(place / "words").predict("cat", "Dog", top=len(names))
     assert dog.query == "dog" and "lowercased" in dog.note and not dog.unseen
     i = names.index("cat")
-    u, v = made.model.u.detach().double().numpy()[i], made.model.v.detach().double().numpy()
+    u, v = opened.model.u.detach().double().numpy()[i], opened.model.v.detach().double().numpy()
     s = v @ u
     assert [answer.name for answer in cat.answers] == [names[j] for j in np.argsort(-s, kind="stable")]
     assert [answer.score for answer in cat.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
-    q = made.world.raw_counts.numpy() ** .75                 # sgns learns log P − log q
+    q = opened.world.raw_counts.numpy() ** .75                 # sgns learns log P − log q
     p = np.exp(s) * q / (np.exp(s) * q).sum()
     assert {answer.name: answer.probability for answer in cat.answers} == pytest.approx(
         dict(zip(names, p, strict=True)), rel=1e-4)
@@ -247,19 +248,19 @@ def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch:
                        sets={**TINY, "walks.min_count": 1, "walks.valid": 0, "walks.test": 0,
                              "evaluate.benchmarks": []})
     (tmp_path / "edges.txt").unlink()
-    made: Any = stored.open_run(run.folder)
+    opened: Any = stored.open_run(run.folder)
     [one] = run.predict("n3", top=9)
-    s = (made.model.v @ made.model.u[made.task.candidate_names().index("n3")]).tolist()
+    s = (opened.model.v @ opened.model.u[opened.task.candidate_names().index("n3")]).tolist()
     assert [answer.score for answer in one.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
     with pytest.raises(UsageError, match=r"there is no node 'n33' .did you mean 'n3'"):
         run.predict("n33")
 
 
-def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> None:
-    made: Any = stored.open_run(place / "lm")
-    model, index, names = made.model, made.task.corpus.vocabulary.index, made.task.candidate_names()
-    found = Run(place / "lm").predict(("the", "red"), ("the", "cat", "sat", "_"), ("the dog",), top=len(names))
-    for one, context in zip(found, ("the red", "the cat sat", "the dog"), strict=True):
+def test_next_words_are_those_of_an_lstm_over_the_context(place: Path) -> None:
+    opened: Any = stored.open_run(place / "lm")
+    model, index, names = opened.model, opened.task.corpus.vocabulary.index, opened.task.candidate_names()
+    answers = Run(place / "lm").predict(("the", "red"), ("the", "cat", "sat", "_"), ("the dog",), top=len(names))
+    for one, context in zip(answers, ("the red", "the cat sat", "the dog"), strict=True):
         assert one.query == f"{context} ?"
         with torch.no_grad():
             x = model.u[torch.tensor([index[word] for word in ["<eos>", *context.split()]])].unsqueeze(1)
@@ -273,9 +274,9 @@ def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> 
             (answer.probability or 0 for answer in one.answers), reverse=True)
 
 
-def test_labels_of_documents_are_those_of_the_formula(place: Path, tmp_path: Path) -> None:
-    made: Any = stored.open_run(place / "docs")
-    w, c = (x.detach().double().numpy() for x in (made.model.w, made.model.c))
+def test_labels_of_documents_equal_the_formula(place: Path, tmp_path: Path) -> None:
+    opened: Any = stored.open_run(place / "docs")
+    w, c = (x.detach().double().numpy() for x in (opened.model.w, opened.model.c))
     x = np.array([[0, 2, 0, 1, 0, 0], [1, 0, 0, 0, 3, 0]], float)
     h = x @ w
     s = 11.1 * (h / np.linalg.norm(h, axis=1, keepdims=True)) @ (c / np.linalg.norm(c, axis=1, keepdims=True)).T
@@ -286,9 +287,9 @@ def test_labels_of_documents_are_those_of_the_formula(place: Path, tmp_path: Pat
              "labels.arff": ARFF + "@attribute 1 {0,1}\n@attribute 0 {0,1}\n@data\n0,2,0,1,0,0,1,0\n{0 1,4 3,7 1}\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-        found = Run(place / "docs").predict(file=tmp_path / name, top=3)
-        assert [one.query for one in found] == ["document 1", "document 2"], name
-        for i, one in enumerate(found):
+        answers = Run(place / "docs").predict(file=tmp_path / name, top=3)
+        assert [one.query for one in answers] == ["document 1", "document 2"], name
+        for i, one in enumerate(answers):
             order = np.argsort(-s[i])
             assert [answer.name for answer in one.answers] == [str(j) for j in order], name
             assert [answer.score for answer in one.answers] == pytest.approx(s[i][order], abs=1e-4)
@@ -297,38 +298,38 @@ def test_labels_of_documents_are_those_of_the_formula(place: Path, tmp_path: Pat
     assert [answer.score for answer in one.answers] == pytest.approx(sorted(s[0], reverse=True), abs=1e-4)
 
 
-def test_features_that_training_never_saw_are_counted(place: Path, tmp_path: Path) -> None:
+def test_features_absent_from_training_are_counted(place: Path, tmp_path: Path) -> None:
     (tmp_path / "some.txt").write_text("3 9 3\n1 1:2 3:1\n0 0:1 5:1 7:1 8:2\n2 8:1\n")  # 5: in no training document
     queries = predict.Predictions(place / "docs", file=str(tmp_path / "some.txt"))
-    found = list(queries)
-    assert [(one.facts["features"], one.facts["unseen_features"]) for one in found] == [(2, 0), (4, 3), (1, 1)]
-    assert found[1].note == "3 of 4 features occur in no training document"
-    assert found[1].place == f"{tmp_path / 'some.txt'}:3"
+    result = list(queries)
+    assert [(one.facts["features"], one.facts["unseen_features"]) for one in result] == [(2, 0), (4, 3), (1, 1)]
+    assert result[1].note == "3 of 4 features occur in no training document"
+    assert result[1].place == f"{tmp_path / 'some.txt'}:3"
     assert queries.counts() == {"queries": 3, "passed_over": {}, "unseen": 2}
 
 
 def test_labels_of_a_file_that_the_run_lacks_are_counted(tmp_path: Path) -> None:
     (tmp_path / "docs.txt").write_text("2 6 9\n1,7,8 1:2 3:1\n0 0:1\n")
     for source in sources([tmp_path / "docs.txt"], lambda _: True):
-        [some] = document_files.read_chunks(source, "auto", 6, ["0", "1"], 9)
-    assert some.unknown_labels.tolist() == [2, 0] and some.labels.index.tolist() == [1, 0]
+        [chunk] = document_files.read_chunks(source, "auto", 6, ["0", "1"], 9)
+    assert chunk.unknown_labels.tolist() == [2, 0] and chunk.labels.index.tolist() == [1, 0]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
-QUERIES = "p00\tnext\t_\n_\tnext\tp05\np01\t_\tp02\nnobody\tnext\t_\np03\tnext\tp04\np00\tfar\t_\n"
+QUERIES = "p00\tnext\t_\n_\tnext\tp05\np01\t_\tp02\nunknown\tnext\t_\np03\tnext\tp04\np00\tfar\t_\n"
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_a_file_is_read_in_chunks_with_the_same_answers(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                         at_once: int) -> None:
+                                                        at_once: int) -> None:
     monkeypatch.setattr(base, "MAX_CHUNK", at_once)
     run = Run(place / "graph")
     (tmp_path / "q.tsv.gz").write_bytes(gzip.compress(QUERIES.encode()))
-    found = run.predict(file=tmp_path / "q.tsv.gz", top=3)
-    assert [one.place for one in found] == [f"{tmp_path / 'q.tsv.gz'}:{i}" for i in range(1, 7)]
-    assert found[3].missing == "entity" and found[3].note == "there is no entity 'nobody'" and not found[3].answers
-    for one, line in zip(found, QUERIES.splitlines(), strict=True):
+    result = run.predict(file=tmp_path / "q.tsv.gz", top=3)
+    assert [one.place for one in result] == [f"{tmp_path / 'q.tsv.gz'}:{i}" for i in range(1, 7)]
+    assert result[3].missing == "entity" and result[3].note == "there is no entity 'unknown'" and not result[3].answers
+    for one, line in zip(result, QUERIES.splitlines(), strict=True):
         if not one.missing:
             [alone] = run.predict(*line.split("\t"), top=3)
             assert (one.query, one.facts) == (alone.query, alone.facts) and pairs(one.answers) == pairs(alone.answers)
@@ -351,7 +352,7 @@ def test_fields_may_be_separated_by_commas_or_blanks(place: Path, tmp_path: Path
         assert [one.answers for one in Run(place / "kinds").predict(file=tmp_path / "k.txt")] == [kind.answers]
 
 
-@pytest.mark.parametrize(("of", "text", "says"), [
+@pytest.mark.parametrize(("task", "text", "message"), [
     ("graph", "p00\tnext\t_\np00\tnext\n", "q.tsv:2: 'p00\\tnext': 2 names, but a triple has 3"),
     ("graph", "_\tnext\t_\n", "q.tsv:1: '_\\tnext\\t_': only one of the three may be _"),
     ("kinds", "beagle\tdog\tcat\n", "q.tsv:1: 'beagle\\tdog\\tcat': 3 names, but a pair has 2"),
@@ -360,14 +361,15 @@ def test_fields_may_be_separated_by_commas_or_blanks(place: Path, tmp_path: Path
     ("docs", ARFF.replace("@attribute f5 numeric\n", "@data\n{1 2}\n"), "has 5 attributes that are not labels"),
     ("graph", "\n\n", "q.tsv: contains no query"), ("words", "", "q.tsv: contains no query"),
 ])
-def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, of: str, text: str, says: str) -> None:
+def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, task: str, text: str,
+                                                   message: str) -> None:
     (tmp_path / "q.tsv").write_text(text)
     with pytest.raises(DataError) as caught:
-        Run(place / of).predict(file=tmp_path / "q.tsv")
-    assert says in str(caught.value)
+        Run(place / task).predict(file=tmp_path / "q.tsv")
+    assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("of", "query", "says"), [
+@pytest.mark.parametrize(("task", "query", "message"), [
     ("graph", ("p1", "next", "_"), "predict: there is no entity 'p1' (did you mean 'p1"),
     ("graph", ("p01", "nxt", "_"), "there is no relation 'nxt' (did you mean 'next'?)"),
     ("graph", ("_", "next", "_"), "only one of the three may be _; write HEAD RELATION _"),
@@ -377,23 +379,23 @@ def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, 
     ("words", ("catt",), "there is no word 'catt' (did you mean 'cat'?)"),
     ("docs", ("none",), "is neither a file nor a document"), ("docs", ("3",), "the document has no feature"),
 ])
-def test_a_wrong_query_is_refused(place: Path, of: str, query: tuple[str, ...], says: str) -> None:
+def test_a_wrong_query_is_refused(place: Path, task: str, query: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Run(place / of).predict(*query)
-    assert says in str(caught.value)
+        Run(place / task).predict(*query)
+    assert message in str(caught.value)
 
 
-def test_hidden_positives_are_refused_where_none_are_kept(place: Path) -> None:
-    for of in ("words", "lm", "docs"):
+def test_hiding_positives_is_refused_if_none_are_stored(place: Path) -> None:
+    for task in ("words", "lm", "docs"):
         with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ stores no known positives"):
-            Run(place / of).predict("cat", hide_known=True)
+            Run(place / task).predict("cat", hide_known=True)
     with pytest.raises(UsageError, match="either queries or file="):
         Run(place / "words").predict()
 
 
-# --- the corpus is gone ----------------------------------------------------------------------------------------------
+# --- deleted corpus ----------------------------------------------------------------------------------------------
 
-def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, tmp_path: Path) -> None:
+def test_a_run_without_its_copy_names_the_key_of_the_corpus(place: Path, tmp_path: Path) -> None:
     run, corpus = Run(shutil.copytree(place / "graph", tmp_path / "graph")), place / "elsewhere" / "map.tsv"
     want = Run(place / "graph").predict("p00", "far", "_", hide_known=True)
     (run.folder / "corpus.safetensors").unlink()
@@ -405,7 +407,7 @@ def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, 
         run.predict("p00", "far", "_", corpus=tmp_path / "other.tsv")
 
 
-def test_arrays_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_arrays_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored_corpus.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
     arrays = stored_corpus.read(tmp_path)
     assert arrays is not None and stored_corpus.has_task_arrays(arrays) and "train" in arrays
@@ -417,24 +419,24 @@ def test_arrays_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pyt
     assert stored_corpus.read(tmp_path / "none") is None
 
 
-@pytest.mark.parametrize("of", ["graph", "kinds", "words", "lm", "docs"])
-def test_a_damaged_folder_is_refused(place: Path, tmp_path: Path, of: str) -> None:
+@pytest.mark.parametrize("task", ["graph", "kinds", "words", "lm", "docs"])
+def test_a_damaged_folder_is_refused(place: Path, tmp_path: Path, task: str) -> None:
     queries = {"graph": ("p00", "far", "_"), "kinds": ("beagle", "_"), "words": ("cat",), "lm": ("the",),
                "docs": ("1:1",)}
-    folder = shutil.copytree(place / of, tmp_path / of)
+    folder = shutil.copytree(place / task, tmp_path / task)
     path = folder / "corpus.safetensors"
     whole = path.read_bytes()
     for bad in (whole[:-1], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], b"", b"\xff" * 100):
         path.write_bytes(bad)
         with pytest.raises(DataError, match=r"corpus.safetensors: "):
-            Run(folder).predict(*queries[of])
+            Run(folder).predict(*queries[task])
     path.write_bytes(whole)
-    assert Run(folder).predict(*queries[of])[0].answers
-    name = {"graph": "entities", "kinds": "concepts", "docs": "labels"}.get(of, "vocabulary")
+    assert Run(folder).predict(*queries[task])[0].answers
+    name = {"graph": "entities", "kinds": "concepts", "docs": "labels"}.get(task, "vocabulary")
     text = (folder / f"{name}.txt").read_text().splitlines(keepends=True)
     (folder / f"{name}.txt").write_text("".join(text[:-1]))
     with pytest.raises(DataError):
-        Run(folder).predict(*queries[of])
+        Run(folder).predict(*queries[task])
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -442,14 +444,16 @@ def test_a_damaged_folder_is_refused(place: Path, tmp_path: Path, of: str) -> No
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, stdin: str = ""
             ) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["embtrain", *words])
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(stdin.encode()))))  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(stdin.encode()))))
     code = cli.run()
     out, err = capsys.readouterr()
     return code, out, err
 
 
-def test_the_command_reads_words_a_file_and_standard_input(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                           capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reads_arguments_a_file_and_standard_input(place: Path, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--top", "2")
     assert (code, err) == (0, "") and out.splitlines()[0] == "p00 far ?" and len(out.splitlines()) == 3
@@ -487,7 +491,7 @@ def test_predictions_are_lines_in_columns() -> None:
         "a r b: score -2.000, tail ranks 1.5 of 1,200, head 3 of 9")
 
 
-def test_json_has_null_for_what_is_not_finite() -> None:
+def test_json_has_null_for_non_finite_numbers() -> None:
     tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).to_json()
     assert tree == {"query": "q", "score": None, "answers": [{"name": "a", "score": None},
                                                              {"name": "b", "score": 1.0, "probability": 0.5}]}

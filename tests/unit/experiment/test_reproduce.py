@@ -1,4 +1,4 @@
-"""Reproductions: files of configs/paper, the rules by which a claim is judged, and theirs beside ours."""
+"""Reproductions: files of configs/paper, the rules that check a claim, and published numbers next to ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHIPPED = shipped.names("configs", "paper")
 TINY = """\
 # Is one draw enough?
 title: Are two draws enough?
-citation: "Somebody: On two draws. 1999."
+citation: "Author: On two draws. 1999."
 claim: two draws are enough
 corpus: TEXT
 seeds: 2
@@ -69,16 +69,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
-    """Runs happen in this process, and their own pages are left out."""
+def local_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    """Run in this process, without the reports of single runs."""
     in_process(monkeypatch, place)
     return Here
 
 
 @pytest.fixture(scope="module")
-def done(place: Path) -> compare.Comparison:
+def finished(place: Path) -> compare.Comparison:
     with pytest.MonkeyPatch.context() as patch:
-        here.__wrapped__(place, patch)
+        local_runs.__wrapped__(place, patch)
         return reproduce.reproduce(str(place / "tiny.yaml"), out=place / "done", parallel=1, threads=1)
 
 
@@ -89,9 +89,9 @@ def yaml_of(place: Path, old: str = "", new: str = "") -> Path:
     return file
 
 
-# -- what ships -----------------------------------------------------------------------------------------------------
+# -- shipped papers ----------------------------------------------------------------------------------------------------
 
-def test_the_first_four_are_there() -> None:
+def test_the_first_four_papers_ship() -> None:
     assert {"nce_note_k", "nce_note_gamma", "nce_note_logz", "bose2018_skipgram"} <= set(SHIPPED)
 
 
@@ -103,15 +103,15 @@ def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, m
     assert len(planned) == len(paper.runs) * paper.seeds and of.paper == name
     assert {cell.label for cell in planned} == set(paper.runs)
     assert all(row.source in SOURCES for row in paper.expected) and paper.cpu_seconds <= 14_400
-    told = {row.metric for row in [*paper.checks, *paper.expected]} | set(paper.axis.metrics if paper.axis else [])
-    logged = any("log_z" in metric or "log_sum" in metric for metric in told if metric)
+    metrics = {row.metric for row in [*paper.checks, *paper.expected]} | set(paper.axis.metrics if paper.axis else [])
+    logged = any("log_z" in metric or "log_sum" in metric for metric in metrics if metric)
     assert not logged or planned[0].settings.evaluate.log_z
     assert getattr(planned[0].settings.evaluate, "during_training", []) == paper.during_training
     text = papers.path(name).read_text(encoding="utf-8")
     assert text.startswith("# ") and not re.search(r"https?://", text)
 
 
-def test_what_varies_is_what_the_axis_says(tmp_path: Path) -> None:
+def test_runs_differ_in_the_axis_only(tmp_path: Path) -> None:
     k = compare.plan(reproduce.paper_grid("nce_note_k", {"seeds": 1}, [], tmp_path)[0], tmp_path)[1]
     assert {c.label: c.settings.negatives.k for c in k[1:]} == {f"nce-k{n}": n for n in (1, 5, 10, 25, 50, 100)}
     gamma = papers.read(papers.path("nce_note_gamma"))
@@ -124,8 +124,8 @@ def test_what_varies_is_what_the_axis_says(tmp_path: Path) -> None:
     assert starts == [0, "log n"]
 
 
-def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.MonkeyPatch,
-                                                          capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_all_papers_are_listed_with_their_budgets(monkeypatch: pytest.MonkeyPatch,
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["embtrain", "reproduce"])
     assert cli.run() == 0
     lines = capsys.readouterr().out.splitlines()
@@ -135,9 +135,9 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     assert cli.run() == 0 and "nce_note_logz" in capsys.readouterr().out
 
 
-# -- what is wrong in a file ----------------------------------------------------------------------------------------
+# -- errors in a file ----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("old", "new", "line", "says"), [
+@pytest.mark.parametrize(("old", "new", "line", "message"), [
     ("source: recalled", "source: guessed", 22, "'published', 'repository' or 'recalled'"),
     ("source: published", "origin: published", 20, "unknown key"),
     ("margin: 9", "margin: 0", 18, "greater than 0"),
@@ -158,43 +158,43 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     ("x: 1}", "y: 1}", 14, "unknown key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
 ])
-def test_what_is_wrong_is_told_with_its_line(place: Path, old: str, new: str, line: int, says: str) -> None:
+def test_errors_name_their_line(place: Path, old: str, new: str, line: int, message: str) -> None:
     file = yaml_of(place, old, new)
     with pytest.raises(UsageError) as error:
         papers.read(file)
-    assert says in str(error.value) and (f"{file.name}:{line}:" in str(error.value) if line else True), error.value
+    assert message in str(error.value) and (f"{file.name}:{line}:" in str(error.value) if line else True), error.value
 
 
-def test_the_command_ends_with_2_and_one_line(place: Path, monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str], here: type[Here]) -> None:
+def test_the_command_ends_with_code_2_and_one_line(place: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str], local_runs: type[Here]) -> None:
     file = yaml_of(place, "source: recalled", "source: guessed")
-    for words, says in (([str(file)], "changed.yaml:22:"), (["nce_note"], "did you mean 'nce_note_k'"),
+    for words, message in (([str(file)], "changed.yaml:22:"), (["nce_note"], "did you mean 'nce_note_k'"),
                         ([str(place / "tiny.yaml"), "--set", "text.windw=3"], "did you mean 'window'")):
         monkeypatch.setattr(sys, "argv", ["embtrain", "reproduce", *words, "--out", str(place / "never")])
         assert cli.run() == 2
         err = capsys.readouterr().err
-        assert says in err and err.startswith("embtrain: error: ") and "Traceback" not in err
-    assert here.log == [] and not (place / "never").exists()
+        assert message in err and err.startswith("embtrain: error: ") and "Traceback" not in err
+    assert local_runs.log == [] and not (place / "never").exists()
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
+@pytest.mark.parametrize(("old", "new", "message"), [
     ("{strategy: nce, sets: [negatives.k=1]", "{strategy: foo, sets: [negatives.k=1]",
      "14:12: runs.nce-k1.strategy: strategy: no strategies named 'foo'"),
     ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: unknown key"),
     ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: unknown key")])
-def test_what_cannot_be_run_is_told_with_its_place_and_not_by_a_flag(
-        place: Path, tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_impossible_runs_name_their_place_and_not_a_flag(
+        place: Path, tmp_path: Path, old: str, new: str, message: str) -> None:
     file = yaml_of(place, old, new)
     for sets in ([], ["text.window=3"]):
         with pytest.raises(UsageError) as error:
             reproduce.reproduce(str(file), sets=sets, out=tmp_path / "out")
-        assert f"{file.name}:{says}" in str(error.value), error.value
+        assert f"{file.name}:{message}" in str(error.value), error.value
 
 
-# -- the whole of it ------------------------------------------------------------------------------------------------
+# -- a complete reproduction -------------------------------------------------------------------------------------------
 
-def test_runs_are_compared_and_theirs_stand_beside_ours(done: compare.Comparison) -> None:
-    tree = done.results
+def test_runs_are_compared_with_the_published_numbers(finished: compare.Comparison) -> None:
+    tree = finished.results
     assert [cell["cell"] for cell in tree["cells"]] == [f"{run}-seed{seed}" for seed in (1, 2)
                                                         for run in ("softmax", "nce-k1", "nce-k2")]
     score = {cell["cell"]: next(row["value"] for row in cell["scores"]
@@ -213,162 +213,166 @@ def test_runs_are_compared_and_theirs_stand_beside_ours(done: compare.Comparison
     assert tree["verdict"][0] == "The claim holds: two draws are enough." and len(tree["verdict"]) == 4
     assert part["axis"] == {"name": "k", "metrics": ["test/log_likelihood"], "x": {"nce-k1": 1, "nce-k2": 2}}
     assert part["spent"] == pytest.approx(sum(cell["cpu_seconds"] for cell in tree["cells"]))
-    k = {cell["cell"]: experiment.Run(done.folder / cell["folder"]).settings.negatives.k for cell in tree["cells"]}
+    k = {cell["cell"]: experiment.Run(finished.folder / cell["folder"]).settings.negatives.k for cell in tree["cells"]}
     assert (k["nce-k1-seed1"], k["nce-k2-seed1"]) == (1, 2)
 
 
-def test_the_report_has_it_in_every_format(done: compare.Comparison) -> None:
-    page = checked((done.folder / "report.html").read_text())
+def test_the_report_contains_the_reproduction_in_every_format(finished: compare.Comparison) -> None:
+    page = checked((finished.folder / "report.html").read_text())
     assert "reproduction" in page.ids and "Are two draws enough?" in page.words
-    for told in ("recalled, not verified", "Reported and measured", "log-likelihood against k", "The claim holds"):
-        assert told in page.words
-    assert (done.folder / "report.html").read_text().count("<svg viewBox") >= 3
+    for part in ("recalled, not verified", "Reported and measured", "log-likelihood against k", "The claim holds"):
+        assert part in page.words
+    assert (finished.folder / "report.html").read_text().count("<svg viewBox") >= 3
     for name in ("report.md", "report.tex"):
-        text = (done.folder / name).read_text()
+        text = (finished.folder / name).read_text()
         assert "Reported and measured" in text and "by eye" in text and "against k" in text
-    told = reproduce.format_text(done)
-    assert "likelihood: paper −3.000 (recalled, not verified; page 2), ours" in told
-    assert "paper all; ours some" in told
-    assert done.record.reproduction is not None
-    assert done.record.reproduction.command.startswith("embtrain reproduce ")
+    part = reproduce.format_text(finished)
+    assert "likelihood: paper −3.000 (recalled, not verified; page 2), ours" in part
+    assert "paper all; ours some" in part
+    assert finished.record.reproduction is not None
+    assert finished.record.reproduction.command.startswith("embtrain reproduce ")
 
 
-def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: type[Here]) -> None:
-    name, before = str(place / "tiny.yaml"), (done.folder / "results.json").read_bytes()
-    again = reproduce.reproduce(name, out=done.folder, parallel=1, threads=1)
-    assert here.log == [] and (again.folder / "results.json").read_bytes() == before
-    first = read_yaml(done.folder / "comparison.yaml").tree["sets"]
-    told = reproduce.paper_grid(name, {}, [first[0], "train.log_every=7"], done.folder)[0].sets
-    assert told == [*first[1:], first[0], "train.log_every=7"]  # what it holds already is not said twice
-    assert compare.rejudge(done.folder).results == json.loads(before)  # as `embtrain report` does
+def test_the_same_folder_is_resumed(finished: compare.Comparison, place: Path, local_runs: type[Here]) -> None:
+    name, before = str(place / "tiny.yaml"), (finished.folder / "results.json").read_bytes()
+    again = reproduce.reproduce(name, out=finished.folder, parallel=1, threads=1)
+    assert local_runs.log == [] and (again.folder / "results.json").read_bytes() == before
+    first = read_yaml(finished.folder / "comparison.yaml").tree["sets"]
+    sets = reproduce.paper_grid(name, {}, [first[0], "train.log_every=7"], finished.folder)[0].sets
+    assert sets == [*first[1:], first[0], "train.log_every=7"]  # existing results are not reported twice
+    assert compare.rejudge(finished.folder).results == json.loads(before)  # as `embtrain report` does
     with pytest.raises(UsageError, match="contains another comparison than nce_note_k"):
-        reproduce.reproduce("nce_note_k", out=done.folder)
+        reproduce.reproduce("nce_note_k", out=finished.folder)
 
 
-def test_a_comparison_may_take_the_runs_of_a_paper_without_its_claim(done: compare.Comparison, tmp_path: Path) -> None:
-    whole = compare.read_grid({}, None, done.folder)
-    runs = compare.read_grid({}, done.folder / "comparison.yaml", tmp_path / "out")
+def test_a_comparison_may_reuse_the_runs_of_a_paper_without_its_claim(finished: compare.Comparison,
+                                                                      tmp_path: Path) -> None:
+    whole = compare.read_grid({}, None, finished.folder)
+    runs = compare.read_grid({}, finished.folder / "comparison.yaml", tmp_path / "out")
     assert whole.paper is not None and runs == whole.model_copy(update={"paper": None})
-    assert compare.read_grid({}, done.folder / "comparison.yaml", done.folder) == whole
+    assert compare.read_grid({}, finished.folder / "comparison.yaml", finished.folder) == whole
 
 
-def test_the_folder_of_a_run_is_left_as_it_is(done: compare.Comparison, place: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(done.folder / "cells" / "softmax-seed1", tmp_path / "run")
+def test_the_folder_of_a_run_is_unchanged(finished: compare.Comparison, place: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished.folder / "cells" / "softmax-seed1", tmp_path / "run")
     before = sorted(path.name for path in run.iterdir())
     with pytest.raises(UsageError, match=r"run contains a run; choose another folder"):
         reproduce.reproduce(str(place / "tiny.yaml"), out=run)
     assert sorted(path.name for path in run.iterdir()) == before
 
 
-def test_options_are_laid_over_the_paper_and_told_again(place: Path, tmp_path: Path, here: type[Here],
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_override_the_paper_and_are_stored(place: Path, tmp_path: Path, local_runs: type[Here],
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(place / "tiny.yaml")
-    monkeypatch.setattr(here, "stop_at", 2)
+    monkeypatch.setattr(local_runs, "stop_at", 2)
     with pytest.raises(Stopped):
         reproduce.reproduce(name, seeds=1, sets=["model.dim=3"], out=tmp_path / "out", parallel=1, threads=1)
-    monkeypatch.setattr(here, "stop_at", None)
-    done = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1)  # the folder knows the rest
-    assert here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
-    part = done.results["reproduction"]
+    monkeypatch.setattr(local_runs, "stop_at", None)
+    finished = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1)  # the folder stores the rest
+    assert local_runs.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
+    part = finished.results["reproduction"]
     assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3 --set train.engine=autograd"
     assert part["verdict"] == NOT_SEPARABLE and "one seed, no interval" in part["checks"][0]["text"]
     assert part["expected"][1]["low"] is None and part["expected"][0]["ours"] is None
 
 
-def test_who_stops_it_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: type[Here],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_reproduction_prints_the_command_that_resumes_it(place: Path, tmp_path: Path, local_runs: type[Here],
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     name, out = str(place / "tiny.yaml"), tmp_path / "out"
-    monkeypatch.setattr(here, "stop_at", 1)
+    monkeypatch.setattr(local_runs, "stop_at", 1)
     with pytest.raises(Stopped) as stopped:
         reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1, cpu_seconds=900)
     again = f"embtrain reproduce {name} --out {out} --parallel 1 --threads 1 --cpu-seconds 900"
     assert str(stopped.value) == f"stopped by signal 15; to resume: {again}"
-    monkeypatch.setattr(here, "stop_at", None)
+    monkeypatch.setattr(local_runs, "stop_at", None)
     monkeypatch.setattr(sys, "argv", again.split())
-    assert cli.run() == 0 and here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
+    assert cli.run() == 0 and local_runs.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
 
 
-@pytest.mark.parametrize(("old", "new", "says", "fitted"), [
+@pytest.mark.parametrize(("old", "new", "message", "fitted"), [
     ("metric: test/log_likelihood, margin", "metric: test/mr, margin", "18:54: checks[0].metric", 1),
     ("run: nce-k2, metric: test/log_likelihood, where", "run: nce-k1, metric: test/mr, where",
      "21:48: expected[1].metric", 2),
     ("metrics: [test/log_likelihood]", "metrics: [test/mr]", "16:27: axis.metrics[0]", 2),
     ("metric: test/log_likelihood\n", "metric: test/mr\n", "9:1: metric", 1)])
-def test_a_score_that_no_run_has_is_told_at_the_first_with_its_place(
-        place: Path, tmp_path: Path, here: type[Here], old: str, new: str, says: str, fitted: int) -> None:
+def test_a_missing_score_is_reported_after_the_first_run_with_its_place(
+        place: Path, tmp_path: Path, local_runs: type[Here], old: str, new: str, message: str, fitted: int) -> None:
     name, out = str(yaml_of(place, old, new)), tmp_path / "out"
-    for count in (fitted, 0):  # asked for once more, what is there is looked at first
-        here.log.clear()
+    for count in (fitted, 0):  # on resuming, the existing runs are checked first
+        local_runs.log.clear()
         with pytest.raises(UsageError) as error:
             reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1)
-        told = str(error.value)
-        assert f"out/paper.yaml:{says}: test/mr: " in told and "does not have this score; there are: valid/log_" in told
-        assert f"then continue: embtrain reproduce {name} --out {out}" in told and len(here.log) == count
+        printed = str(error.value)
+        assert f"out/paper.yaml:{message}: test/mr: " in printed \
+            and "does not have this score; there are: valid/log_" in printed
+        assert f"then continue: embtrain reproduce {name} --out {out}" in printed and len(local_runs.log) == count
     (out / "paper.yaml").write_text((place / "tiny.yaml").read_text())
-    done = reproduce.reproduce(name, out=out, parallel=1, threads=1)  # as the line says
-    assert len(here.log) == 3 - fitted and done.results["plan"]["metric"] == "test/log_likelihood"
+    finished = reproduce.reproduce(name, out=out, parallel=1, threads=1)  # as the message states
+    assert len(local_runs.log) == 3 - fitted and finished.results["plan"]["metric"] == "test/log_likelihood"
 
 
-def test_a_budget_that_is_spent_leaves_the_rest_out(place: Path, tmp_path: Path, here: type[Here],
-                                                    capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_runs: type[Here],
+                                            capsys: pytest.CaptureFixture[str]) -> None:
     name = str(place / "tiny.yaml")
-    done = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
-    assert here.log == ["fit softmax-seed1"]  # the first begins before anything is spent
+    finished = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
+    assert local_runs.log == ["fit softmax-seed1"]  # the first starts before the budget is used
     assert "5 runs are skipped" in capsys.readouterr().err
-    assert [cell["status"] for cell in done.results["cells"]] == ["finished", *["failed"] * 5]
-    assert "not started" in done.results["cells"][1]["error"]
-    assert done.results["reproduction"]["checks"][0]["verdict"] == NOT_SEPARABLE
+    assert [cell["status"] for cell in finished.results["cells"]] == ["finished", *["failed"] * 5]
+    assert "not started" in finished.results["cells"][1]["error"]
+    assert finished.results["reproduction"]["checks"][0]["verdict"] == NOT_SEPARABLE
     whole = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e9)
-    assert len(here.log) == 6 and {cell["status"] for cell in whole.results["cells"]} == {"finished"}
+    assert len(local_runs.log) == 6 and {cell["status"] for cell in whole.results["cells"]} == {"finished"}
 
 
-@pytest.mark.parametrize(("corpus", "asked", "budget"), [(None, None, 1000), (None, 7.0, 7), ("COPY", None, None),
-                                                         ("COPY", 7.0, 7)])
-def test_the_papers_budget_is_for_its_own_corpus(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                 corpus: str | None, asked: float | None, budget: float | None) -> None:
+@pytest.mark.parametrize(("corpus", "seconds", "budget"), [(None, None, 1000), (None, 7.0, 7), ("COPY", None, None),
+                                                           ("COPY", 7.0, 7)])
+def test_the_budget_of_a_paper_holds_for_its_corpus(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    corpus: str | None, seconds: float | None,
+                                                    budget: float | None) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     other = str(place / "text" / "00.txt") if corpus else None
-    reproduce.reproduce(str(place / "tiny.yaml"), corpus=other, out=tmp_path, cpu_seconds=asked)
+    reproduce.reproduce(str(place / "tiny.yaml"), corpus=other, out=tmp_path, cpu_seconds=seconds)
     assert seen[0][-1] == budget and (other is None or seen[0][0].corpus == other)
 
 
-def test_a_papers_own_corpus_is_known_again_by_its_full_path(place: Path, tmp_path: Path, here: type[Here],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_path: Path, local_runs: type[Here],
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     file = tmp_path / "near.yaml"
     file.write_text(TINY.replace("TEXT", "text"))
-    asked = {"name": str(file), "out": tmp_path / "out", "seeds": 1, "parallel": 1, "threads": 1}
-    done = reproduce.reproduce(**asked)
-    assert done.results["reproduction"]["command"] == f"embtrain reproduce {file} --seeds 1 --set train.engine=autograd"
+    options = {"name": str(file), "out": tmp_path / "out", "seeds": 1, "parallel": 1, "threads": 1}
+    finished = reproduce.reproduce(**options)
+    command = finished.results["reproduction"]["command"]
+    assert command == f"embtrain reproduce {file} --seeds 1 --set train.engine=autograd"
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
-    reproduce.reproduce(**asked)
+    reproduce.reproduce(**options)
     assert Path(seen[0][0].corpus).is_absolute() and seen[0][-1] == 1000
 
 
-def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_benchmark_is_left_out_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.setattr(progress, "quiet", False)
-    of = reproduce.paper_grid("bose2018_skipgram", {}, [], tmp_path)[0]
-    assert of.benchmarks == ["wordsim353"] and "evaluate.during_training=[wordsim353]" in of.sets
+    grid = reproduce.paper_grid("bose2018_skipgram", {}, [], tmp_path)[0]
+    assert grid.benchmarks == ["wordsim353"] and "evaluate.during_training=[wordsim353]" in grid.sets
     assert "rareword is skipped" in capsys.readouterr().err
     paper = papers.read(papers.path("bose2018_skipgram"))
-    told = claims.reproduction(paper, of.model_dump(mode="json"), some({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},
+    result = claims.reproduction(paper, grid.model_dump(mode="json"), outcomes({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},
                                                                        "wordsim353/spearman"))
-    assert told.notes == ["rareword is skipped: it is not on this machine; fetch it: embtrain data fetch rareword"]
-    assert [check.verdict for check in told.checks] == [HOLDS, *[NOT_SEPARABLE] * 3]
-    assert told.checks[2].text.endswith("not measured.")
-    assert told.verdict == NOT_SEPARABLE and told.sentence.startswith("The claim is undecided (not measured)")
-    assert told.expected[3].ours is None and told.expected[3].note == "not measured"
-    assert told.command == "embtrain reproduce bose2018_skipgram"
+    assert result.notes == ["rareword is skipped: it is not on this machine; fetch it: embtrain data fetch rareword"]
+    assert [check.verdict for check in result.checks] == [HOLDS, *[NOT_SEPARABLE] * 3]
+    assert result.checks[2].text.endswith("not measured.")
+    assert result.verdict == NOT_SEPARABLE and result.sentence.startswith("The claim is undecided (not measured)")
+    assert result.expected[3].ours is None and result.expected[3].note == "not measured"
+    assert result.command == "embtrain reproduce bose2018_skipgram"
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
 
-def some(values: dict[str, list[float]], metric: str) -> list[outcome.CellOutcome]:
+def outcomes(values: dict[str, list[float]], metric: str) -> list[outcome.CellOutcome]:
     benchmark, _, name = metric.partition("/")
     return [outcome.CellOutcome(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
                                 [Score(benchmark, name, value)]) for label, row in values.items()
@@ -378,7 +382,7 @@ def some(values: dict[str, list[float]], metric: str) -> list[outcome.CellOutcom
 def verdict(rule: dict[str, Any], a: list[float], b: list[float] | None = None, m: int = 1) -> str:
     metric = rule.get("metric", "test/mrr")
     check = papers.Check(**{"run": "a", "metric": metric, **({} if b is None else {"against": "b"}), **rule})
-    values = claims.by_metric(some({"a": a} | ({} if b is None else {"b": b}), metric))
+    values = claims.by_metric(outcomes({"a": a} | ({} if b is None else {"b": b}), metric))
     return claims.judge(check, values, m).verdict
 
 
@@ -401,75 +405,76 @@ LOWER = {"metric": "test/log_z_abs"}
     ({"rule": "not_worse", "margin": 0.01, **LOWER}, 0.0130, DOES_NOT_HOLD),
     ({"rule": "not_worse", "margin": 0.01, **LOWER}, -0.5, HOLDS),
 ])
-def test_differences_are_judged_by_their_interval(rule: dict[str, Any], shift: float, expected: str) -> None:
-    b = [0.3, 0.1, 0.7]  # what the seed does to both cancels
+def test_differences_are_decided_by_their_interval(rule: dict[str, Any], shift: float, expected: str) -> None:
+    b = [0.3, 0.1, 0.7]  # the common effect of the seed cancels
     assert verdict(rule, [y + shift + e for y, e in zip(b, E, strict=True)], b) == expected
 
 
 @pytest.mark.parametrize(("mean", "expected"), [(1.0, HOLDS), (1.0070, HOLDS), (1.0080, NOT_SEPARABLE),
                                                 (1.0130, DOES_NOT_HOLD), (0.9930, HOLDS), (0.9870, DOES_NOT_HOLD)])
-def test_near_is_within_on_both_sides(mean: float, expected: str) -> None:
+def test_near_bounds_both_sides(mean: float, expected: str) -> None:
     assert verdict({"rule": "near", "value": 1.0, "within": 0.01}, [mean + e for e in E]) == expected
 
 
-def test_bounds_are_told_with_the_digits_that_tell_them_apart() -> None:
+def test_bounds_are_printed_with_the_digits_that_distinguish_them() -> None:
     check = papers.Check(rule="near", run="a", metric="test/mr", value=120.4, within=2)
-    told = claims.judge(check, claims.by_metric(some({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1).text
-    assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim requires above 118.4 and below 122.4" in told
+    text = claims.judge(check, claims.by_metric(outcomes({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1).text
+    assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim requires above 118.4 and below 122.4" in text
 
 
 def test_few_seeds_and_no_spread() -> None:
     assert verdict({"rule": "better"}, [0.9], [0.1]) == NOT_SEPARABLE                  # one seed
     assert verdict({"rule": "better"}, [0.9, 0.9], [0.1, 0.1]) == NOT_SEPARABLE        # no spread, and no interval
-    assert verdict({"rule": "better"}, [0.3, 0.1 + 0.2], [0.1, 0.1]) == NOT_SEPARABLE  # but for rounding
-    assert verdict({"rule": "better"}, [0.1, 0.2], [0.1, 0.2]) == NOT_SEPARABLE        # the same is not better
+    assert verdict({"rule": "better"}, [0.3, 0.1 + 0.2], [0.1, 0.1]) == NOT_SEPARABLE  # except for rounding
+    assert verdict({"rule": "better"}, [0.1, 0.2], [0.1, 0.2]) == NOT_SEPARABLE        # equal is not better
     assert verdict({"rule": "not_worse", "margin": 0.1}, [0.1, 0.2], [0.1, 0.2]) == NOT_SEPARABLE
-    values = claims.by_metric(some({"a": [1.0, 2.0, 3.0], "b": [0.5, 1.5]}, "test/mrr"))
+    values = claims.by_metric(outcomes({"a": [1.0, 2.0, 3.0], "b": [0.5, 1.5]}, "test/mrr"))
     check = papers.Check(rule="better", run="a", against="b", metric="test/mrr")
     assert claims.judge(check, values, 1).n == 2  # seed 3 has no partner
 
 
-def test_of_many_checks_one_that_fails_must_fail_by_more() -> None:
-    """−.003 with .00248 on each side: beyond 0 for a check alone, within the wider interval of one of five."""
+def test_one_of_many_checks_fails_only_by_a_larger_difference() -> None:
+    """−.003 ± .00248 excludes 0 for a single check; the wider interval of one check of five includes it."""
     b = [0.3, 0.1, 0.7]
     a = [y - 0.003 + e for y, e in zip(b, E, strict=True)]
     assert [verdict({"rule": "better"}, a, b, m) for m in (1, 5)] == [DOES_NOT_HOLD, NOT_SEPARABLE]
     up = [y + 0.003 + e for y, e in zip(b, E, strict=True)]
-    assert verdict({"rule": "better"}, up, b, 5) == HOLDS  # all must hold, which is hard enough
+    assert verdict({"rule": "better"}, up, b, 5) == HOLDS  # all must hold, so no correction is needed
 
 
-def test_a_claim_holds_where_all_of_it_holds() -> None:
+def test_a_claim_holds_if_all_its_checks_hold() -> None:
     assert claims.combine_verdicts([HOLDS, HOLDS]) == HOLDS
     assert claims.combine_verdicts([HOLDS, NOT_SEPARABLE]) == NOT_SEPARABLE
     assert claims.combine_verdicts([HOLDS, NOT_SEPARABLE, DOES_NOT_HOLD]) == DOES_NOT_HOLD
 
 
 def paper_with(place: Path, **row: Any) -> Paper:
-    told = papers.read(place / "tiny.yaml")
-    told_so = {"what": "x", "value": 1, "where": "here", "protocol": "so", "source": "published"}
-    number = papers.Expected(**{**told_so, **row})
-    return told.model_copy(update={"expected": [number]})
+    paper = papers.read(place / "tiny.yaml")
+    defaults = {"what": "x", "value": 1, "where": "here", "protocol": "so", "source": "published"}
+    number = papers.Expected(**{**defaults, **row})
+    return paper.model_copy(update={"expected": [number]})
 
 
 def test_readings(place: Path) -> None:
-    values = claims.by_metric(some({"nce-k1": [0.2, 0.4], "nce-k2": [0.3, 0.8], "softmax": [9.0, 9.1]}, "test/mrr"))
+    values = claims.by_metric(outcomes({"nce-k1": [0.2, 0.4], "nce-k2": [0.3, 0.8], "softmax": [9.0, 9.1]}, "test/mrr"))
     def read(**row: Any) -> ReportedNumber:
         paper = paper_with(place, **row)
         return claims.reported_and_measured(paper.expected[0], paper, values)
     assert read(run="nce-k1", metric="test/mrr").ours == pytest.approx(0.3)
-    of = read(run="nce-k1", metric="test/mrr", reading="exp")
-    assert of.ours == pytest.approx(math.exp(0.3)) and of.low == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
+    measured = read(run="nce-k1", metric="test/mrr", reading="exp")
+    assert measured.ours == pytest.approx(math.exp(0.3)) \
+        and measured.low == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
     gain = read(run="nce-k2", metric="test/mrr", reading="gain", against="nce-k1")
-    assert gain.ours == pytest.approx((0.5 + 1.0) / 2) and gain.n == 2  # of each seed, then the mean
+    assert gain.ours == pytest.approx((0.5 + 1.0) / 2) and gain.n == 2  # per seed, then the mean
     assert gain.low == pytest.approx(0.75 - 12.7062047 * 0.25)
 
 
 @pytest.mark.parametrize(("k1", "k2", "least"), [(-0.1, -0.1, 1), (-9.5, -0.1, 2), (-9.5, -9.5, None)])
-def test_the_least_x_that_is_not_worse(place: Path, k1: float, k2: float, least: float | None) -> None:
+def test_the_smallest_x_that_is_not_worse(place: Path, k1: float, k2: float, least: float | None) -> None:
     base = [-7.0, -7.2, -6.9]
     world = {"softmax": base, **{name: [y + shift + e for y, e in zip(base, E, strict=True)]
                                  for name, shift in (("nce-k1", k1), ("nce-k2", k2))}}
-    values = claims.by_metric(some(world, "test/log_likelihood"))
+    values = claims.by_metric(outcomes(world, "test/log_likelihood"))
     assert claims.min_sufficient_x(papers.read(place / "tiny.yaml"), values) == least
 
 
@@ -477,24 +482,24 @@ def test_the_least_x_that_is_not_worse(place: Path, k1: float, k2: float, least:
 
 @pytest.mark.parametrize("partition", ["global", "context"])
 def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path, partition: str) -> None:
-    """By a loop over the pairs: mean c, mean log Σ e^s without c, and what is left of it."""
+    """Compare with a loop over the pairs: mean c, mean log Σ e^s without c, and their difference."""
     sets = papers.read(place / "tiny.yaml").sets
     settings = experiment.resolve("nce-learned-z", None, str(place / "text"), None, None,
                                   [*sets, f"loss.partition={partition}", "train.epochs=1"], 1)
-    made = components.build(settings, tasks.read(settings))
+    built = components.build(settings, tasks.read(settings))
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        made.model.u.copy_(torch.randn(made.model.u.shape, generator=g))
-        made.model.v.copy_(torch.randn(made.model.v.shape, generator=g))
-        c = made.loss.c
+        built.model.u.copy_(torch.randn(built.model.u.shape, generator=g))
+        built.model.v.copy_(torch.randn(built.model.v.shape, generator=g))
+        c = built.loss.c
         c.copy_(torch.randn(c.shape, generator=g) + 1.5)
-    batch = made.task.heldout("test")
-    u, v = made.model.u.tolist(), made.model.v.tolist()
+    batch = built.task.heldout("test")
+    u, v = built.model.u.tolist(), built.model.v.tolist()
     true = {a: math.log(sum(math.exp(sum(x * y for x, y in zip(u[a], row, strict=True))) for row in v))
             for a in set(batch.centre.tolist())}
     learned = {a: c.item() if partition == "global" else c[a].item() for a in true}
     pairs = batch.centre.tolist()
-    rows = {row.metric: row for row in scoring.likelihood(made, batch, "test", settings.evaluate)}
+    rows = {row.metric: row for row in scoring.likelihood(built, batch, "test", settings.evaluate)}
     def mean(of: dict[int, float]) -> float:
         return sum(of[a] for a in pairs) / len(pairs)
     assert rows["learned_log_z"].value == pytest.approx(mean(learned), abs=1e-5)
@@ -502,21 +507,23 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
     assert rows["log_z_mean"].value == pytest.approx(mean(true) - mean(learned), abs=1e-5)
     assert rows["log_z_abs"].value == pytest.approx(mean({a: abs(true[a] - learned[a]) for a in true}), abs=1e-5)
     off = settings.evaluate.model_copy(update={"log_z": False})
-    assert not [row for row in scoring.likelihood(made, batch, "test", off) if "log_" in row.metric[4:] or
+    assert not [row for row in scoring.likelihood(built, batch, "test", off) if "log_" in row.metric[4:] or
                 row.metric.startswith("log_z") or row.metric.startswith("learned")]
 
 
-def test_log_z_has_its_own_direction(done: compare.Comparison) -> None:
-    """Smaller |log Z| is better; a learned number is no score, and is not tested."""
-    of = {d["metric"]: d for d in done.results["differences"] if d["kind"] == "seeds"}
-    assert of["test/log_z_abs"]["higher_better"] is False and of["test/log_likelihood"]["higher_better"] is True
-    assert "test/log_z_mean" not in of
-    assert {"test/log_z_mean", "test/log_z_abs", "test/log_z_sd"} <= {row["metric"] for row in done.results["summary"]}
+def test_the_direction_of_log_z_is_towards_zero(finished: compare.Comparison) -> None:
+    """Smaller |log Z| is better; a learned number is not a score and is not tested."""
+    by_metric = {d["metric"]: d for d in finished.results["differences"] if d["kind"] == "seeds"}
+    assert by_metric["test/log_z_abs"]["higher_better"] is False \
+        and by_metric["test/log_likelihood"]["higher_better"] is True
+    assert "test/log_z_mean" not in by_metric
+    assert {"test/log_z_mean", "test/log_z_abs", "test/log_z_sd"} <= {row["metric"]
+                                                                      for row in finished.results["summary"]}
 
 
-# -- what a report reads --------------------------------------------------------------------------------------------
+# -- files read by the report ------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("key", "value", "says"), [
+@pytest.mark.parametrize(("key", "value", "message"), [
     ("verdict", "maybe", "verdict must be one of holds, does not hold, not separable"),
     ("checks", {}, "checks: a list is expected"),
     ("expected", [3], "expected: row 1: a mapping is expected"),
@@ -525,16 +532,16 @@ def test_log_z_has_its_own_direction(done: compare.Comparison) -> None:
     ("title", None, "title must be text"),
     ("spent", "much", "spent must be a finite number"),
 ])
-def test_a_damaged_reproduction_is_refused(done: compare.Comparison, tmp_path: Path, key: str, value: Any,
-                                           says: str) -> None:
-    tree = done.results | {"reproduction": done.results["reproduction"] | {key: value}}
+def test_a_damaged_reproduction_is_refused(finished: compare.Comparison, tmp_path: Path, key: str, value: Any,
+                                           message: str) -> None:
+    tree = finished.results | {"reproduction": finished.results["reproduction"] | {key: value}}
     (tmp_path / "results.json").write_text(json.dumps(tree))
-    with pytest.raises(DataError, match=re.escape(says)):
+    with pytest.raises(DataError, match=re.escape(message)):
         comparison.read(tmp_path)
 
 
-def test_what_a_paper_says_is_never_markup(done: compare.Comparison, tmp_path: Path) -> None:
-    tree, hostile = json.loads(json.dumps(done.results)), " ".join(HOSTILE)
+def test_text_of_a_paper_is_never_markup(finished: compare.Comparison, tmp_path: Path) -> None:
+    tree, hostile = json.loads(json.dumps(finished.results)), " ".join(HOSTILE)
     part = tree["reproduction"]
     part |= dict.fromkeys(("title", "citation", "claim", "sentence", "command"), hostile)
     part["axis"]["name"] = part["checks"][0]["text"] = part["protocol"][0]["ours"] = hostile
@@ -545,9 +552,9 @@ def test_what_a_paper_says_is_never_markup(done: compare.Comparison, tmp_path: P
     checked((tmp_path / "report.html").read_text())
 
 
-def test_a_claim_with_a_picture_alone_has_no_table_of_numbers(done: compare.Comparison, tmp_path: Path) -> None:
-    for n, numbers in enumerate([done.results["reproduction"]["expected"], []]):
-        tree = json.loads(json.dumps(done.results))
+def test_a_claim_with_only_a_figure_has_no_table_of_numbers(finished: compare.Comparison, tmp_path: Path) -> None:
+    for n, numbers in enumerate([finished.results["reproduction"]["expected"], []]):
+        tree = json.loads(json.dumps(finished.results))
         tree["reproduction"]["expected"] = numbers
         tree["cells"] = [cell | {"folder": "nowhere"} for cell in tree["cells"]]
         (folder := tmp_path / str(n)).mkdir()
@@ -558,7 +565,7 @@ def test_a_claim_with_a_picture_alone_has_no_table_of_numbers(done: compare.Comp
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_an_axis_is_drawn_whatever_its_name(hostile: str) -> None:
+def test_an_axis_with_any_name_is_drawn(hostile: str) -> None:
     along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
     drawing = strategies.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)
     assert drawing.startswith("<svg") and "<script" not in drawing

@@ -1,5 +1,5 @@
-"""A run that was stopped and goes on ends in the same bits as one that never was: every source, loss and optimiser
-that has a state of its own."""
+"""A stopped and resumed run is bitwise equal to an uninterrupted one, for every source, loss and optimiser with a
+state."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def settings(text: Path, case: str = "sgns", *more: str) -> Settings:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stopped_run_ends_in_the_same_bits(text: Path, tmp_path: Path, case: str) -> None:
+def test_a_resumed_run_is_bitwise_equal(text: Path, tmp_path: Path, case: str) -> None:
     config = settings(text, case)
     experiment.fit(config, tmp_path / "whole")
     assert len(told(tmp_path / "whole")) > 6
-    # Cut in the first epoch, after its end has been passed, and inside what is left.
+    # Stop in the first epoch, after its end, and in the rest.
     interrupted(config, tmp_path / "cut", 3, 6, 4)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_a_run_stopped_at_any_block(text: Path, tmp_path: Path) -> None:
-    """The last block of an epoch, the first of the next and the last of all among them."""
+    """Includes the last block of an epoch, the first of the next and the last of the run."""
     config = settings(text, "ace", "train.epochs=2", "train.chunk=900")
     experiment.fit(config, tmp_path / "whole")
     steps = state(tmp_path / "whole")["position"]["step"]
@@ -88,8 +88,8 @@ def test_a_run_stopped_at_any_block(text: Path, tmp_path: Path) -> None:
         assert_same_run(tmp_path / "whole", tmp_path / str(block))
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(text: Path, tmp_path: Path) -> None:
-    """What metrics were written after it are dropped, a torn last line too."""
+def test_a_killed_run_resumes_from_its_last_checkpoint(text: Path, tmp_path: Path) -> None:
+    """Later metrics and an incomplete last line are dropped."""
     config = settings(text, "ace")
     experiment.fit(config, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(text: Path, tmp_path: Pat
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_evaluated_again_and_not_trained(text: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(text, "evaluations in between, patience"), tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     for name in ("scores.json", "vectors.safetensors"):
@@ -113,7 +113,7 @@ def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Pa
     assert again.scores == run.scores
 
 
-def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
+def test_two_runs_cannot_train_in_one_folder(text: Path, tmp_path: Path) -> None:
     folder, config = tmp_path / "a", settings(text, "sgns", "train.epochs=1")
     with lock_folder(folder, "held"):
         with pytest.raises(UsageError, match=r"/a: another process is training there; wait until it ends, or stop it"):
@@ -124,17 +124,17 @@ def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
     with lock_folder(folder, "held"), pytest.raises(UsageError, match="another process is training there"):
         experiment.resume(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    experiment.resume(folder)                   # nobody holds it now
+    experiment.resume(folder)                   # the lock is free again
 
 
-def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp_path: Path,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    config, made = settings(text), components.build_for_training
+def test_a_run_started_meanwhile_is_not_overwritten(text: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    config, original = settings(text), components.build_for_training
 
-    def slowly(*given: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "config.yaml").write_text("another's")
-        return made(*given)
+        return original(*arguments)
 
     monkeypatch.setattr("embtrain.experiment.run.run.components.build_for_training", slowly)
     with pytest.raises(UsageError, match="/a already contains a run"):
@@ -143,19 +143,19 @@ def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp
     assert (tmp_path / "a" / "config.yaml").read_text() == "another's"
 
 
-def test_the_best_tables_are_the_ones_that_are_exported(text: Path, tmp_path: Path) -> None:
-    """A rate so high that the last evaluation is not the best one."""
+def test_the_best_tables_are_exported(text: Path, tmp_path: Path) -> None:
+    """The learning rate is so high that the last evaluation is not the best one."""
     run = experiment.fit(settings(text, "evaluations in between, patience"), tmp_path / "a")
     last, best = (checkpoint.load(tmp_path / "a" / name)["model"]["u"] for name in ("checkpoints", "best"))
     vectors = run.word_vectors.table
     assert not np.array_equal(vectors, last.numpy()) and np.array_equal(vectors, best.numpy())
     values = [line["valid/log_likelihood"] for line in told(tmp_path / "a") if "valid/log_likelihood" in line]
     assert max(values) != values[-1]
-    found = {(row.benchmark, row.metric): row.value for row in run.scores}
-    assert found["valid", "log_likelihood"] == pytest.approx(max(values))
+    scores = {(row.benchmark, row.metric): row.value for row in run.scores}
+    assert scores["valid", "log_likelihood"] == pytest.approx(max(values))
 
 
-def test_the_target_is_told(text: Path, tmp_path: Path) -> None:
+def test_the_target_is_reported(text: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(text, "a target"), tmp_path / "a")
     reached = {row.metric: row.value for row in run.scores if row.metric.endswith("to valid/log_likelihood>-3.8")}
     lines = [line for line in read(tmp_path / "a" / "metrics.jsonl") if line.get("valid/log_likelihood", -9) > -3.8]
@@ -163,12 +163,12 @@ def test_the_target_is_told(text: Path, tmp_path: Path) -> None:
     assert reached["step to valid/log_likelihood>-3.8"] == lines[0]["step"]
 
 
-# -- what is no longer as it was ----------------------------------------------------------------------------------
+# -- changes since the start of the run --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", ["nothing", "config.yaml", "identity.json", "vocabulary.txt", "metrics.jsonl",
                                    "the tensors of the first checkpoint"])
-def test_a_run_killed_before_its_first_checkpoint_begins_anew(text: Path, tmp_path: Path, after: str) -> None:
+def test_a_run_killed_before_its_first_checkpoint_restarts(text: Path, tmp_path: Path, after: str) -> None:
     config, names = settings(text), ["config.yaml", "identity.json", "vocabulary.txt", "metrics.jsonl"]
     experiment.fit(config, tmp_path / "whole")
     cut = tmp_path / "cut"
@@ -190,7 +190,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(text: Path, tmp_pa
     assert (cut / "identity.json").is_file()
 
 
-def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(text: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_its_checkpoints_does_not_restart(text: Path, tmp_path: Path) -> None:
     experiment.fit(settings(text), tmp_path / "a")
     before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
     for path in (tmp_path / "a" / "checkpoints").iterdir():
@@ -205,20 +205,20 @@ def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(text: Path, tmp_pat
 
 @pytest.fixture
 def stopped(text: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A stopped run and the text of its own that it was trained on."""
-    own = shutil.copytree(text, tmp_path / "own")
+    """Return a stopped run and its private training text."""
+    corpus = shutil.copytree(text, tmp_path / "own")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         stop_at(4, patch)
-        experiment.fit(settings(own), tmp_path / "run")
-    return tmp_path / "run", own
+        experiment.fit(settings(corpus), tmp_path / "run")
+    return tmp_path / "run", corpus
 
 
-def test_a_corpus_that_has_changed_is_refused(stopped: tuple[Path, Path]) -> None:
-    run, own = stopped
-    file = own / "00.txt"
+def test_a_changed_corpus_is_refused(stopped: tuple[Path, Path]) -> None:
+    run, corpus = stopped
+    file = corpus / "00.txt"
     lines = file.read_text().split("\n")
     for changed in ("\n".join(lines + lines), "\n".join(lines[::-1]), " ".join(WORDS) * 5):
-        file.write_text(changed)  # reversed lines leave every word its count and its id
+        file.write_text(changed)  # reversed lines keep the count and id of every word
         with pytest.raises(DataError, match="is not the one this run was trained on") as error:
             experiment.resume(run)
         assert "\n" not in str(error.value) and str(run) in str(error.value)
@@ -232,27 +232,27 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_ids_that_have_changed_are_refused(stopped: tuple[Path, Path]) -> None:
+def test_changed_ids_are_refused(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "min_count: 5", "min_count: 40")
     with pytest.raises(DataError, match=r"vocabulary\.txt: differs from what the corpus gives with the settings"):
         experiment.resume(stopped[0])
 
 
 @pytest.mark.parametrize(("old", "new"), [("dim: 6", "dim: 7"), ("optimizer: sgd", "optimizer: adam")])
-def test_a_configuration_that_has_changed_is_refused(stopped: tuple[Path, Path], old: str, new: str) -> None:
+def test_a_changed_configuration_is_refused(stopped: tuple[Path, Path], old: str, new: str) -> None:
     edit(stopped[0] / "config.yaml", old, new)
     with pytest.raises(DataError, match="belongs to another model, source, loss or optimizer"):
         experiment.resume(stopped[0])
 
 
-def test_more_epochs_may_be_asked_for(stopped: tuple[Path, Path]) -> None:
+def test_epochs_can_be_added(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "epochs: 3", "epochs: 5")
     experiment.resume(stopped[0])
     assert told(stopped[0])[-1]["epoch"] == 5
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"corpus": 3}', '{"corpus": {}}', "[" * 99_999])
-def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str) -> None:
+def test_a_damaged_identity_is_refused(stopped: tuple[Path, Path], damaged: str) -> None:
     (stopped[0] / "identity.json").write_text(damaged)
     with pytest.raises(DataError, match=r"identity\.json: does not contain corpus\.sha256") as error:
         experiment.resume(stopped[0])
@@ -260,7 +260,7 @@ def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str)
 
 
 @pytest.mark.parametrize("target", ["valid/log_likelihood", "valid/log_likelihood>far", "valid/log_likelihood>nan"])
-def test_a_target_that_nothing_can_reach_is_refused(text: Path, tmp_path: Path, target: str) -> None:
+def test_an_unreachable_target_is_refused(text: Path, tmp_path: Path, target: str) -> None:
     with pytest.raises(UsageError, match=r"train\.track_until: .* is not a comparison"):
         experiment.fit(settings(text, "sgns", f"train.track_until='{target}'"), tmp_path / "a")
 

@@ -1,4 +1,4 @@
-"""Settings that are chosen for each strategy: alike in cost, by validation alone, the same again after a stop."""
+"""Hyperparameter search per strategy: equal budgets, validation scores only, the same choice after a stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.in_process import Here, in_process, small_text
 
 from embtrain import experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.experiment.comparison import compare, outcome as found, search_space, tuning, workers
+from embtrain.experiment.comparison import compare, outcome, search_space, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run.settings import resolve
 from embtrain.report.comparison import page
@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+def local_cells(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     _in_process(monkeypatch, place)
     return Here
 
@@ -55,7 +55,7 @@ def run(place: Path, out: Path, **options: Any) -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def done(place: Path) -> Comparison:
+def finished(place: Path) -> Comparison:
     with pytest.MonkeyPatch.context() as patch:
         _in_process(patch, place)
         return run(place, place / "done")
@@ -70,90 +70,95 @@ def settings_of(folder: Path) -> list[tuple[float, int]]:
     return [(config.train.lr, config.negatives.k)]
 
 
-# -- the whole of it --------------------------------------------------------------------------------------------------
+# -- a complete search -------------------------------------------------------------------------------------------------
 
-def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done: Comparison) -> None:
-    told = trials(done.folder)
-    assert {label: len(of) for label, of in told.items()} == {"sgns": 7, "nce": 7}
-    for label, of in told.items():
-        for i, trial in enumerate(of, 1):
-            folder = done.folder / "search" / f"{label}-trial{i}"
-            left = experiment.Run(folder)
+def test_each_strategy_gets_equal_trials_and_its_best_one_is_compared(finished: Comparison) -> None:
+    trials_of = trials(finished.folder)
+    assert {label: len(group) for label, group in trials_of.items()} == {"sgns": 7, "nce": 7}
+    for label, group in trials_of.items():
+        for i, trial in enumerate(group, 1):
+            folder = finished.folder / "search" / f"{label}-trial{i}"
+            run_read = experiment.Run(folder)
             assert settings_of(folder) == [(trial["settings"]["train.lr"], trial["settings"]["negatives.k"])]
-            (valid,) = [row.value for row in left.scores if (row.benchmark, row.metric) == ("valid", "log_likelihood")]
-            assert trial["value"] == valid and .001 <= left.settings.train.lr <= .1
-            assert left.settings.train.seed == tuning.SEED and left.settings.train.epochs == 1
-        chosen = max(of, key=lambda trial: trial["value"])["settings"]
-        assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
-    first = [[trial["settings"] for trial in of[:tuning.RANDOM_TRIALS]] for of in told.values()]
-    assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
+            (valid,) = [row.value for row in run_read.scores if (row.benchmark, row.metric) == ("valid",
+                                                                                                "log_likelihood")]
+            assert trial["value"] == valid and .001 <= run_read.settings.train.lr <= .1
+            assert run_read.settings.train.seed == tuning.SEED and run_read.settings.train.epochs == 1
+        chosen = max(group, key=lambda trial: trial["value"])["settings"]
+        assert settings_of(finished.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"],
+                                                                              chosen["negatives.k"])]
+    first = [[trial["settings"] for trial in group[:tuning.RANDOM_TRIALS]] for group in trials_of.values()]
+    assert first[0] == first[1] and len({trial["value"] for group in trials_of.values() for trial in group}) == 14
 
 
-def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
-    rows = done.results["search"]
+def test_the_choice_is_written_printed_and_reported(finished: Comparison) -> None:
+    rows = finished.results["search"]
     assert [(row["strategy"], row["trials"], row["failed"]) for row in rows] == [("sgns", 7, 0), ("nce", 7, 0)]
     assert all(row["metric"] == "valid/log_likelihood" and row["cpu_seconds"] > 0 for row in rows)
-    lines = [line for line in done.table().splitlines() if "the best of 7 trials" in line]
+    lines = [line for line in finished.table().splitlines() if "the best of 7 trials" in line]
     assert [line.split(":")[0] for line in lines] == ["sgns", "nce"]
     assert f"negatives.k={rows[0]['settings']['negatives.k']}" in lines[0]
-    text = markdown_latex.markdown(page.document(comparison.read(done.folder)))
+    text = markdown_latex.markdown(page.document(comparison.read(finished.folder)))
     assert "## Tuned settings" in text and "--trials 7" in text.replace("\\", "")
-    assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
+    assert finished.results["plan"]["search"] == SEARCH and finished.results["plan"]["trials"] == 7
 
 
-def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                                      ) -> None:
+def test_each_trial_is_printed_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tuning.progress, "quiet", False)
     tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
              for value in (-7.0, -6.5, -6.75, None)]
     for n in range(1, 5):
         tuning._print_trial("nce", tried[:n], "valid/x", True)
-    said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
-    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best so far",
+    lines = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best so far",
                     "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best so far",
                     "3: train.lr=0.01235, negatives.k=7: valid/x -6.750; trial 2 has -6.500",
                     "4: train.lr=0.01235, negatives.k=7: failed: no room"]
 
 
-def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials whose test scores say the opposite come to the same choice."""
-    read = found.run_record.read
+def test_test_scores_are_not_used(place: Path, finished: Comparison, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials with inverted test scores give the same choice."""
+    read = outcome.run_record.read
 
     def upside_down(folder: Path) -> Any:
-        left = read(folder)
-        for i, row in enumerate(left.scores or []):
+        run_read = read(folder)
+        for i, row in enumerate(run_read.scores or []):
             if row.benchmark == "test" and row.value is not None and "search" in str(folder):
-                left.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
-        return left
+                run_read.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
+        return run_read
 
-    monkeypatch.setattr(found.run_record, "read", upside_down)
+    monkeypatch.setattr(outcome.run_record, "read", upside_down)
     again = run(place, tmp_path / "out", trials=3)
     assert [row["settings"] for row in again.results["search"]] == [
-        tuning.best_trial(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+        tuning.best_trial(group[:3], True, label)["settings"] for label, group in trials(finished.folder).items()]
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- resuming ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("stop_at", [1, 3])
-def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
-        place: Path, done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch, stop_at: int
+def test_a_stopped_search_resumes_to_the_same_choice(
+        place: Path, finished: Comparison, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch,
+        stop_at: int
         ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Here, "stop_at", stop_at)
         with pytest.raises(Stopped):
             run(place, tmp_path / "out", trials=3)
     again = compare.compare(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
-    assert len(here.log) == 8 and len(set(here.log)) == 8                       # no trial is run twice
-    values = {label: [trial["value"] for trial in of] for label, of in trials(again.folder).items()}
-    assert values == {label: [trial["value"] for trial in of[:3]] for label, of in trials(done.folder).items()}
+    assert len(local_cells.log) == 8 and len(set(local_cells.log)) == 8                       # no trial runs twice
+    values = {label: [trial["value"] for trial in group] for label, group in trials(again.folder).items()}
+    assert values == {label: [trial["value"] for trial in group[:3]] for label,
+                      group in trials(finished.folder).items()}
 
 
-def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path: Path, here: type[Here]) -> None:
+def test_finished_trials_are_kept_and_trials_can_be_added(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     run(place, tmp_path, trials=2)
-    ran = len(here.log)
+    ran = len(local_cells.log)
     compare.compare(compare.read_grid({}, None, tmp_path), tmp_path, 1, 1)
     compare.rejudge(tmp_path)
-    assert len(here.log) == ran == 6
+    assert len(local_cells.log) == ran == 6
     for n in (2, 3):
         with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, but train"):
             run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
@@ -161,9 +166,9 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     best = tuning.best_trial(before["sgns"], True, "sgns")
     try:
         run(place, tmp_path, trials=3)
-    except UsageError as error:                                               # a better one was found for a strategy
+    except UsageError as error:                                               # a strategy has a better trial
         assert "was trained with" in str(error)
-    assert {label: of[:2] for label, of in trials(tmp_path).items()} == before and best in before["sgns"]
+    assert {label: group[:2] for label, group in trials(tmp_path).items()} == before and best in before["sgns"]
     tree = json.loads((tmp_path / "search.json").read_text())
     tree["trials"]["sgns"][1]["settings"]["negatives.k"] += 1
     (tmp_path / "search.json").write_text(json.dumps(tree))
@@ -174,27 +179,27 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
 @pytest.mark.parametrize("text", ["[]", "{", '{"search": [1], "metric": "valid/mrr", "higher": true, "trials": {}}',
                                   '{"metric": "valid/mrr", "higher": true, "trials": {}}',
                                   '{"search": [], "metric": "valid/mrr", "higher": true, "trials": {"sgns": [{}]}}'])
-def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "search.json").write_text(text)
     with pytest.raises(DataError, match=r"search\.json: was not written by a search"):
         tuning.read(tmp_path)
 
 
-def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
-    shutil.copytree(done.folder / "search", tmp_path / "search")
-    shutil.copy(done.folder / "search.json", tmp_path)
-    asked = [n for n in range(1, 7)
-             if any(tuning.best_trial(of, True, "")["value"] != tuning.best_trial(of[:n], True, "")["value"]
-                    for of in trials(tmp_path).values())]
-    assert asked                              # else nothing is seen here
-    rows = run(place, tmp_path, trials=asked[0]).results["search"]
-    assert [row["trials"] for row in rows] == [asked[0]] * 2
+def test_only_the_requested_number_of_trials_is_used(place: Path, finished: Comparison, tmp_path: Path) -> None:
+    shutil.copytree(finished.folder / "search", tmp_path / "search")
+    shutil.copy(finished.folder / "search.json", tmp_path)
+    sizes = [n for n in range(1, 7)
+             if any(tuning.best_trial(group, True, "")["value"] != tuning.best_trial(group[:n], True, "")["value"]
+                    for group in trials(tmp_path).values())]
+    assert sizes                              # otherwise the test shows nothing
+    rows = run(place, tmp_path, trials=sizes[0]).results["search"]
+    assert [row["trials"] for row in rows] == [sizes[0]] * 2
     assert [row["settings"] for row in rows] == [
-        tuning.best_trial(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+        tuning.best_trial(group[:sizes[0]], True, label)["settings"] for label, group in trials(tmp_path).items()]
 
 
-def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
-                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_keeps_its_settings_and_its_metric(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Here, "stop_at", 4)
         with pytest.raises(Stopped):
@@ -204,55 +209,56 @@ def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: P
     with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were scored by valid/log_likelihood, "
                                          r"but valid/mrr is requested now"):
         run(place, tmp_path, trials=3, metric="test/mrr")
-    assert len(here.log) == 4
+    assert len(local_cells.log) == 4
     assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
 
 
-def test_a_search_does_not_go_on_over_another_corpus(place: Path, tmp_path: Path, here: type[Here]) -> None:
+def test_a_search_is_not_resumed_on_another_corpus(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     shutil.copytree(place / "text", tmp_path / "text")
-    asked: dict[str, Any] = {"corpus": str(tmp_path / "text"), "strategies": ["sgns", "nce"]}
-    run(place, tmp_path / "out", trials=1, **asked)
+    options: dict[str, Any] = {"corpus": str(tmp_path / "text"), "strategies": ["sgns", "nce"]}
+    run(place, tmp_path / "out", trials=1, **options)
     with (tmp_path / "text" / "00.txt").open("a") as file:
         file.write("bal bam\n")
     shutil.rmtree(tmp_path / "out" / "cells")
     with pytest.raises(DataError, match=r"search/sgns-trial1: the corpus .* is not the one this run was trained"):
-        run(place, tmp_path / "out", trials=2, **asked)
-    assert len(here.log) == 4
+        run(place, tmp_path / "out", trials=2, **options)
+    assert len(local_cells.log) == 4
 
 
-def test_a_metric_that_no_trial_has_is_told_at_the_first(place: Path, tmp_path: Path, here: type[Here]) -> None:
+def test_a_missing_metric_is_reported_after_the_first_trial(place: Path, tmp_path: Path,
+                                                            local_cells: type[Here]) -> None:
     with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 does not have this .*"
                                          r"valid/log_likelihood.*to continue with one of them: embtrain compare --out"):
         run(place, tmp_path, trials=2, metric="test/log_likelihod")
-    assert len(here.log) == 1 and not (tmp_path / "search.json").exists()
+    assert len(local_cells.log) == 1 and not (tmp_path / "search.json").exists()
     run(place, tmp_path, trials=1)
-    assert len(here.log) == 4                # the trial that was trained is not trained again
+    assert len(local_cells.log) == 4                # the trained trial is not trained again
 
 
-def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_the_report(
+def test_a_strategy_added_later_without_trials_is_left_out_of_the_report(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(place, tmp_path, trials=2)
     monkeypatch.setattr(Here, "log", [])
     monkeypatch.setattr(Here, "stop_at", 0)
     with pytest.raises(Stopped):
         run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
-    found = comparison.read(compare.rejudge(tmp_path).folder)
-    assert [of.strategy for of in found.searched] == ["sgns", "nce"]
+    report = comparison.read(compare.rejudge(tmp_path).folder)
+    assert [group.strategy for group in report.searched] == ["sgns", "nce"]
 
 
-def test_a_trial_that_fails_counts_and_is_no_choice(
+def test_a_failed_trial_counts_and_is_not_chosen(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Here, "fail", "sgns-trial2")
-    told = run(place, tmp_path / "a", trials=3)
-    assert [trial["error"] is None for trial in trials(told.folder)["sgns"]] == [True, False, True]
-    assert told.results["search"][0]["failed"] == 1 and "signal 9" in trials(told.folder)["sgns"][1]["error"]
-    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
+    result = run(place, tmp_path / "a", trials=3)
+    assert [trial["error"] is None for trial in trials(result.folder)["sgns"]] == [True, False, True]
+    assert result.results["search"][0]["failed"] == 1 and "signal 9" in trials(result.folder)["sgns"][1]["error"]
+    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", result, ())
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
     came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
-    nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
+    nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", result, ())
     nowhere.failure.write_text('{"error": "no space left", "code": 4}')
     with pytest.raises(ResourceError, match=r"^y-trial1: no space left; this trial does not rate"):
         tuning._trial_result(tmp_path, nowhere, "valid/mrr")
@@ -261,9 +267,9 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
         run(place, tmp_path / "b", trials=1)
 
 
-# -- what is asked for ------------------------------------------------------------------------------------------------
+# -- options ------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("options", "says"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"trials": None}, "--search and --trials must be set"), ({"search": []}, "--search and --trials must be set"),
     ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
     ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
@@ -285,14 +291,14 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
      "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
 ])
-def test_what_cannot_be_searched_is_told_before_anything_is_trained(
-        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_an_impossible_search_is_refused_before_training(
+        place: Path, tmp_path: Path, local_cells: type[Here], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         run(place, tmp_path / "out", **options)
-    assert here.log == [] and not (tmp_path / "out").exists()
+    assert local_cells.log == [] and not (tmp_path / "out").exists()
 
 
-def test_without_optuna_one_line_says_what_to_install(
+def test_without_optuna_one_line_names_the_package_to_install(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"^--search: optuna is not installed; pip install 'embtrain\[search\]'$"):
@@ -313,15 +319,16 @@ def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "whole"), [
     ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
     ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
-def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
+def test_a_key_gets_numbers_of_its_type(text: str, whole: bool) -> None:
     (one,) = search_space.parse_ranges([text], [], resolve("sgns"))
     assert one.is_integer is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 
-@pytest.mark.parametrize(("metric", "wanted"), [
+@pytest.mark.parametrize(("metric", "expected"), [
     ("test/log_likelihood", ("valid/log_likelihood", True)), ("test/mrr", ("valid/mrr", True)),
     ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True))])
-def test_trials_are_judged_by_the_validation_part_of_what_decides(metric: str, wanted: tuple[str, bool]) -> None:
+def test_trials_are_ranked_by_the_validation_part_of_the_primary_metric(metric: str,
+                                                                        expected: tuple[str, bool]) -> None:
     from embtrain.experiment.tasks.windows import WindowsTask
 
-    assert tuning.objective(metric, WindowsTask) == wanted
+    assert tuning.objective(metric, WindowsTask) == expected

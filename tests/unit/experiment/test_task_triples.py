@@ -1,4 +1,4 @@
-"""A graph from its files to a run that goes on, is judged, reported and compared; the model is a toy."""
+"""Knowledge graphs from files to runs: resumed, evaluated, reported and compared, with a toy model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from embtrain.report.load import comparison as results
 
 pytestmark = pytest.mark.long
 
-# What `settings` lays under the changes of a test.
+# Base of `settings`, below the changes of a test.
 CONFIG = """corpus: {corpus}
 strategy: uniform
 model: {{name: toy, dim: 5}}
@@ -68,13 +68,13 @@ def values(run: Run) -> dict[str, float | None]:
     return {f"{row.benchmark}/{row.metric}": row.value for row in run.scores if row.benchmark != "training"}
 
 
-def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
+def test_a_run_writes_the_documented_files(graph: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(graph), tmp_path / "run")
-    found = values(run)
+    result = values(run)
     assert {f"{part}/{metric}" for part in ("valid", "test") for metric in (
         "mrr", "mr", "amri", "hits@1", "hits@3", "hits@10", "mrr/optimistic", "hits@1/pessimistic", "mrr/head",
-        "mr/tail", "amri/head")} <= set(found)
-    assert all(0 < found[f"{part}/mrr"] <= 1 for part in ("valid", "test"))
+        "mr/tail", "amri/head")} <= set(result)
+    assert all(0 < result[f"{part}/mrr"] <= 1 for part in ("valid", "test"))
     entities, relations = (Vocabulary.read(run.folder / f"{n}.txt") for n in ("entities", "relations"))
     assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and relations.total == 100
     table = run.word_vectors
@@ -84,11 +84,11 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     items = scoring.read_items(run.folder / "items.safetensors")
     assert set(items) == {f"{part}/{column}" for part in ("valid", "test") for column in ("rank", "cluster")}
     assert items["test/cluster"].tolist() == [i for i in range(10) for _ in (0, 1)]
-    assert np.mean(1 / items["test/rank"]) == pytest.approx(found["test/mrr"])
+    assert np.mean(1 / items["test/rank"]) == pytest.approx(result["test/mrr"])
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     curves = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
-    assert len(curves) == 2 and curves[-1] == pytest.approx(found["valid/mrr"])
-    assert lines[0]["masked"] > 0                                      # filter: observed knows the triples
+    assert len(curves) == 2 and curves[-1] == pytest.approx(result["valid/mrr"])
+    assert lines[0]["masked"] > 0                                      # filter: observed contains the triples
     identity = json.loads((run.folder / "identity.json").read_text())
     assert identity["task"] == "triples" and identity["corpus"]["counts"]["train"] == 100
     page = (run.folder / "report.html").read_text()
@@ -100,44 +100,44 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_validation_never_sees_test_triples(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
+def test_validation_does_not_use_test_triples(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
     rank = link_prediction.ranks
-    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: asked.append((len(batch), len(known)))
+    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: calls.append((len(batch), len(known)))
                         or rank(model, batch, known, *a))
     experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
-    assert asked == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; judged: valid, test
+    assert calls == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; evaluated: valid, test
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_a_filter_that_knows_all_is_asked_for_and_told(graph: Path, tmp_path: Path) -> None:
+def test_the_filter_over_all_triples_is_optional_and_reported(graph: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(graph), tmp_path / "run")
-    own, known = (experiment.evaluate(run.folder, sets=[f"evaluate.valid_filter={way}"]) for way in ("own", "all"))
-    of = [{(row.benchmark, row.metric): row for row in rows} for rows in (own, known)]
-    assert values(run)["valid/mr"] == of[0]["valid", "mr"].value > of[1]["valid", "mr"].value
-    assert of[0]["test", "mr"].value == of[1]["test", "mr"].value
-    assert "filtered by train and valid" in of[0]["valid", "mrr"].note
-    assert "filtered by train, valid and test" in of[1]["valid", "mrr"].note
+    default, known = (experiment.evaluate(run.folder, sets=[f"evaluate.valid_filter={way}"]) for way in ("own", "all"))
+    by_filter = [{(row.benchmark, row.metric): row for row in rows} for rows in (default, known)]
+    assert values(run)["valid/mr"] == by_filter[0]["valid", "mr"].value > by_filter[1]["valid", "mr"].value
+    assert by_filter[0]["test", "mr"].value == by_filter[1]["test", "mr"].value
+    assert "filtered by train and valid" in by_filter[0]["valid", "mrr"].note
+    assert "filtered by train, valid and test" in by_filter[1]["valid", "mrr"].note
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_some_validation_triples_are_enough_while_training(graph: Path, tmp_path: Path,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[int]] = []
+def test_training_evaluates_a_sample_of_the_validation_triples(graph: Path, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[int]] = []
     rank = link_prediction.ranks
-    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: asked.append(batch.target.tolist())
+    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: calls.append(batch.target.tolist())
                         or rank(model, batch, known, *a))
     config = settings(graph)
     config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"during": 4})})
     experiment.fit(config, tmp_path / "run")
-    assert [len(x) for x in asked] == [8, 8, 20, 20] and asked[0] == asked[1]
-    whole = [asked[2][i:i + 2] for i in range(0, 20, 2)]
-    assert all(asked[0][i:i + 2] in whole for i in range(0, 8, 2))
+    assert [len(x) for x in calls] == [8, 8, 20, 20] and calls[0] == calls[1]
+    whole = [calls[2][i:i + 2] for i in range(0, 20, 2)]
+    assert all(calls[0][i:i + 2] in whole for i in range(0, 8, 2))
 
 
 @pytest.mark.parametrize("extra", ["", "triples: {slot: bernoulli, reciprocal: true}\n"])
 @pytest.mark.usefixtures("no_drawing")
-def test_a_run_that_was_stopped_ends_in_the_same_bits(graph: Path, tmp_path: Path, extra: str) -> None:
+def test_a_resumed_run_is_bitwise_equal(graph: Path, tmp_path: Path, extra: str) -> None:
     config = settings(graph, extra)
     whole = experiment.fit(config, tmp_path / "whole")
     again = interrupted(config, tmp_path / "cut", 4)
@@ -146,7 +146,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(graph: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_only_on_its_graph(graph: Path, tmp_path: Path) -> None:
     config = settings(graph)
     run = experiment.fit(config, tmp_path / "run")
     task = tasks.read(config)
@@ -162,7 +162,7 @@ def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> 
         run.resume()
 
 
-def test_what_sources_and_models_are_told(graph: Path) -> None:
+def test_the_problem_passed_to_sources_and_models(graph: Path) -> None:
     for reciprocal, n_relations in ((False, 3), (True, 6)):
         task = tasks.read(settings(graph, f"triples: {{reciprocal: {str(reciprocal).lower()}}}\n"))
         assert isinstance(task, TriplesTask)
@@ -175,7 +175,7 @@ def test_what_sources_and_models_are_told(graph: Path) -> None:
             task.known_positives(1599)
 
 
-def test_a_plan_says_what_there_is_to_train_on(graph: Path) -> None:
+def test_a_plan_contains_the_counts_of_triples(graph: Path) -> None:
     text = str(experiment.plan(settings(graph)))
     assert ("corpus: 100 training triples, 12 entities, 3 relations, 200 examples per epoch; 10 and 10 triples held out"
             in text and "slot: both" in text)
@@ -192,17 +192,17 @@ def test_two_runs_are_compared_on_the_same_triples(graph: Path, tmp_path: Path,
             "negatives": config.negatives.model_copy(update={"k": k})}), tmp_path / f"{k}-{seed}")
         folders.append(tmp_path / f"{k}-{seed}")
     join.write(folders, tmp_path / "joined")
-    found = json.loads((tmp_path / "joined" / "results.json").read_text())
-    assert found["plan"]["metric"] == "test/mrr"
-    of = {(d["kind"], d["metric"]): d for d in found["differences"]}
-    assert of["items", "test/mrr"]["n"] == 20                            # ranks, resampled triple by triple
-    assert {("seeds", "test/mrr"), ("seeds", "test/mr"), ("seeds", "test/hits@10")} <= set(of)
+    result = json.loads((tmp_path / "joined" / "results.json").read_text())
+    assert result["plan"]["metric"] == "test/mrr"
+    by_kind = {(d["kind"], d["metric"]): d for d in result["differences"]}
+    assert by_kind["items", "test/mrr"]["n"] == 20                            # ranks, resampled triple by triple
+    assert {("seeds", "test/mrr"), ("seeds", "test/mr"), ("seeds", "test/hits@10")} <= set(by_kind)
     assert "neighbours" not in [section.key for section in comparison.document(results.read(tmp_path / "joined")
                                                                                ).sections]
-    assert "mr" in LOWER_BETTER                                          # what results.py reads verdicts by
+    assert "mr" in LOWER_BETTER                                          # keys that results.py uses for verdicts
 
 
-def test_parts_that_do_not_fit_are_refused(graph: Path) -> None:
+def test_inconsistent_parts_are_refused(graph: Path) -> None:
     with pytest.raises(DataError, match="is neither a file or folder nor a recipe"):
         tasks.read(settings(graph.parent / "nowhere"))
     with pytest.raises(UsageError, match=r"triples.slots: unknown key \(did you mean 'slot'"):
@@ -228,13 +228,13 @@ def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(graph: Path, tmp_path: Path) -> None:
+def test_strategies_may_differ_only_in_the_open_side(graph: Path, tmp_path: Path) -> None:
     def refused(sets: list[str]) -> bool:
         runs = {"a": {"strategy": "uniform", "model": "transe"},
                 "b": {"strategy": "bernoulli", "model": "transe", "loss": "logistic", "sets": sets}}
-        of = grid.read_grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
+        grid_read = grid.read_grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
         try:
-            compare.plan(of, tmp_path / "out")
+            compare.plan(grid_read, tmp_path / "out")
         except UsageError as error:
             assert "so the runs cannot be paired" in str(error)
             return True
@@ -258,11 +258,11 @@ def test_patience_needs_validation_triples(graph: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_drawing")
-def test_inverse_relations_have_vectors_and_names_of_their_own(graph: Path, tmp_path: Path) -> None:
+def test_inverse_relations_have_separate_vectors_and_names(graph: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(graph, "triples: {reciprocal: true}\n"), tmp_path / "run")
     names = Vocabulary.read(run.folder / "relations.txt").words
-    found = files_of_vectors.read(run.folder / "relations.safetensors")
-    assert found.words == names + [f"inverse of {name}" for name in names] and found.table.shape == (6, 5)
+    result = files_of_vectors.read(run.folder / "relations.safetensors")
+    assert result.words == names + [f"inverse of {name}" for name in names] and result.table.shape == (6, 5)
     path = graph / "train.txt"
     path.write_text(path.read_text().replace("r1", f"inverse of {names[0]}"))
     tasks.read(settings(graph))

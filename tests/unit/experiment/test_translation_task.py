@@ -1,5 +1,5 @@
-"""A translator from the command line to its page: what it learns from, refusals, runs that are cut off, lines that are
-translated, and vectors that are judged by it."""
+"""Translators from the command line to the report: negatives, refusals, interrupted runs, translated lines, and
+vectors that a translator evaluates."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Ru
         return fit(settings(corpus, "syn-margin-projection"), tmp_path_factory.mktemp("runs") / "run")
 
 
-# --- what can be combined -------------------------------------------------------------------------------------------
+# --- combinations -------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("strategy", "more"), [
     ("syn-margin-projection", []), ("syn-margin-difference", []), ("vmf", []), ("cosine", []), ("margin-random", []),
@@ -87,39 +87,40 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
 
 @pytest.mark.parametrize("more", [["model.tied=true"], [], ["model.tied=true", "model.similarity=cosine"],
                                   ["model.tied=true", "negatives.share_draws_by=row"]])
-def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path, more: list[str]) -> None:
-    """After one update the rows that it read stand where Adam over the whole table puts them, and the others stay."""
-    found, begun = [], []
+def test_row_gradients_equal_the_gradient_of_the_table(corpus: Path, tmp_path: Path, more: list[str]) -> None:
+    """One update moves the rows it reads as Adam over the whole table does, and no others."""
+    result, begun = [], []
     for optimizer in ("adam", "lazy-adam"):
         config = settings(corpus, "sampled-softmax", f"train.optimizer={optimizer}", "negatives.share_draws_by=batch",
                           "negatives.k=2", "train.chunk=12", "train.batch=12", *more)
-        made = components.build(config, tasks.read(config))
-        begun.append(made.model.table().detach().clone())
-        trained(made, 1, tmp_path)
-        tables = [p for name, p in made.model.named_parameters() if name in ("u", "v", "w")]
+        built = components.build(config, tasks.read(config))
+        begun.append(built.model.table().detach().clone())
+        trained(built, 1, tmp_path)
+        tables = [p for name, p in built.model.named_parameters() if name in ("u", "v", "w")]
         in_rows = [p.grad is not None and p.grad.is_sparse for p in tables]
         assert in_rows == [optimizer == "lazy-adam"] * 2 + [optimizer == "lazy-adam" and not more]
-        found.append({name: p.detach().clone() for name, p in made.model.named_parameters()})
-    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=2e-6)
-    stayed = (found[1]["v"] == begun[1]).all(1)
+        result.append({name: p.detach().clone() for name, p in built.model.named_parameters()})
+    torch.testing.assert_close(result[0], result[1], rtol=1e-5, atol=2e-6)
+    stayed = (result[1]["v"] == begun[1]).all(1)
     assert torch.equal(begun[0], begun[1]) and bool(stayed.any()) and not bool(stayed.all())
 
 
 @pytest.mark.parametrize(("more", "least"), [
     (["model.hidden=48", "train.lr=0.02"], 90),
     (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
-def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
+def test_it_translates_what_it_has_learned(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
     config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.valid_sentences=9")
-    made = components.build(config, tasks.read(config))
-    trained(made, 400, tmp_path)
-    found = {row.metric: row for row in made.task.validate(made)}
-    assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
-    assert "greedy" in found["bleu"].note
-    text = list(trained_translator.translate_lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
+    built = components.build(config, tasks.read(config))
+    trained(built, 400, tmp_path)
+    result = {row.metric: row for row in built.task.validate(built)}
+    assert result["bleu"].value > least and result["bleu"].n == 9  # type: ignore[operator]
+    assert "greedy" in result["bleu"].note
+    # type: ignore
+    text = list(trained_translator.translate_lines(built, built.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))
     assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
 
 
-@pytest.mark.parametrize(("strategy", "sets", "says"), [
+@pytest.mark.parametrize(("strategy", "sets", "message"), [
     ("sgns", ["negatives.filter=observed"], r"^negatives\.filter: observed: .* set negatives\.filter: none or target$"),
     ("sgns", ["train.chunk=null"], r"^train\.chunk: null: a block consists of complete sentences; .* e\.g\. 600$"),
     ("sgns", ["train.batch=30"], r"^train\.batch: 30: sentences are not split, .* set train\.batch: 60$"),
@@ -131,9 +132,9 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     ("vmf", ["evaluate.table=bfloat16", "evaluate.beam=2"], r"^evaluate\.table: bfloat16: finds .* evaluate\.beam: 1$"),
     ("sgns", ["evaluate.table=bfloat16"], r"^evaluate\.table: bfloat16: loss\.name: logistic ranks words by score"),
 ])
-def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path, strategy: str, sets: list[str],
-                                                   says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_impossible_combinations_are_refused_before_training(corpus: Path, tmp_path: Path, strategy: str,
+                                                             sets: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         fit(settings(corpus, strategy, *sets), tmp_path / "run")
     assert not (tmp_path / "run" / "scores.json").exists()
 
@@ -143,29 +144,29 @@ def test_a_corpus_of_another_kind_is_refused() -> None:
         tasks.read(experiment.resolve("sgns", "nmt", "planted-13k", threads=1))
 
 
-def test_a_table_of_another_width_and_one_that_is_not_finite(corpus: Path, tmp_path: Path) -> None:
+def test_a_table_of_another_width_or_not_finite_is_refused(corpus: Path, tmp_path: Path) -> None:
     words = "one two three four five six seven".split()
     table = np.ones((7, 5), np.float32)
     files_of_vectors.write(tmp_path / "v.txt", Vectors(words, table), "word2vec")
-    given = ["model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / 'v.txt'}"]
+    sets = ["model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / 'v.txt'}"]
     with pytest.raises(UsageError, match=r"vectors of 5 numbers, but model\.dim is 12"):
-        fit(settings(corpus, "cosine", *given), tmp_path / "run")
+        fit(settings(corpus, "cosine", *sets), tmp_path / "run")
     (tmp_path / "v.txt").write_text("1 2\none nan 1\n")
     with pytest.raises(DataError, match=r"v\.txt:2: contains NaN or infinity"):
-        fit(settings(corpus, "cosine", *given, "model.dim=2"), tmp_path / "run")
+        fit(settings(corpus, "cosine", *sets, "model.dim=2"), tmp_path / "run")
 
 
-def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_path: Path) -> None:
+def test_a_table_may_be_a_file_a_run_folder_or_from_hugging_face(corpus: Path, tmp_path: Path) -> None:
     words = tasks.read(settings(corpus, "cosine")).target.words  # type: ignore[attr-defined]
     table = np.random.default_rng(0).normal(size=(len(words), 12)).astype(np.float32)
     (tmp_path / "run").mkdir()
     files_of_vectors.write(tmp_path / "run" / "vectors.safetensors", Vectors(words, table), "safetensors")
     folders.write_huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
-    given = [components.build(one, tasks.read(one)).model.vectors() for one in (
+    tables = [components.build(one, tasks.read(one)).model.vectors() for one in (
         settings(corpus, "cosine", "model.output_table.kind=pretrained", f"model.output_table.file={tmp_path / name}")
         for name in ("run/vectors.safetensors", "run", "hub"))]
-    assert all(np.array_equal(one, given[0]) for one in given[1:])
-    np.testing.assert_allclose(given[0], table / np.linalg.norm(table, axis=1, keepdims=True), atol=1e-6)
+    assert all(np.array_equal(one, tables[0]) for one in tables[1:])
+    np.testing.assert_allclose(tables[0], table / np.linalg.norm(table, axis=1, keepdims=True), atol=1e-6)
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match=r"none: contains no vectors: neither vectors\.safetensors, as a run folder"):
         fit(settings(corpus, "cosine", "model.output_table.kind=pretrained",
@@ -173,9 +174,9 @@ def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_
             tmp_path / "run2")
 
 
-# --- how it is judged -----------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------------------
 
-def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: experiment.Run) -> None:
+def test_bleu_is_that_of_the_written_translations(corpus: Path, run: experiment.Run) -> None:
     ours = (run.folder / "test.translations.txt").read_text().splitlines()
     theirs = (corpus / "test.en").read_text().splitlines()[:12]
     assert len(ours) == 12 and all(line == "" or line[0] == line[0].upper() for line in ours)
@@ -187,41 +188,41 @@ def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: ex
     assert items["test/bleu_length"].tolist() == [len(line.replace(".", " .").split()) for line in ours]
 
 
-def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: experiment.Run) -> None:
+def test_examples_show_the_words_nearest_to_an_output_and_to_its_negative(run: experiment.Run) -> None:
     shown = json.loads((run.folder / "examples.json").read_text())
     assert [set(one) for one in shown] == [{"source", "reference", "translation", "wrong"}] * 2
-    made, task = stored.open_translator(run.folder)
+    built, task = stored.open_translator(run.folder)
     read = tasks.read(run.settings)
     batch = make_batch(read.text, np.array(read.text.part("test")[:2]))
-    e = torch.nn.functional.normalize(scoring.encode_heldout(made, batch).vector)
-    v, words, told, cosines = made.model.table(), task.target.words, [], []
-    right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
-    for answer, b in zip(e, right, strict=True):
+    e = torch.nn.functional.normalize(scoring.encode_heldout(built, batch).vector)
+    v, words, expected, cosines = built.model.table(), task.target.words, [], []
+    positives = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
+    for answer, b in zip(e, positives, strict=True):
         negative = answer - (answer @ v[b]) * v[b]
         near, against = ((v @ x).argsort(descending=True)[:5].tolist() for x in (answer, negative))
         if near[0] != b:
-            told.append({"right": words[b], "nearest": [words[i] for i in near],
+            expected.append({"right": words[b], "nearest": [words[i] for i in near],
                          "negative": [words[i] for i in against]})
             cosines.append(float(answer @ v[b]))
     wrong = [wrong for one in shown for wrong in one["wrong"]]
     assert [one.pop("cosine") for one in wrong] == pytest.approx(cosines, abs=1e-4)
-    assert wrong == told and told
+    assert wrong == expected and expected
 
 
-def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_a_run_is_evaluated_with_a_bfloat16_table(run: experiment.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
     plain = Bf16Search.__call__
-    monkeypatch.setattr(Bf16Search, "__call__", lambda self, query, unknown: asked.append(len(query)) or plain(
+    monkeypatch.setattr(Bf16Search, "__call__", lambda self, query, unknown: sizes.append(len(query)) or plain(
         self, query, unknown))
     rows = {row.metric: row for row in experiment.evaluate(run.folder, None, ["evaluate.table=bfloat16"])
             if row.benchmark == "test"}
-    assert asked and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
+    assert sizes and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
     assert rows["bleu"].value == pytest.approx(value(run, "bleu"), abs=3)
     with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds only the best word, but a beam"):
         stored.open_translator(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
 
 
-def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> None:
+def test_a_run_is_evaluated_with_other_settings_and_unchanged(run: experiment.Run) -> None:
     before = {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
     other = experiment.evaluate(run.folder, None, ["evaluate.beam=3", "evaluate.duplicates=remove"])
     rows = {(row.benchmark, row.metric): row for row in other}
@@ -237,13 +238,13 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
         experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
 
 
-# --- cut off, compared, looked at -----------------------------------------------------------------------------------
+# --- interrupted, compared, queried -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("strategy", "more"), [
     ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"]),
     ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share_draws_by=batch", "negatives.k=4"])])
-def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_bitwise_equal(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     no_page(monkeypatch)
     config = settings(corpus, strategy, *more)
     whole = experiment.fit(config, tmp_path / "whole").folder
@@ -267,7 +268,7 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
 
 def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                          capsys: pytest.CaptureFixture[str]) -> None:
-    """Without the corpus: the run's folder is enough, wherever it lies."""
+    """The run folder is enough, in any location and without the corpus."""
     moved = tmp_path / "moved"
     moved.mkdir()
     for path in run.folder.rglob("*"):
@@ -278,15 +279,15 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
     (moved / "config.yaml").write_text(text.replace(f"corpus: {run.settings.corpus}", "corpus: /is/gone"))
 
     embtrain = partial(command, monkeypatch, capsys, "translate", str(moved))
-    given = b"eins zwei.\n\n  \nDREI nie_gesehen\nvier"
-    lines = embtrain(given=given).split("\n")
+    source = b"eins zwei.\n\n  \nDREI nie_gesehen\nvier"
+    lines = embtrain(given=source).split("\n")
     assert len(lines) == 6 and lines[1:3] == ["", ""] and lines[-1] == ""
-    assert embtrain("--batch", "1", given=given).split("\n") == lines
-    assert len(embtrain("--beam", "2", "--unknown", "copy", "--duplicates", "remove", given=given).split("\n")) == 6
+    assert embtrain("--batch", "1", given=source).split("\n") == lines
+    assert len(embtrain("--beam", "2", "--unknown", "copy", "--duplicates", "remove", given=source).split("\n")) == 6
     assert embtrain(given=b"") == ""
-    for flag, right in (("--unknown", "'ban', 'keep' or 'copy'"), ("--table", "'float32' or 'bfloat16'")):
+    for flag, allowed in (("--unknown", "'ban', 'keep' or 'copy'"), ("--table", "'float32' or 'bfloat16'")):
         assert embtrain(flag, "maybe", given=b"", code=2).startswith(
-            f"embtrain: error: {flag} maybe: evaluate.{flag[2:]}: should be {right}, got 'maybe'")
+            f"embtrain: error: {flag} maybe: evaluate.{flag[2:]}: should be {allowed}, got 'maybe'")
     assert embtrain(given=b"eins\n\xff\n", code=3).startswith(
         "embtrain: error: standard input:2: not UTF-8; convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 ")
     assert "standard input:1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
@@ -331,21 +332,21 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
                       "--corpus", str(corpus))
     sets = [*SETS, "train.epochs=3"]
     compare("--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet", sets=sets)
-    found = json.loads((tmp_path / "cmp" / "results.json").read_text())
-    assert found["plan"]["metric"] == "test/bleu"
-    over = {(d["kind"], d["metric"]): d for d in found["differences"]}
+    result = json.loads((tmp_path / "cmp" / "results.json").read_text())
+    assert result["plan"]["metric"] == "test/bleu"
+    over = {(d["kind"], d["metric"]): d for d in result["differences"]}
     seeds, items = over["seeds", "test/bleu"], over["items", "test/bleu"]
     assert seeds["higher_better"] and items["higher_better"] and (seeds["n"], items["n"]) == (2, 12)
     assert items["p"] is not None and items["low"] <= items["mean"] <= items["high"]
     assert over["items", "test/accuracy"]["n"] > 12
-    # The two differ in model.similarity, which a strategy of continuous answers states; what none states must be alike.
+    # The two differ in model.similarity, which strategies of continuous outputs set. Keys that none sets must be equal.
     compare("--seeds", "1", "--out", str(tmp_path / "no"), sets=[*sets, "train.seed=4"], code=2)
 
 
-# --- tables of answers, made of the text ----------------------------------------------------------------------------
+# --- target tables built from the text ----------------------------------------------------------------------------
 
-def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                     capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_side_is_split_as_the_translator_reads_it(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
     embtrain = partial(command, monkeypatch, capsys, "data", "sentences", str(corpus))
     sets = ["translation.source=de", "translation.target=en", "translation.min_count=1"]
     written = (corpus / "train.en").read_text()
@@ -371,59 +372,59 @@ def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Pat
     lone.mkdir()
     for language in ("de", "en"):
         (lone / f"train.{language}").write_bytes((corpus / f"train.{language}").read_bytes())
-    told = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
+    printed = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
                    sets=[*sets, "translation.test=0"], code=2)
-    assert "has no test sentences; set translation.test above 0" in told
+    assert "has no test sentences; set translation.test above 0" in printed
 
 
-def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path) -> None:
+def test_gensim_fasttext_gives_a_target_table(corpus: Path, tmp_path: Path) -> None:
     sets = ["translation.source=de", "translation.target=en", "translation.min_count=1"]
     lines = [line.split() for line in sentences(str(corpus), ends=True, sets=sets)]
-    made = FastText(lines, sg=1, vector_size=12, min_count=1, bucket=500, workers=1)
-    made.wv.save_word2vec_format(str(tmp_path / "fasttext.txt"))
+    model = FastText(lines, sg=1, vector_size=12, min_count=1, bucket=500, workers=1)
+    model.wv.save_word2vec_format(str(tmp_path / "fasttext.txt"))
     table = components.build(chosen := settings(
         corpus, "syn-margin-projection", "model.output_table.kind=pretrained",
         f"model.output_table.file={tmp_path / 'fasttext.txt'}"), task := tasks.read(chosen)).model.vectors()
     for word in ("one", "seven", "."):
-        row, v = table[task.target.words.index(word)].numpy(), made.wv[word]  # type: ignore[attr-defined]
+        row, v = table[task.target.words.index(word)].numpy(), model.wv[word]  # type: ignore[attr-defined]
         assert np.allclose(row, v / np.linalg.norm(v), atol=1e-5), word
-    end = made.wv["</s>"]
+    end = model.wv["</s>"]
     assert np.allclose(table[0].numpy(), end / np.linalg.norm(end), atol=1e-5)
 
 
 @pytest.mark.parametrize(("strategy", "more"), [("vmf", ["loss.variant=plain"]), ("power-spherical", [])])
-def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, strategy: str, more: list[str]) -> None:
-    """−L of a target is its logit and the scale: long answers are sharp, and not good for that alone."""
+def test_a_beam_adds_log_densities_if_the_loss_is_one(corpus: Path, strategy: str, more: list[str]) -> None:
+    """−L of a target is its logit and the scale: long outputs are sharp, which alone must not raise their rank."""
     config = settings(corpus, strategy, "model.output_table.kind=sphere", *more)
-    made = components.build(config, tasks.read(config))
-    e, V = made.model.vectors(), made.world.n_candidates
-    query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
+    built = components.build(config, tasks.read(config))
+    e, V = built.model.vectors(), built.world.n_candidates
+    query = Query(3 * torch.randn(5, built.world.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
     pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
-    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query,
+    cost = built.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query,
                                whole_table=SimpleNamespace(target_vectors=lambda: e[query.target])))
-    density = made.loss.logit(score, query) + made.loss.log_scale(query)
+    density = built.loss.logit(score, query) + built.loss.log_scale(query)
     of_target = density.gather(1, query.target.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(of_target, -cost.per_example, atol=1e-4, rtol=1e-4)
 
 
-def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
+def test_an_unknown_word_is_copied_verbatim_in_an_evaluation(
         corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, "cross-entropy", "evaluate.unknown=copy", "translation.min_count=40")
     task = tasks.read(config)
-    made = components.build(config, task)
+    built = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.source_tokens(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
     read = Mock(side_effect=translate_words.translate)
     monkeypatch.setattr(translate_words, "translate", read)
-    task._translations(made, "test", config.evaluate, None)
+    task._translations(built, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
         assert "<unk>" not in words and words == tokenize_source(line, task.tokenizer, task.config.lower)
     assert {word for i in rare for word in task.source_tokens(i)} - set(task.text.source.vocabulary.words)
 
 
-def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does_not(corpus: Path) -> None:
+def test_cross_entropy_has_a_separate_table_and_cross_entropy_tied_has_not(corpus: Path) -> None:
     def names(strategy: str, *more: str) -> set[str]:
         config = settings(corpus, strategy, *more)
         return {name for name, _ in components.build(config, tasks.read(config)).model.named_parameters()}
@@ -435,25 +436,26 @@ def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does
 @pytest.mark.parametrize(("strategy", "bare"), [("cross-entropy", False), ("sampled-softmax-cosine", False),
                                                 ("syn-margin-projection", True), ("vmf", True),
                                                 ("power-spherical", True)])
-def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
+def test_a_beam_adds_cosines_if_the_loss_gives_no_probabilities(
         corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.output_table.kind=sphere"]))
     task = tasks.read(config)
     search = Mock(side_effect=translate_words.decoding.translate)
     monkeypatch.setattr(translate_words.decoding, "translate", search)
-    made = components.build(config, task)
-    told = translate_words.translate(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
+    built = components.build(config, task)
+    # type: ignore[arg-type]
+    lines = translate_words.translate(built, task, [np.array([2, 0])], [["eins"]], config.evaluate)
     step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
-    assert len(told) == 1 and (step is not None) is bare
+    assert len(lines) == 1 and (step is not None) is bare
     if bare:
-        long = Query(torch.randn(3, made.world.dim), *(torch.zeros(3, dtype=torch.int64) for _ in range(3)))
-        scale = made.loss.log_scale(long)
+        long = Query(torch.randn(3, built.world.dim), *(torch.zeros(3, dtype=torch.int64) for _ in range(3)))
+        scale = built.loss.log_scale(long)
         assert (scale is not None) == (strategy in ("vmf", "power-spherical"))
         assert torch.equal(step(z, long), z if scale is None else z + scale)
         assert scale is None or (scale.shape == (3, 1) and len(scale.unique()) == 3)
 
 
-# --- vectors judged by a translator ---------------------------------------------------------------------------------
+# --- vectors evaluated by a translator --------------------------------------------------------------------------------
 
 QUICK = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
          "translation.min_count=1", "train.threads=1", "train.chunk=400")
@@ -461,20 +463,20 @@ QUICK = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentence
 
 @pytest.fixture
 def translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalRecipe:
-    """The benchmark that trains a translator, on a made corpus and within a second."""
+    """The benchmark that trains a translator, on a synthetic corpus and within a second."""
     kept = load_recipe("evals", "nmt-multi30k-de-en").model_dump(mode="json")
-    made = shutil.copytree(shipped.folder("evals"), tmp_path / "evals") / f"{kept['name']}.yaml"
-    made.write_text(yaml.safe_dump(
+    recipe = shutil.copytree(shipped.folder("evals"), tmp_path / "evals") / f"{kept['name']}.yaml"
+    recipe.write_text(yaml.safe_dump(
         {key: value for key, value in kept.items() if value and key not in ("format", "expected")}
         | {"training": {"corpus": "grammar", "strategy": "syn-margin-projection", "sets": list(QUICK)}}))
     folder = shipped.folder
-    monkeypatch.setattr(shipped, "folder", lambda kind: made.parent if kind == "evals" else folder(kind))
-    return load_recipe("evals", made.stem)
+    monkeypatch.setattr(shipped, "folder", lambda kind: recipe.parent if kind == "evals" else folder(kind))
+    return load_recipe("evals", recipe.stem)
 
 
 @pytest.fixture
 def english(tmp_path: Path) -> tuple[Path, list[str]]:
-    """What the made corpus is translated into, as text for skip-gram; and its words."""
+    """The target side of the synthetic corpus as text for skip-gram, and its words."""
     text = tasks.read(experiment.resolve("cosine", "nmt", "grammar", sets=["translation.min_count=1"]))
     words = text.target.words[2:]  # type: ignore[attr-defined]
     path = tmp_path / "target.en"
@@ -482,24 +484,24 @@ def english(tmp_path: Path) -> tuple[Path, list[str]]:
     return path, words
 
 
-def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                     translator: EvalRecipe,
-                                                                     english: tuple[Path, list[str]]) -> None:
+def test_vectors_are_evaluated_by_a_translator_that_predicts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  translator: EvalRecipe,
+                                                                  english: tuple[Path, list[str]]) -> None:
     no_page(monkeypatch)
     words, file = english[1], tmp_path / "v.txt"
     table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
     files_of_vectors.write(file, Vectors(words, table), "glove")
     rows = experiment.evaluate(file, [translator.name])
-    found = {row.metric: row for row in rows}
-    assert {row.benchmark for row in rows} == {translator.name} and {"bleu", "accuracy@1"} <= set(found)
-    assert "v.txt, vectors of 10 numbers" in found["bleu"].note and found["bleu"].n == 5
-    # Keys of the translator may be set: another seed, or another table in place of the file's.
+    result = {row.metric: row for row in rows}
+    assert {row.benchmark for row in rows} == {translator.name} and {"bleu", "accuracy@1"} <= set(result)
+    assert "v.txt, vectors of 10 numbers" in result["bleu"].note and result["bleu"].n == 5
+    # Keys of the translator can be set: another seed, or another table in place of the file.
     nearest = "similarity_target"
     other = {row.metric: row for row in experiment.evaluate(file, [translator.name],
                                                             ["model.output_table.kind=sphere"])}
-    assert other[nearest].value != found[nearest].value
+    assert other[nearest].value != result[nearest].value
     again = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["train.seed=1"])}
-    assert again[nearest].value == found[nearest].value
+    assert again[nearest].value == result[nearest].value
     with pytest.raises(UsageError, match=r"--set train\.seed=2: an existing run is only evaluated"):
         experiment.evaluate(file, [translator.name, "wordsim353"], ["train.seed=2"])
     with pytest.raises(UsageError, match=r"--set evaluate\.beam=2: applies to runs evaluated by their own task, or to"):
@@ -510,10 +512,10 @@ def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: P
         experiment.evaluate(few, [translator.name])
 
 
-def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                         translator: EvalRecipe, english: tuple[Path, list[str]]
-                                                         ) -> None:
-    """A run within the run: what was stopped there goes on there, and what is finished is not trained again."""
+def test_a_run_is_evaluated_by_a_translator_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          translator: EvalRecipe,
+                                                          english: tuple[Path, list[str]]) -> None:
+    """The nested run is resumed if it was stopped, and not trained again if it is finished."""
     sets = ["model.dim=10", "train.epochs=1", "train.threads=1", "text.tokenizer=whitespace", "text.min_count=1",
             "text.valid=0", "text.test=0", f"evaluate.benchmarks=[{translator.name}]", "evaluate.neighbours=[]"]
     config = experiment.resolve("sgns", "skipgram", str(english[0]), sets=sets, seed=3)
@@ -535,22 +537,22 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
     inner = experiment.Run(within)
     assert inner.settings.train.seed == 3 and inner.settings.train.threads == 1
     assert inner.settings.model.output_table.file == str(tmp_path / "run" / "vectors.safetensors")  # type: ignore
-    told = {row.metric: row for row in run.scores if row.benchmark == translator.name}
+    rows = {row.metric: row for row in run.scores if row.benchmark == translator.name}
     own = {row.metric: row for row in inner.scores if row.benchmark == "test"}
-    assert told and {name: row.value for name, row in told.items()} == {name: row.value for name, row in own.items()}
-    assert "run, vectors of 10 numbers" in told["bleu"].note
+    assert rows and {name: row.value for name, row in rows.items()} == {name: row.value for name, row in own.items()}
+    assert "run, vectors of 10 numbers" in rows["bleu"].note
     begun = (within / "metrics.jsonl").read_bytes()
     assert experiment.resume(tmp_path / "run").scores == run.scores and (within / "metrics.jsonl").read_bytes() == begun
-    with monkeypatch.context() as broken:                    # what is there is told, not trained again
+    with monkeypatch.context() as broken:                    # the existing result is reported, not trained again
         broken.setattr(Trainer, "run", Mock(side_effect=AssertionError))
-        assert experiment.evaluate(run.folder) == list(told.values())
+        assert experiment.evaluate(run.folder) == list(rows.values())
     path = run.folder / "config.yaml"
     path.write_text(path.read_text().replace("epochs: 1", "epochs: 2"))
     with pytest.raises(DataError, match=r"nmt-multi30k-de-en: was trained on other vectors than .* remove that folder"):
         experiment.resume(run.folder)
 
 
-def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
+def test_a_comparison_includes_the_translators_that_evaluate_its_cells(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, translator: EvalRecipe, english: tuple[Path, list[str]],
         capsys: pytest.CaptureFixture[str]) -> None:
     no_page(monkeypatch)
@@ -562,13 +564,14 @@ def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
                   "--out", str(tmp_path / "out"), *(word for text in sets for word in ("--set", text)))
     assert (tmp_path / "out/cells/nce-seed2" / translator.name / "scores.json").is_file()
     assert f"{translator.name}/bleu" in out and "which takes 3 seeds or more" in out
-    made, cells = compare.plan(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out")
-    assert made.metric == f"{translator.name}/bleu"
+    built, cells = compare.plan(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out")
+    assert built.metric == f"{translator.name}/bleu"
     assert {folder.name for cell in cells for folder in cell.downstream_limits} == {translator.name}
 
 
-def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                     translator: EvalRecipe) -> None:
+def test_the_training_data_of_a_benchmark_is_required_before_a_run_starts(tmp_path: Path,
+                                                                          monkeypatch: pytest.MonkeyPatch,
+                                                                          translator: EvalRecipe) -> None:
     with pytest.raises(UsageError, match=r"evaluate\.during_training: nmt-multi30k-de-en: trains a translator, .* "
                                          r"evaluate\.benchmarks"):
         experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.during_training=[{translator.name}]"]),

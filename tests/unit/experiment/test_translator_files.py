@@ -1,4 +1,4 @@
-"""What a translator writes is compared as it is written: running text of any script, empty lines, other test sets."""
+"""Output files of a translator: text of any script, empty lines, other test sets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SKIES = {"regnet": "बारिश होती है ?", "schneit": "girls' �
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
-    """Every day and sky in training, three times; blank lines among the held-out sources."""
+    """Every day and sky three times in training; blank lines in the held-out sources."""
     folder = tmp_path_factory.mktemp("text")
     pairs = [(f"am {day} {sky} es.", f"{d} को {s}") for day, d in DAYS.items() for sky, s in SKIES.items()]
     held = [("", ""), pairs[1], ("  ", "not empty"), pairs[5], ("", " "), pairs[9], pairs[3]]
-    for part, some in (("train", pairs * 3), ("valid", pairs[:4]), ("test", held)):
+    for part, pairs_of_part in (("train", pairs * 3), ("valid", pairs[:4]), ("test", held)):
         for i, language in enumerate(("de", "xx")):
-            text = "".join(f"{pair[i]}\n" for pair in some)
+            text = "".join(f"{pair[i]}\n" for pair in pairs_of_part)
             (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -46,7 +46,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def test_bleu_is_that_of_the_written_file_against_the_raw_reference(run: experiment.Run) -> None:
+def test_bleu_compares_the_written_file_with_the_raw_reference(run: experiment.Run) -> None:
     ours, theirs = lines(run.folder / "test.translations.txt"), lines(Path(run.settings.corpus) / "test.xx")
     assert [ours[i] for i in (0, 2, 4)] == ["", "", ""]
     assert [ours[i] for i in (1, 3, 5, 6)] == [theirs[i] for i in (1, 3, 5, 6)]  # every blank and mark
@@ -57,31 +57,31 @@ def test_bleu_is_that_of_the_written_file_against_the_raw_reference(run: experim
     assert note.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
 
 
-def test_the_command_translates_as_the_run_was_judged(run: experiment.Run, tmp_path: Path,
+def test_the_command_translates_as_the_evaluation_did(run: experiment.Run, tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch,
                                                       capsys: pytest.CaptureFixture[str]) -> None:
     embtrain = partial(command, monkeypatch, capsys, "translate", str(run.folder))
-    given = (Path(run.settings.corpus) / "test.de").read_bytes()
-    wanted = (run.folder / "test.translations.txt").read_text(encoding="utf-8")
-    assert embtrain(given=given) == wanted
+    source = (Path(run.settings.corpus) / "test.de").read_bytes()
+    expected = (run.folder / "test.translations.txt").read_text(encoding="utf-8")
+    assert embtrain(given=source) == expected
     file = tmp_path / "in.txt"
-    for data in (given, codecs.BOM_UTF8 + given, given.replace(b"\n", b"\r\n"), gzip.compress(given)):
+    for data in (source, codecs.BOM_UTF8 + source, source.replace(b"\n", b"\r\n"), gzip.compress(source)):
         file.write_bytes(data)
-        assert embtrain(str(file)) == wanted
+        assert embtrain(str(file)) == expected
     assert embtrain(given=codecs.BOM_UTF8 + b"am montag regnet es.") == embtrain(given=b"am montag regnet es.")
-    for data, says in ((b"am\nx\0y\n", ":2: a NUL: not text; remove it"),
+    for data, message in ((b"am\nx\0y\n", ":2: a NUL: not text; remove it"),
                        ("am montag\n".encode("utf-16"), ":1: not UTF-8; .* iconv -f UTF-16 -t UTF-8"),
                        (b"am\n\xff\n", ":2: not UTF-8; .* iconv -f WINDOWS-1252 -t UTF-8"),
                        (b"a" * 1_000_002, ":1: 1,000,001 bytes; at most 1,000,000 are read")):
         file.write_bytes(data)
         for error in (embtrain(str(file), code=3), embtrain(given=data, code=3)):
-            assert re.search(says, error) and error.count("\n") == 1
+            assert re.search(message, error) and error.count("\n") == 1
     assert "gone.txt: file not found" in embtrain(str(tmp_path / "gone.txt"), code=3)
     assert "is a folder; give a file" in embtrain(str(tmp_path), code=2)
 
 
-def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_path: Path,
-                                                    caplog: pytest.LogCaptureFixture) -> None:
+def test_a_translator_is_evaluated_on_another_test_set(run: experiment.Run, tmp_path: Path,
+                                                       caplog: pytest.LogCaptureFixture) -> None:
     corpus, before = Path(run.settings.corpus), sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
     made, task = stored.open_translator(run.folder)
     sources, references = lines(corpus / "test.de"), lines(corpus / "test.xx")
@@ -89,13 +89,13 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
                                         encoding="utf-8")
     (tmp_path / "news.de.gz").write_bytes(gzip.compress(codecs.BOM_UTF8 + (corpus / "test.de").read_bytes()))
     (tmp_path / "news.xx").write_bytes((corpus / "test.xx").read_bytes().replace(b"\n", b"\r\n"))
-    wanted = {row.metric: row for row in run.scores if row.benchmark == "test" and row.value is not None}
+    expected = {row.metric: row for row in run.scores if row.benchmark == "test" and row.value is not None}
     for where in (corpus, corpus / "test", corpus / "test.de", corpus / "test.xx", tmp_path / "other.tsv",
                   tmp_path / "news", tmp_path / "news.de.gz"):
         rows = {row.metric: row for row in task.score_file(made, where, tmp_path) if row.value is not None}
-        assert {row.benchmark for row in rows.values()} == {where.name} and set(rows) == set(wanted)
+        assert {row.benchmark for row in rows.values()} == {where.name} and set(rows) == set(expected)
         for metric, row in rows.items():
-            assert (row.value, row.note) == (pytest.approx(wanted[metric].value, abs=1e-6), wanted[metric].note)
+            assert (row.value, row.note) == (pytest.approx(expected[metric].value, abs=1e-6), expected[metric].note)
         assert lines(tmp_path / f"{where.name}.translations.txt") == lines(run.folder / "test.translations.txt")
     assert "3 source lines are empty; their translations are empty lines too" in caplog.text
     assert before == sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
@@ -107,15 +107,15 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
     assert "1 of 4 source lines have 20 words or more" in caplog.text
 
 
-def test_predictions_are_translations_and_files_are_judged_by_name(run: experiment.Run, tmp_path: Path) -> None:
-    corpus, wanted = Path(run.settings.corpus), lines(run.folder / "test.translations.txt")
+def test_predictions_are_translations_and_files_are_evaluated_by_name(run: experiment.Run, tmp_path: Path) -> None:
+    corpus, expected = Path(run.settings.corpus), lines(run.folder / "test.translations.txt")
     sources = lines(corpus / "test.de")
-    found = run.predict(file=corpus / "test.de")
-    assert [(one.query, [answer.name for answer in one.answers]) for one in found] == [
-        (source, [text]) for source, text in zip(sources, wanted, strict=True)]
-    assert found[2].place == f"{corpus / 'test.de'}:3" and found[0].answers[0].score is None
+    result = run.predict(file=corpus / "test.de")
+    assert [(one.query, [answer.name for answer in one.answers]) for one in result] == [
+        (source, [text]) for source, text in zip(sources, expected, strict=True)]
+    assert result[2].place == f"{corpus / 'test.de'}:3" and result[0].answers[0].score is None
     [one] = run.predict(*sources[0].split(" "))
-    assert [answer.name for answer in one.answers] == wanted[:1] and one.place == ""
+    assert [answer.name for answer in one.answers] == expected[:1] and one.place == ""
     (tmp_path / "bad.txt").write_bytes(b"am\nx\0y\n")
     with pytest.raises(DataError, match=r"bad.txt:2: a NUL"):
         run.predict(file=tmp_path / "bad.txt")
@@ -129,7 +129,7 @@ def test_predictions_are_translations_and_files_are_judged_by_name(run: experime
     assert {row.n for row in few if row.metric == "bleu"} == {2}
 
 
-@pytest.mark.parametrize(("files", "name", "says"), [
+@pytest.mark.parametrize(("files", "name", "message"), [
     ({}, "gone", r"gone\.de: file not found; a test set is two files that end in \.de and \.xx, or a table"),
     ({"a.de": "am\n"}, "a.de", r"a\.xx: file not found; a test set is two files"),
     ({"a.de": "am\n", "a.xx": "b\nc\n"}, "a", r"a\.de has 1 lines and a\.xx 2"),
@@ -137,17 +137,17 @@ def test_predictions_are_translations_and_files_are_judged_by_name(run: experime
     ({"train.de": "am\n", "train.xx": "b\n", "dev.de": "am\n", "dev.xx": "b\n"}, ".",
      r"has the splits train, valid and no test split; give the file to evaluate on"),
     ({"a.de": "", "a.xx": ""}, "a", r"a\.de: is empty")])
-def test_a_test_set_that_is_none_is_refused(run: experiment.Run, tmp_path: Path, files: dict[str, str], name: str,
-                                            says: str) -> None:
+def test_an_invalid_test_set_is_refused(run: experiment.Run, tmp_path: Path, files: dict[str, str], name: str,
+                                        message: str) -> None:
     for file, text in files.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     made, task = stored.open_translator(run.folder)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         task.score_file(made, tmp_path / name)
 
 
-def test_pieces_of_words_are_joined_in_what_is_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                          capsys: pytest.CaptureFixture[str]) -> None:
+def test_subwords_are_joined_in_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
     (folder / "train.de").write_text("am mon@@ tag .\nam frei@@ tag .\n" * 9)

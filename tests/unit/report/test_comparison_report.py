@@ -1,4 +1,4 @@
-"""The report of a comparison says what results.json says, in four formats; what is read is never markup."""
+"""The report of a comparison shows results.json in four formats; text from files is never markup."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = comparison(tmp_path_factory.mktemp("one") / "novels", failed=["nce-seed3"])
-    report.write(made)
-    return made
+    finished = comparison(tmp_path_factory.mktemp("one") / "novels", failed=["nce-seed3"])
+    report.write(finished)
+    return finished
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def page(html: str) -> Page:
 
 
 def changed(folder: Path, **parts: Any) -> Path:
-    """Some keys of results.json anew; a key that is a path of keys joined by / goes down."""
+    """Replace some keys of results.json; keys joined by / address nested values."""
     path = folder / "results.json"
     tree = json.loads(path.read_text(encoding="utf-8"))
     for keys, value in parts.items():
@@ -81,11 +81,11 @@ def changed(folder: Path, **parts: Any) -> Path:
     return folder
 
 
-# --- what is said --------------------------------------------------------------------------------------------------
+# --- contents --------------------------------------------------------------------------------------------------
 
-def test_the_page_tells_all_that_the_comparison_found(page: Page, tree: dict[str, Any]) -> None:
+def test_the_page_contains_all_results(page: Page, tree: dict[str, Any]) -> None:
     words = page.words.replace("\u00a0", " ")
-    for said in (*map(true_minus, tree["verdict"]), "skipgram · on novels · 3 seeds · baseline sgns",
+    for shown in (*map(true_minus, tree["verdict"]), "skipgram · on novels · 3 seeds · baseline sgns",
                  "primary metric test log-likelihood", "95 % t interval", "wordsim353 Spearman's ρ",
                  "against sgns", "nce against sgns on test log-likelihood: two seeds are too few to separate",
                  "g: Hedges' effect size", "at equal CPU time",
@@ -96,14 +96,14 @@ def test_the_page_tells_all_that_the_comparison_found(page: Page, tree: dict[str
                  "--metric test/log_likelihood --benchmarks wordsim353,simlex999 --set model.dim=50", "ab" * 32,
                  "metric: test/log_likelihood",
                  "They differ in command", "negatives.source=ace"):
-        assert said in words, said
+        assert shown in words, shown
 
 
 def test_every_format_has_every_mean_and_its_interval(folder: Path, page: Page) -> None:
-    found = results.read(folder)
-    decimals = Decimals(found)
+    result = results.read(folder)
+    decimals = Decimals(result)
     rows = [[m.strategy, decimals.format(m.metric, m.mean), decimals.format(m.metric, m.sd),
-             decimals.format_interval(m.metric, m.low, m.high), str(m.n)] for m in found.summary]
+             decimals.format_interval(m.metric, m.low, m.high), str(m.n)] for m in result.summary]
     assert len(rows) == 18
     text = {name: (folder / f"report.{name}").read_text(encoding="utf-8") for name in ("md", "tex")}
     tex = text["tex"].replace(r"\ensuremath{-}", "−").replace(",{}", ",").replace("{[}", "[").replace("{]}", "]")
@@ -114,8 +114,8 @@ def test_every_format_has_every_mean_and_its_interval(folder: Path, page: Page) 
 
 
 def test_the_formats_have_the_same_sections_and_tables(folder: Path, html: str) -> None:
-    found = report.document(results.read(folder))
-    names = [section.name for section in found.sections]
+    result = report.document(results.read(folder))
+    names = [section.name for section in result.sections]
     md, tex = ((folder / f"report.{name}").read_text(encoding="utf-8") for name in ("md", "tex"))
     assert re.findall(r"^## (.*)$", md, re.MULTILINE) == names
     assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
@@ -125,24 +125,25 @@ def test_the_formats_have_the_same_sections_and_tables(folder: Path, html: str) 
     assert tables == len(re.findall("<table>", html)) + 4 + 5 + 1 + 5  # curves, costs, components and words
 
 
-def test_each_difference_says_what_would_separate(folder: Path, tree: dict[str, Any], page: Page) -> None:
+def test_each_difference_states_the_number_of_seeds_that_would_separate(folder: Path, tree: dict[str, Any],
+                                                                        page: Page) -> None:
     unclear = [d for d in tree["differences"] if d["verdict"] == "not separable"]
     assert {d["n"] for d in unclear} == {3}
     few = [d for d in tree["differences"] if d["kind"] == "seeds" and d["n"] == 2]
     assert few and {d["verdict"] for d in few} == {"two seeds are too few to separate"}
     for d in unclear:
-        said = f"not separable: {d['n']} seeds would separate {number(d['detectable'])}; the observed difference takes "
-        assert said + (f"{d['needed']:,}" if d["needed"] else "more than 1,000") in page.words, said
+        part = f"not separable: {d['n']} seeds would separate {number(d['detectable'])}; the observed difference takes "
+        assert part + (f"{d['needed']:,}" if d["needed"] else "more than 1,000") in page.words, part
     worse = changed(comparison(folder.parent / "worse"), differences__0__verdict="B beats A", differences__0__mean=-0.5)
-    told = report.document(results.read(worse)).sections[1].blocks
-    assert any("sgns beats nce" in row for t in told if isinstance(t, ReportTable) for row in t.rows)
+    blocks = report.document(results.read(worse)).sections[1].blocks
+    assert any("sgns beats nce" in row for t in blocks if isinstance(t, ReportTable) for row in t.rows)
 
 
 def test_each_curve_is_drawn_against_epochs_and_cpu_seconds(html: str) -> None:
     drawn = re.findall(r"<svg viewBox.*?</svg>", html, re.DOTALL)
     epochs = [svg for svg in drawn if ">epoch</text>" in svg]
     cpu = [svg for svg in drawn if re.search(r">CPU seconds(, log scale)?</text>", svg)]
-    assert len(epochs) == len(cpu) == 4 + 1  # four measures; NCE against adversarial samples for ace alone
+    assert len(epochs) == len(cpu) == 4 + 1  # four measures; NCE against adversarial samples only for ace
     assert len(re.findall(r">CPU seconds per run", html)) == 5
     assert all(max(float(x) for x in re.findall(r">([\d.]+)</text>", svg) if float(x) >= 1) == 4 for svg in epochs[:1])
     assert all(svg.count("<path") > 3 for svg in drawn)
@@ -150,11 +151,11 @@ def test_each_curve_is_drawn_against_epochs_and_cpu_seconds(html: str) -> None:
 
 def test_every_score_of_every_cell_is_in_the_csv(folder: Path, tree: dict[str, Any]) -> None:
     rows = list(csv.DictReader(io.StringIO((folder / "scores.csv").read_text(encoding="utf-8"))))
-    asked = [(c["cell"], r["benchmark"], r["metric"], r["value"], r["low"], r["n"]) for c in tree["cells"]
+    calls = [(c["cell"], r["benchmark"], r["metric"], r["value"], r["low"], r["n"]) for c in tree["cells"]
              for r in c["scores"]]
     scored = [(r["cell"], r["benchmark"], r["metric"], float(r["value"]), float(r["low"]), int(r["n"]))
               for r in rows if r["value"]]
-    assert scored == asked and len(asked) == 48
+    assert scored == calls and len(calls) == 48
     failed = [r for r in rows if not r["value"]]
     assert [(r["cell"], r["status"]) for r in failed] == [("nce-seed3", "failed")] and "4.1 GB" in failed[0]["note"]
 
@@ -168,40 +169,41 @@ def test_the_same_comparison_gives_the_same_bytes(folder: Path, tmp_path: Path) 
         assert path.read_bytes() == (folder / path.name).read_bytes(), path.name
 
 
-# --- what is missing -----------------------------------------------------------------------------------------------
+# --- missing parts -----------------------------------------------------------------------------------------------
 
 def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
-    made = comparison(tmp_path / "bare", ["sgns", "nce"], 1, 1, 1)
-    for file in made.glob("cells/*/*"):
+    finished = comparison(tmp_path / "bare", ["sgns", "nce"], 1, 1, 1)
+    for file in finished.glob("cells/*/*"):
         file.unlink()
-    (made / "comparison.yaml").unlink()
-    page = checked(report.write(made)[0].read_text(encoding="utf-8"))
-    for said in ("No run was evaluated during training", "No strategy draws both", "No run stored neighbours",
+    (finished / "comparison.yaml").unlink()
+    page = checked(report.write(finished)[0].read_text(encoding="utf-8"))
+    for shown in ("No run was evaluated during training", "No strategy draws both", "No run stored neighbours",
                  "corpus and code are unknown", "embtrain report cells/sgns-seed1 cells/nce-seed1 "
                  "--baseline sgns --metric test/log_likelihood",
                  "one seed: no interval"):
-        assert said in page.words, said
-    told = (made / "report.md").read_text()
-    assert "| nce | one seed: no interval |" in told and not re.search("(sgns|nce) beats (sgns|nce)", told)
+        assert shown in page.words, shown
+    markdown = (finished / "report.md").read_text()
+    assert "| nce | one seed: no interval |" in markdown and not re.search("(sgns|nce) beats (sgns|nce)", markdown)
 
 
-def test_a_comparison_in_which_nothing_finished(tmp_path: Path) -> None:
-    made = comparison(tmp_path / "none", ["sgns", "nce"], 1, failed=["sgns-seed1", "nce-seed1"])
-    page = checked(report.write(made)[0].read_text(encoding="utf-8"))
+def test_a_comparison_without_finished_cells(tmp_path: Path) -> None:
+    finished = comparison(tmp_path / "none", ["sgns", "nce"], 1, failed=["sgns-seed1", "nce-seed1"])
+    page = checked(report.write(finished)[0].read_text(encoding="utf-8"))
     assert "No cell finished" in page.words and "2 of 2 cells" in page.words and page.tags["svg"] == 0
 
 
 def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
-    made = comparison(tmp_path / "joined", ["sgns", "nce"], 2, 1, 2)
-    (made / "comparison.yaml").unlink()
-    blocks = report.document(results.read(changed(made, cells__0__folder="../joined/cells/sgns-seed1"))).sections[-1]
+    finished = comparison(tmp_path / "joined", ["sgns", "nce"], 2, 1, 2)
+    (finished / "comparison.yaml").unlink()
+    blocks = report.document(results.read(changed(finished, cells__0__folder="../joined/cells/sgns-seed1"))).sections[
+        -1]
     assert isinstance(blocks.blocks[0], Code)
     assert shlex.split(blocks.blocks[0].text)[:3] == ["embtrain", "report", "../joined/cells/sgns-seed1"]
     table = next(b for b in blocks.blocks if isinstance(b, ReportTable))
     assert ["nce-seed2", "embtrain fit --negatives nce --seed 2"] in table.rows
 
 
-@pytest.mark.parametrize(("content", "says"), [
+@pytest.mark.parametrize(("content", "message"), [
     ("{", r"results\.json:1: not JSON"), ("[]", r"results\.json: a mapping"), ('{"a": NaN}', "NaN is not a"),
     ('{"cells": {}}', "cells: a list is expected, not a mapping"),
     ('{"cells": [1]}', "cells: row 1: a mapping is expected, not a number"),
@@ -215,9 +217,9 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
     ('{"at_equal": {"epochs": {"rows": [{"value": 1}]}}}', "at_equal: epochs: rows: row 1: key 'strategy' is missing"),
     ('{"plan": []}', "plan: a mapping"), ('{"cells": [' + ",".join(["{}"] * 2001) + "]}", "2,001 are too many"),
 ])
-def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, says: str) -> None:
+def test_damaged_results_are_refused_in_one_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "results.json").write_text(content, encoding="utf-8")
-    with pytest.raises(DataError, match=says) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         report.write(tmp_path)
     assert len(str(caught.value).splitlines()) == 1 and str(caught.value).startswith(str(tmp_path))
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
@@ -228,10 +230,10 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         report.write(tmp_path)
 
 
-# --- what is read is never markup ----------------------------------------------------------------------------------
+# --- text is never markup ----------------------------------------------------------------------------------
 
 def hostile(folder: Path, words: list[str]) -> Path:
-    """Every text of results.json and of the runs' files is a hostile word."""
+    """Make every text of results.json and of the files of runs a hostile word."""
     comparison(folder, ["sgns", "ace"], 1, 1, 2)
     names = dict(zip(["sgns", "ace"], words, strict=False))
     text = (folder / "results.json").read_text(encoding="utf-8")
@@ -251,37 +253,38 @@ def hostile(folder: Path, words: list[str]) -> Path:
     return folder
 
 
-def test_hostile_words_stay_words(tmp_path: Path) -> None:
+def test_hostile_words_are_shown_verbatim(tmp_path: Path) -> None:
     words = [*HOSTILE, "| a | b |", "]]>", "```", "\\end{document}", "\\input{x}", "https://x.example/a",
              "# a", "=cmd()"]
     report.write(hostile(tmp_path / "<script>", words))
-    made = tmp_path / "<script>"
-    text = (made / "report.html").read_text(encoding="utf-8")
+    finished = tmp_path / "<script>"
+    text = (finished / "report.html").read_text(encoding="utf-8")
     page = checked(re.sub("https://x.example/a", "", text, flags=re.IGNORECASE))
-    for said in HOSTILE[:6]:
-        assert said in page.words
-    md = (made / "report.md").read_text(encoding="utf-8")
+    for shown in HOSTILE[:6]:
+        assert shown in page.words
+    md = (finished / "report.md").read_text(encoding="utf-8")
     outside, fenced = re.subn(r"^(`{3,})$.*?^\1$", "", md, flags=re.MULTILINE | re.DOTALL)
     assert not re.search(r"(?<!\\)<|^`", outside, re.MULTILINE) and fenced == 2
     assert not re.search(r"(?<!\\)://", outside)
-    tex = (made / "report.tex").read_text(encoding="utf-8")
+    tex = (finished / "report.tex").read_text(encoding="utf-8")
     assert tex.count(r"\end{document}") == 1 and r"\input" not in tex
-    rows = list(csv.reader(io.StringIO((made / "scores.csv").read_text(encoding="utf-8"))))
+    rows = list(csv.reader(io.StringIO((finished / "scores.csv").read_text(encoding="utf-8"))))
     assert {len(row) for row in rows} == {12} and "'=cmd()" in {row[-1] for row in rows}
     for name in ("report.html", "report.md", "report.tex", "scores.csv"):
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", (made / name).read_text(encoding="utf-8"))
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", (finished / name).read_text(encoding="utf-8"))
 
 
 @settings(max_examples=40)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_words_are_escaped_in_latex(words: str) -> None:
-    told = ReportDocument(words, words, [words], [ReportSection("a", words, [Words(words), Items([words]), Code(words),
+    document = ReportDocument(words, words, [words],
+                              [ReportSection("a", words, [Words(words), Items([words]), Code(words),
                                                                  ReportTable([(words, "")], [words, [words]])])])
     bare = ReportDocument("", "", [""], [ReportSection("a", "", [Words(""), Items([""]), Code(""),
                                                                  ReportTable([("", "")], ["", [""]])])])
     def commands(text: str) -> set[str]:
         return set(re.findall(r"\\(?:begin|end|input|include|write|def|openout)\b\{?\w*", text))
-    text = markdown_latex.latex(told)
+    text = markdown_latex.latex(document)
     assert commands(text) == commands(markdown_latex.latex(bare))
     body = text.partition(r"\begin{document}")[2]
     assert not re.search(r"(?<!\\)[%#]", body) and len(re.findall(r"(?<!\\)\$", body)) == 0
@@ -289,121 +292,124 @@ def test_any_words_are_escaped_in_latex(words: str) -> None:
     assert opened.count("{") == opened.count("}")
 
 
-def test_markdown_that_could_begin_something_is_escaped() -> None:
-    told = ReportDocument("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
-    assert markdown_latex.markdown(told).splitlines()[::2] == [
+def test_markdown_syntax_is_escaped() -> None:
+    document = ReportDocument("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
+    assert markdown_latex.markdown(document).splitlines()[::2] == [
         r"# \+ a", r"1\. b", r"\- c", "0.52", r"\= d", "12", r"\<b\>", r"a\_b\*c\*", "**"]
 
 
 # --- bands and the front -------------------------------------------------------------------------------------------
 
 def curve(steps: list[float], values: list[float], cpu: list[float] | None = None, per_epoch: float = 1.0) -> Curve:
-    made = Curve()
+    finished = Curve()
     for step, value, spent in zip(steps, values, cpu or steps, strict=True):
-        made.add(step, spent, value)
-    made.epoch = np.asarray(steps) / per_epoch
-    return made
+        finished.add(step, spent, value)
+    finished.epoch = np.asarray(steps) / per_epoch
+    return finished
 
 
 def test_a_band_is_the_mean_and_the_range_over_seeds() -> None:
     seeds = [curve([10, 20], values, cpu, 10.0) for values, cpu in (([1.0, 4.0], [5, 10]), ([3.0, 5.0], [7, 20]),
                                                               ([5.0, 9.0], [9, 30]))]
-    made = band("x", 0, seeds, "epoch")
-    assert made is not None and made.joined and made.seeds == 3
-    for got, asked in ((made.x, [1, 2]), (made.mean, [3, 6]), (made.low, [1, 4]), (made.high, [5, 9])):
-        assert got.tolist() == asked
+    finished = band("x", 0, seeds, "epoch")
+    assert finished is not None and finished.joined and finished.seeds == 3
+    for got, calls in ((finished.x, [1, 2]), (finished.mean, [3, 6]), (finished.low, [1, 4]), (finished.high, [5, 9])):
+        assert got.tolist() == calls
     against_cpu = band("x", 0, seeds, "cpu")
     assert against_cpu is not None and against_cpu.x.tolist() == [7, 20]
     unknown = curve([10, 20], [1.0, 4.0], per_epoch=math.nan)
     assert band("x", 0, [unknown], "epoch") is None and band("x", 0, [Curve()], "cpu") is None
 
 
-def test_seeds_evaluated_at_other_steps_are_interpolated_where_all_are_known() -> None:
-    made = band("x", 0, [curve([0, 10, 20], [0.0, 10.0, 20.0], None, 5.0), curve([5, 15], [0.0, 10.0], None, 5.0)],
+def test_seeds_evaluated_at_other_steps_are_interpolated_in_their_common_range() -> None:
+    finished = band("x", 0, [curve([0, 10, 20], [0.0, 10.0, 20.0], None, 5.0), curve([5, 15], [0.0, 10.0], None, 5.0)],
                 "epoch")
-    assert made is not None and not made.joined
-    assert made.x.tolist() == [1, 2, 3] and made.mean.tolist() == [2.5, 7.5, 12.5] and made.low.tolist() == [0, 5, 10]
+    assert finished is not None and not finished.joined
+    assert finished.x.tolist() == [1, 2, 3] and finished.mean.tolist() == [2.5, 7.5, 12.5] \
+        and finished.low.tolist() == [0, 5, 10]
     assert band("x", 0, [curve([1, 2], [0, 0]), curve([8, 9], [0, 0])], "epoch") is None
 
 
-def test_a_long_curve_is_shown_by_means_of_its_parts() -> None:
+def test_a_long_curve_is_drawn_as_means_of_its_parts() -> None:
     steps = list(range(1, 201))
-    made = band("x", 0, [curve(steps, [float(s % 2) for s in steps])] * 2, "epoch")
-    assert made is not None and len(made.x) <= MAX_POINTS and np.allclose(made.mean, 0.5) and made.x.mean() == 100.5
+    finished = band("x", 0, [curve(steps, [float(s % 2) for s in steps])] * 2, "epoch")
+    assert finished is not None and len(finished.x) <= MAX_POINTS and np.allclose(finished.mean, 0.5) \
+        and finished.x.mean() == 100.5
 
 
-def test_seeds_of_other_steps_that_end_the_same_epochs_are_joined() -> None:
+def test_seeds_with_other_steps_but_equal_epochs_are_joined() -> None:
     seeds = [curve([10, 20], [0.0, 1.0], per_epoch=10.0), curve([9, 18], [2.0, 3.0], per_epoch=9.0)]
-    made = band("x", 0, seeds, "epoch")
-    assert made is not None and made.joined and (made.x.tolist(), made.mean.tolist()) == ([1, 2], [1, 2])
+    finished = band("x", 0, seeds, "epoch")
+    assert finished is not None and finished.joined and (finished.x.tolist(), finished.mean.tolist()) == ([1, 2],
+                                                                                                          [1, 2])
 
 
 def log_of(*lines: tuple[float, int, float]) -> record.MetricCurves:
-    """Lines of (step, whole epochs, examples)."""
-    made = record.MetricCurves()
+    """Return log lines of (step, whole epochs, examples)."""
+    finished = record.MetricCurves()
     for step, epoch, examples in lines:
-        record._add_entry(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
-    made.place(made.epoch_size)
-    return made
+        record._add_entry(finished, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
+    finished.place(finished.epoch_size)
+    return finished
 
 
-def test_a_line_stands_where_its_examples_are_in_the_runs_own_epochs(folder: Path) -> None:
-    """Epochs of 100 and 104 examples; a line within each, and one behind the last that is done, of 102 on average."""
-    made = log_of((1, 0, 50), (2, 1, 100), (3, 1, 126), (4, 2, 204), (5, 2, 255))
-    assert made.curves["loss"].epoch.tolist() == [0.5, 1, 1.25, 2, 2.5] and made.epoch_size == 102
+def test_a_point_is_drawn_at_its_examples_in_epochs_of_its_run(folder: Path) -> None:
+    """Epochs of 100 and 104 examples: a point within each, and one after the last complete one, 102 on average."""
+    finished = log_of((1, 0, 50), (2, 1, 100), (3, 1, 126), (4, 2, 204), (5, 2, 255))
+    assert finished.curves["loss"].epoch.tolist() == [0.5, 1, 1.25, 2, 2.5] and finished.epoch_size == 102
     cut = log_of((1, 0, 51))
     assert np.isnan(cut.curves["loss"].epoch).all()
-    results.place([cut, made])
-    assert cut.curves["loss"].epoch.tolist() == [0.5] and made.curves["loss"].epoch[-1] == 2.5
+    results.place([cut, finished])
+    assert cut.curves["loss"].epoch.tolist() == [0.5] and finished.curves["loss"].epoch[-1] == 2.5
     shown = [c.run.metrics for c in results.read(folder).cells if c.run and c.run.metrics]
     assert shown and all(run.epoch_size == 288_000 for run in shown)
 
 
-def test_the_front_of_points_worked_out_by_hand() -> None:
+def test_the_front_of_points_by_hand() -> None:
     points = [(1.0, 1.0), (2.0, 3.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0), (1.0, 1.0)]
     assert pareto_front(points, True) == [0, 5, 1, 4]
     assert pareto_front(points, False) == [0, 5]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12), st.booleans())
-def test_what_is_on_the_front_is_what_nothing_beats(points: list[tuple[int, int]], higher: bool) -> None:
-    found = pareto_front([(float(c), float(s)) for c, s in points], higher)
+def test_the_front_contains_exactly_the_undominated_points(points: list[tuple[int, int]], higher: bool) -> None:
+    result = pareto_front([(float(c), float(s)) for c, s in points], higher)
     sign = 1 if higher else -1
     for i, (cost, score) in enumerate(points):
         beaten = any(c <= cost and sign * s >= sign * score and (c < cost or s != score) for c, s in points)
-        assert (i in found) != beaten
-    scores = [sign * points[i][1] for i in found]
+        assert (i in result) != beaten
+    scores = [sign * points[i][1] for i in result]
     assert scores == sorted(scores)
 
 
 def test_the_page_names_the_front(tmp_path: Path) -> None:
-    made = comparison(tmp_path / "three", ["sgns", "uniform", "nce", "ace-no-entropy"], 2, 1, 1)
-    first = cost_figure(made)
+    finished = comparison(tmp_path / "three", ["sgns", "uniform", "nce", "ace-no-entropy"], 2, 1, 1)
+    first = cost_figure(finished)
     assert first.caption == "On the Pareto front: uniform, sgns, nce."
     assert first.data is not None and [row[3] for row in first.data.rows] == ["yes", "yes", "yes", "no"]
-    changed(made, **{f"cells__{i}__cpu_seconds": 1.0 for i in (4, 5)})  # nce, which scores best
-    assert cost_figure(made).caption == "On the Pareto front: nce."
+    changed(finished, **{f"cells__{i}__cpu_seconds": 1.0 for i in (4, 5)})  # nce, which scores best
+    assert cost_figure(finished).caption == "On the Pareto front: nce."
     lower = {f"differences__{i}__higher_better": False for i in range(3)}
-    assert cost_figure(changed(made, **lower)).caption == "On the Pareto front: nce, uniform."
+    assert cost_figure(changed(finished, **lower)).caption == "On the Pareto front: nce, uniform."
 
 
 def cost_figure(folder: Path) -> Figure:
-    found = results.read(folder)
-    found.summary[:] = [m for m in found.summary if m.metric == "test/log_likelihood"]
-    return next(b for b in figures.costs(found, Decimals(found)) if isinstance(b, Figure))
+    result = results.read(folder)
+    result.summary[:] = [m for m in result.summary if m.metric == "test/log_likelihood"]
+    return next(b for b in figures.costs(result, Decimals(result)) if isinstance(b, Figure))
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
 
-def test_the_spread_between_seeds_sets_the_decimals(folder: Path) -> None:
+def test_the_spread_between_seeds_determines_the_decimals(folder: Path) -> None:
     decimals = Decimals(results.read(folder))
-    assert decimals.format("test/log_likelihood", -7.16249) == "−7.1625"  # the least sd is 0.0087
+    assert decimals.format("test/log_likelihood", -7.16249) == "−7.1625"  # the smallest sd is 0.0087
     assert decimals.format("test/log_likelihood", -7.16249, 1) == "−7.16249"
     assert decimals.format("nothing/known", 1234.5) == "1,234" and decimals.format("test/log_likelihood", None) == "–"
     assert decimals.format("test/log_likelihood", 1e12) == "1.00e+12"
 
 
-@pytest.mark.parametrize(("key", "said", "head"), [
+@pytest.mark.parametrize(("key", "shown", "head"), [
     ("test/log_likelihood", "test log-likelihood", "Test log-likelihood"),
     ("valid/mrr/scores", "validation mean reciprocal rank, bare scores",
      "Validation mean reciprocal rank, bare scores"),
@@ -413,8 +419,8 @@ def test_the_spread_between_seeds_sets_the_decimals(folder: Path) -> None:
     ("wordsim353/spearman", "wordsim353 Spearman's\u00a0ρ", "wordsim353 Spearman's\u00a0ρ"),
     ("training/cpu_seconds", "CPU seconds of training", "CPU seconds of training"), ("odd", "odd", "odd"),
 ])
-def test_names_of_measures(key: str, said: str, head: str) -> None:
-    assert (measure(key), heading(key)) == (said, head)
+def test_names_of_measures(key: str, shown: str, head: str) -> None:
+    assert (measure(key), heading(key)) == (shown, head)
 
 
 def test_small_figures() -> None:
@@ -430,19 +436,19 @@ def test_small_figures() -> None:
     ({"benchmarks": []}, []),
     ({"losses": [None], "sets": ["x=$(id)"]}, ["--set", "x=$(id)"]),
 ])
-def test_the_command_that_makes_it_again(tmp_path: Path, plan: dict[str, Any], words: list[str]) -> None:
-    made = changed(comparison(tmp_path / "c", ["sgns", "nce"], 1, 1, 1), plan=plan)
-    assert shlex.split(rerun.command(results.read(made))) == ["embtrain", "compare", *words]
+def test_the_command_that_reproduces_it(tmp_path: Path, plan: dict[str, Any], words: list[str]) -> None:
+    finished = changed(comparison(tmp_path / "c", ["sgns", "nce"], 1, 1, 1), plan=plan)
+    assert shlex.split(rerun.command(results.read(finished))) == ["embtrain", "compare", *words]
 
 
-def test_make_look_says_what_is_missing(tmp_path: Path) -> None:
+def test_make_look_reports_missing_files(tmp_path: Path) -> None:
     (tmp_path / ".ready").touch()
     os.utime(tmp_path / ".ready", (4e9, 4e9))
-    done = subprocess.run(["make", "look", f"VENV={tmp_path}", "CHROMIUM=no-such-browser"], cwd=ROOT, text=True,
+    done = subprocess.run(["make", "look", f"VENV={tmp_path}", "CHROMIUM=missing-browser"], cwd=ROOT, text=True,
                           capture_output=True, check=False)
     assert done.returncode != 0
     assert [line for line in done.stderr.splitlines() if not line.startswith("make")] == [
-        "no-such-browser is not there; Debian has it: apt install chromium"]
+        "missing-browser is not there; Debian has it: apt install chromium"]
 
 
 @pytest.mark.parametrize(("plan", "models"), [
@@ -454,12 +460,12 @@ def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], 
     assert report._models(plan) == models
 
 
-@pytest.mark.parametrize("a, b, verdict, says", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
-                                                 ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
-def test_names_do_not_change_who_beats_whom(a: str, b: str, verdict: str, says: str) -> None:
-    assert differences._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
+@pytest.mark.parametrize("a, b, verdict, message", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
+                                                    ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
+def test_names_do_not_change_the_verdict(a: str, b: str, verdict: str, message: str) -> None:
+    assert differences._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == message
 
 
-def test_a_minus_is_put_before_cosines_alone() -> None:
+def test_only_cosines_get_a_minus() -> None:
     near = Nearest("bracket", [("sgns", [("-lrb-", 0.5), ("-rrb-", -0.4)], [])]).table().rows[0]
     assert near == ["sgns", "-lrb- 0.50, -rrb- \N{MINUS SIGN}0.40", "none"]

@@ -1,4 +1,4 @@
-"""The page is valid, self-contained and the same for the same run; what is read is never markup."""
+"""The page is valid, self-contained and deterministic; text from files is never markup."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SCORES = [
 
 
 def run_folder(folder: Path, **files: Any) -> Path:
-    """A whole run; files=None leaves one out, text is written as it is, all else as JSON."""
+    """Write a complete run; files=None leaves a file out, text is written verbatim, other values as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     parts: dict[str, Any] = {
         "config": "model: {name: skipgram, dim: 100}\ncorpus: novels\nnegatives: {source: ace, k: 7}\n"
@@ -76,7 +76,7 @@ def page_of(folder: Path) -> Page:
 
 # --- the page ------------------------------------------------------------------------------------------------------
 
-def test_the_page_tells_all_that_the_run_left(tmp_path: Path) -> None:
+def test_the_page_contains_all_files_of_the_run(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run"))
     for said in ("skipgram trained with ace negatives (k = 7, nce loss) on novels", "3 epochs", "60 steps",
                  "6,000 examples in 1 min 30 s (2 min 30 s of CPU)", "−8.412 [−8.441, −8.382]", "90 % interval",
@@ -108,18 +108,18 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_nothing_of_matplotlib_is_left_changed(tmp_path: Path) -> None:
+def test_matplotlib_settings_are_unchanged(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     report.write(run_folder(tmp_path / "run", metrics=json.dumps(LINE) + "\n"))
     assert dict(matplotlib.rcParams) == before
 
 
-def test_a_score_too_large_to_draw_is_a_gap_and_no_error(tmp_path: Path) -> None:
-    """e^390, the perplexity of a model that diverged, is what a run writes."""
+def test_a_score_too_large_to_draw_is_a_gap_and_not_an_error(tmp_path: Path) -> None:
+    """A run writes e^390, the perplexity of a diverged model."""
     row = {"benchmark": "test", "metric": "perplexity", "value": 3e169, "low": 1e168, "high": 12.0, "n": 3, "note": ""}
     folder = run_folder(tmp_path / "run", scores=json.dumps([row, row | {"metric": "x", "value": 10 ** 400}]))
-    found = read(folder).scores
-    assert found is not None and [(r.value, r.low, r.high) for r in found] == [(None, None, 12.0)] * 2
+    result = read(folder).scores
+    assert result is not None and [(r.value, r.low, r.high) for r in result] == [(None, None, 12.0)] * 2
     (folder / "scores.json").write_text(json.dumps([row]).replace("3e+169", "1e999"))
     with pytest.raises(DataError, match="value must be a finite number or null"):
         read(folder)
@@ -143,7 +143,7 @@ def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
         assert missing == set(parts) - {part}
 
 
-def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_refused_and_unchanged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run folder"):
         report.write(tmp_path)
     with pytest.raises(DataError, match="file or folder not found"):
@@ -151,7 +151,7 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("part", "content", "says"), [
+@pytest.mark.parametrize(("part", "content", "message"), [
     ("config", "a: [1", r"config\.yaml:1:6: expected ',' or ']'"), ("config", "- 1", r"yaml:1: should be keys and"),
     ("config", "", r"config\.yaml: is empty; restore the run's own"),
     ("config", "5", r"yaml:1: should be keys and values.* got 5"),
@@ -178,15 +178,15 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> No
     ("metrics", '{"loss":1}\n', r"metrics\.jsonl:1: .*'step'"),
     ("metrics", '{"step":1}\n{"step":"2"}\n', r"metrics\.jsonl:2: .*'step'"),
 ])
-def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, part: str, content: str, says: str) -> None:
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, part: str, content: str, message: str) -> None:
     folder = run_folder(tmp_path / "run", **{part: content})
-    with pytest.raises(DataError, match=says) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         report.write(folder)
     assert len(str(caught.value).splitlines()) == 1
     assert not (folder / "report.html").exists()
 
 
-def test_bytes_that_are_no_text_and_what_is_no_file(tmp_path: Path) -> None:
+def test_invalid_utf8_and_paths_that_are_not_files(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     (folder / "scores.json").write_bytes(b'["\xff"]')
     with pytest.raises(DataError, match=r"scores\.json: not UTF-8 at byte 2"):
@@ -242,7 +242,7 @@ def test_a_warning_is_before_the_sections_in_every_format(tmp_path: Path) -> Non
         assert said in text and text.index(said) < text.index(section), name
 
 
-def test_a_file_that_is_missing_is_named_in_markdown(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_in_markdown(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", scores=None, identity=None)
     report.write(folder)
     md = (folder / "report.md").read_text(encoding="utf-8")
@@ -250,14 +250,14 @@ def test_a_file_that_is_missing_is_named_in_markdown(tmp_path: Path) -> None:
     assert "has no identity.json" in md
 
 
-# --- what is read is never markup ----------------------------------------------------------------------------------
+# --- text is never markup ----------------------------------------------------------------------------------
 
 def hostile_run(folder: Path, words: list[str]) -> Path:
-    """Every text of every file is a hostile word."""
+    """Make every text of every file a hostile word."""
     steps = [{"step": i, **dict.fromkeys(words, i), f"source/{words[1]}/noise": i, f"heldout/{words[0]}/mrr": i}
              for i in (1, 2)]
     neighbours = {w: [[other, 0.5] for other in words] for w in words}
-    pairs = [w.encode("utf-8", "replace").decode() for w in words]  # no config.yaml may hold a lone surrogate
+    pairs = [w.encode("utf-8", "replace").decode() for w in words]  # config.yaml may not contain a lone surrogate
     return run_folder(
         folder, metrics="".join(json.dumps(s) + "\n" for s in steps),
         neighbours={"near": neighbours, "far": neighbours},
@@ -267,7 +267,7 @@ def hostile_run(folder: Path, words: list[str]) -> Path:
                            "loss": pairs[4], **{f"{i}": w for i, w in enumerate(pairs)}}, ensure_ascii=True))
 
 
-def test_hostile_words_stay_words(tmp_path: Path) -> None:
+def test_hostile_words_are_shown_verbatim(tmp_path: Path) -> None:
     page = page_of(hostile_run(tmp_path / "run", HOSTILE))
     for said in HOSTILE[:6]:
         assert said in page.words
@@ -278,7 +278,7 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.text(st.characters(codec=None), min_size=1, max_size=12), min_size=5, max_size=5, unique=True))
-def test_any_words_stay_words(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
+def test_any_words_are_shown_verbatim(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
     page = page_of(hostile_run(tmp_path_factory.mktemp("any") / "run", [f"<{w}" for w in words]))
     known = page_of(hostile_run(tmp_path_factory.mktemp("known") / "run", list("abcde")))
     assert page.tags == known.tags and page.names == known.names  # no word became a tag or an attribute
@@ -291,7 +291,7 @@ def test_a_hostile_folder_name(tmp_path: Path) -> None:
 
 # --- curves --------------------------------------------------------------------------------------------------------
 
-def test_a_torn_last_line_is_left_out_and_repeated_steps_count_once(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_dropped_and_repeated_steps_count_once(tmp_path: Path) -> None:
     text = "".join(json.dumps({"step": s, "cpu_seconds": s, "loss": v}) + "\n"
                    for s, v in ((1, 5.0), (2, 4.0), (3, 3.0), (2, 7.0), (3, None)))
     run = read(run_folder(tmp_path / "run", metrics=text + '{"step": 4, "lo'))
@@ -301,10 +301,10 @@ def test_a_torn_last_line_is_left_out_and_repeated_steps_count_once(tmp_path: Pa
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "null", "9" * 400, "true", '"text"', "[1]"])
-def test_values_that_cannot_be_drawn_leave_a_page(tmp_path: Path, value: str) -> None:
+def test_values_that_cannot_be_drawn_still_give_a_page(tmp_path: Path, value: str) -> None:
     text = "".join(f'{{"step": {s}, "cpu_seconds": {value}, "loss": {value}, "source/x": {value}}}\n' for s in (1, 2))
     page = page_of(run_folder(tmp_path / "run", metrics=text, scores=[SCORES[0]._asdict()]))
-    assert page.tags["svg"] == 1 and "2 steps" in page.words  # of the scores alone
+    assert page.tags["svg"] == 1 and "2 steps" in page.words  # only of the scores
 
 
 def test_extremes_and_long_runs_are_drawn(tmp_path: Path) -> None:
@@ -319,21 +319,21 @@ def test_extremes_and_long_runs_are_drawn(tmp_path: Path) -> None:
     assert abs(drawn.x.mean() - 4999.5) < drawn.parts
 
 
-def test_components_share_a_panel_and_every_key_has_its_place() -> None:
-    found = curves.grouped({key: Curve() for key in (
+def test_components_share_a_panel_and_every_key_is_drawn() -> None:
+    result = curves.grouped({key: Curve() for key in (
         "loss", "loss/generator", "loss/noise", "heldout/mrr", "heldout/log_likelihood", "heldout/hits10", "lr",
         "masked", "source/entropy", "hardness/noise/rank", "hardness/generator/rank", "source/new_thing",
         "x/noise_share")})
-    assert found.loss is not None and found.components is not None
-    assert [label for label, _ in found.components.curves] == ["NCE samples", "adversarial samples"]
-    assert [g.title for g in found.heldout] == ["Held-out log-likelihood", "Held-out mean reciprocal rank"]
-    assert [(g.title, len(g.curves)) for g in found.source] == [
+    assert result.loss is not None and result.components is not None
+    assert [label for label, _ in result.components.curves] == ["NCE samples", "adversarial samples"]
+    assert [g.title for g in result.heldout] == ["Held-out log-likelihood", "Held-out mean reciprocal rank"]
+    assert [(g.title, len(g.curves)) for g in result.source] == [
         ("Entropy of the generator, nats", 1), ("Hardness: mean rank", 2), ("Share of negatives masked", 1),
         ("New thing", 1)]
-    assert [g.key for g in found.other] == ["heldout/hits10", "lr", "x/share"]
+    assert [g.key for g in result.other] == ["heldout/hits10", "lr", "x/share"]
 
 
-def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_a_note(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"step": x["step"], "epoch": x["epoch"]}) + "\n" for x in lines_of(30))
     page = page_of(run_folder(tmp_path / "run", metrics=lines, scores=None))
     assert "1 whole epoch of 3, 30 steps" in page.words
@@ -345,7 +345,7 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
     (["my script.py", "x"], "'my script.py' x"), ([], "has no argv"),
     ("embtrain fit", "has no argv"), ([1], "has no argv"),
 ])
-def test_the_command_that_runs_it_again(tmp_path: Path, argv: Any, command: str) -> None:
+def test_the_command_that_repeats_the_run(tmp_path: Path, argv: Any, command: str) -> None:
     assert command in page_of(run_folder(tmp_path / "run", identity={"argv": argv}, metrics=None, scores=None)).words
 
 
@@ -369,19 +369,19 @@ VALUES = st.one_of(st.none(), st.floats(-1e30, 1e30))
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.builds(Score, NAMES, NAMES, VALUES, VALUES, VALUES, st.integers(0, 2**40), NAMES),
                 min_size=1, max_size=4))
-def test_the_table_fits_80_columns_and_drops_no_letter(rows: list[Score]) -> None:
+def test_the_table_fits_80_columns_without_losing_a_letter(rows: list[Score]) -> None:
     text = report.table(rows)
     assert max(map(cells, text.split("\n"))) <= 80
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
     have = Counter(text)
-    # A note that rows in a run share is told once; so count each such run's note once.
+    # Consecutive rows with equal notes print the note once, so count it once per group.
     notes = [r.note for i, r in enumerate(rows) if (r.benchmark, r.note) != (rows[i + 1:i + 2] or [r])[0][::6]
              or i + 1 == len(rows)]
     for letter, n in Counter("".join(map(plain, [*notes, *(r.benchmark + r.metric for r in rows)]))).items():
         assert letter.isspace() or have[letter] >= n
 
 
-def test_a_long_note_goes_below_its_row() -> None:
+def test_a_long_note_is_printed_below_its_row() -> None:
     rows = [Score("wordsim353", "spearman", 0.5, 0.4, 0.6, 242, "one word after the other " * 6)]
     lines = report.table(rows).splitlines()
     assert len(lines) > 3 and all(line.startswith("    ") for line in lines[3:])
@@ -403,7 +403,7 @@ def test_intervals_durations_and_wrapping() -> None:
     assert wrap("日本語日本語", 4) == ["日本", "語日", "本語"]
 
 
-def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Path) -> None:
+def test_leading_rows_are_first_and_the_others_are_counted(tmp_path: Path) -> None:
     rows = [
         Score("valid", "mr", 2.0, 1.0, 3.0, 9, "all"),
         Score("valid", "mr/tail", 1.5, n=5, note="tails"),
@@ -428,7 +428,7 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
     assert "1 is best" in checked(text).words and text.count(">all</td>") == 1
 
 
-def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
+def test_durations_are_not_scores_of_the_verdict() -> None:
     rows = [Score("valid", "mrr", 0.5, 0.4, 0.6), Score("valid", "bleu", 20.0), Score("test", "mrr", 0.25, 0.2, 0.3),
             Score("test", "bleu", 21.0), Score("training", "seconds", 9.0), Score("wordsim353", "spearman", 0.7)]
     said = summary._main_scores(rows).replace("\N{NO-BREAK SPACE}", " ")
