@@ -337,7 +337,8 @@ def test_unsupported_kernel_input_is_rejected_by_name() -> None:
 def test_query_of_windows_equals_query_of_their_pairs(share: str) -> None:
     """Its rows equal `encode` of the pairs, with the same draws; a slice of it has no windows."""
     block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
-    compiled_engine, world = CompiledWindows.__new__(CompiledWindows), ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
+    compiled_engine = CompiledWindows.__new__(CompiledWindows)
+    world = ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
     compiled_engine.model = SkipGram(SkipGramConfig(dim=3), world)
     here, pairs = compiled_engine._query(block, True), block.pairs()
     there = compiled_engine.model.encode(pairs)
