@@ -1,4 +1,4 @@
-"""embtrain under scikit-learn's rules: its own checks for the numeric one, its tools for the one that takes texts."""
+"""embtrain under scikit-learn's rules: its own checks for the numeric estimator, its tools for the text estimator."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SMALL = {"dim": 8, "epochs": 6, "min_count": 1, "sets": {"text.sample": 0, "trai
 
 
 @parametrize_with_checks([RandomFourierSoftmaxFeatures(n_components=6)])
-def test_all_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
+def test_estimator_passes_all_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.parametrize("directions", ["plain", "orthogonal", "structured"])
 def test_inner_products_are_the_weights_of_a_softmax(directions: str) -> None:
     draw, tau = np.random.default_rng(0), 3.0
-    x = draw.normal(size=(40, 64))  # structured directions are of one length, which is right as d grows
-    made = RandomFourierSoftmaxFeatures(tau=tau, n_components=20_000, directions=directions, random_state=0)
-    phi = made.fit_transform(x)
+    x = draw.normal(size=(40, 64))  # structured directions have one length, which is correct for large d
+    embedder = RandomFourierSoftmaxFeatures(tau=tau, n_components=20_000, directions=directions, random_state=0)
+    phi = embedder.fit_transform(x)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert phi.shape == (40, 40_000) and len(made.get_feature_names_out()) == 40_000
+    assert phi.shape == (40, 40_000) and len(embedder.get_feature_names_out()) == 40_000
     assert np.abs(phi @ phi.T - np.exp(tau * (unit @ unit.T - 1))).max() < 0.03
     bare = RandomFourierSoftmaxFeatures(tau=tau, n_components=20_000, directions=directions, unit=False, random_state=0)
     far = np.square(x[:, None] / 8 - x / 8).sum(2)
@@ -41,23 +41,24 @@ def test_inner_products_are_the_weights_of_a_softmax(directions: str) -> None:
 
 
 @pytest.mark.parametrize(("keys", "says"), [({"tau": 0.0}, "tau"), ({"directions": "round"}, "directions")])
-def test_what_cannot_be_is_refused(keys: dict[str, Any], says: str) -> None:
+def test_invalid_settings_are_rejected(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RandomFourierSoftmaxFeatures(**keys).fit(np.ones((3, 2)))
 
 
 def documents() -> tuple[list[str], np.ndarray]:
-    """Texts of two kinds of words, and which kind."""
+    """Return texts of two kinds of words, and their kind."""
     draw = np.random.default_rng(1)
     kinds = [[f"{letter}{i}" for i in range(12)] for letter in "ab"]
     label = np.arange(60) % 2
     return [" ".join(draw.choice(kinds[kind], 30)) for kind in label], label
 
 
-def test_a_pipeline_searched_over_negatives() -> None:
+def test_pipeline_is_searched_over_negatives() -> None:
     x, y = documents()
-    of = make_pipeline(SkipGramEmbedder(**SMALL), LogisticRegression())
-    search = GridSearchCV(of, {"skipgramembedder__negatives": ["sgns", "uniform"]}, cv=2, error_score="raise").fit(x, y)
+    pipeline = make_pipeline(SkipGramEmbedder(**SMALL), LogisticRegression())
+    search = GridSearchCV(pipeline, {"skipgramembedder__negatives": ["sgns", "uniform"]}, cv=2,
+                          error_score="raise").fit(x, y)
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 2
     assert search.predict(["a0 a1 a2", "b3 b4"]).tolist() == [0, 1]
 
@@ -74,39 +75,40 @@ def test_vectors_are_those_of_the_run(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr() == ("", "")
 
 
-def test_errors_are_embtrains() -> None:
+def test_errors_are_those_of_embtrain() -> None:
     with pytest.raises(UsageError, match="negatives"):
-        SkipGramEmbedder(negatives="no-such").fit(["a b"])
+        SkipGramEmbedder(negatives="unknown").fit(["a b"])
     with pytest.raises(DataError):
         SkipGramEmbedder(**SMALL).fit([])
 
 
 @pytest.mark.parametrize("words", [["a", "new york"], ["a", ""], ["a\0"], ["a\nb"], ["\ufeffa"], ["\ud800"], ["a", 3],
                                    ["a", None], [float("nan")], "a \ud800", "a b\0", None, float("nan")])
-def test_words_that_a_line_would_not_give_back_are_refused(words: Any) -> None:
-    made = SkipGramEmbedder(**SMALL).fit(["a b c"] * 9)
-    for ask in (made.transform, SkipGramEmbedder(**SMALL).fit):
+def test_words_that_a_line_cannot_return_are_rejected(words: Any) -> None:
+    embedder = SkipGramEmbedder(**SMALL).fit(["a b c"] * 9)
+    for ask in (embedder.transform, SkipGramEmbedder(**SMALL).fit):
         with pytest.raises(DataError, match="document 2: "):
             ask([["a", "b"], words])
         with pytest.raises(DataError, match="a sequence of documents, got a string"):
             ask("a b")
 
 
-def test_what_is_learnt_is_what_is_looked_up() -> None:
-    made = SkipGramEmbedder(**SMALL).fit(["\ufeffKing queen", "\ufeffKing a"] * 5)
-    assert set(made.vocabulary_) == {"King", "queen", "a"}
-    assert np.array_equal(*made.transform(["\ufeffKing", "King"]))
+def test_vocabulary_is_what_can_be_looked_up() -> None:
+    embedder = SkipGramEmbedder(**SMALL).fit(["\ufeffKing queen", "\ufeffKing a"] * 5)
+    assert set(embedder.vocabulary_) == {"King", "queen", "a"}
+    assert np.array_equal(*embedder.transform(["\ufeffKing", "King"]))
     for sets in ({"text.lower": True}, {"text.tokenizer": "words"}):
         with pytest.raises(UsageError, match=f"sets: {next(iter(sets))}: .*: words are used unchanged"):
             SkipGramEmbedder(sets=sets).fit(["a b"])
-    made = SkipGramEmbedder(**{**SMALL, "sets": {"text": {"lower": True, "sample": 0}}}).fit(["King a"] * 9)
-    assert set(made.vocabulary_) == {"King", "a"}
+    embedder = SkipGramEmbedder(**{**SMALL, "sets": {"text": {"lower": True, "sample": 0}}}).fit(["King a"] * 9)
+    assert set(embedder.vocabulary_) == {"King", "a"}
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     sets = {"text.sample": np.float32(0), "train.lr": np.float64(0.1)}
     keys = {"dim": np.int64(8), "epochs": np.int32(6), "min_count": np.int64(1)}
-    one = SkipGramEmbedder(**{**SMALL, **keys, "sets": sets}, random_state=np.int64(1), threads=np.int64(1))  # type: ignore[arg-type]
+    one = SkipGramEmbedder(**{**SMALL, **keys, "sets": sets}, random_state=np.int64(1),
+                           threads=np.int64(1))  # type: ignore[arg-type]
     x, _ = documents()
     assert np.array_equal(one.fit(x).vectors_, SkipGramEmbedder(**SMALL).fit(x).vectors_)
     with pytest.raises(UsageError, match="should be a number, a word, or a list of these, got a set"):

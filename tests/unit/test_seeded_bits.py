@@ -1,4 +1,4 @@
-"""Short seeded runs and draws are equal, bit for bit, to those recorded for this machine in seeded_bits.json."""
+"""Short seeded runs and draws equal those recorded for this machine in seeded_bits.json bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`embtrain.testing.check_source`: right sources pass, and a broken source fails by the rule that it breaks."""
+"""`embtrain.testing.check_source`: correct sources pass, and a broken source fails by the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class Learner(NegativeSource):
     (Even, {}), (Even, {"share_draws_by": "window"}), (Even, {"share_draws_by": "batch"}), (Learner, {}), (Unigram, {}),
     (Unigram, {"exponent": 0.5, "replacement": False}),
 ])
-def test_right_source_passes(source: type[NegativeSource], settings: dict[str, Any]) -> None:
+def test_correct_source_passes(source: type[NegativeSource], settings: dict[str, Any]) -> None:
     check_source(source, **settings)
 
 
-# --- one broken thing each -----------------------------------------------------------------------------------------
+# --- broken sources ------------------------------------------------------------------------------------------------
 
 def changed_draw(**fields: Any) -> type[NegativeSource]:
     """Even, with fields of its draw replaced: by a value, or by a function of the draw."""
@@ -98,7 +98,7 @@ def changed_draw(**fields: Any) -> type[NegativeSource]:
 
 
 class Biased(Even):
-    """Candidates below 20 are drawn twice as often as it reports."""
+    """Candidates below 20 are drawn twice as often as reported."""
 
     def ids(self, n: int, k: int) -> Tensor:
         low = torch.rand(n, k, generator=self.random) < 2 / 3

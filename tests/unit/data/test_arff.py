@@ -1,4 +1,4 @@
-"""ARFF with several labels: beside SciPy's reader of dense files; sparse rows, labels by name or number, refusals."""
+"""ARFF with several labels: against SciPy's reader of dense files; sparse rows, labels by name or number, errors."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def load(folder: Path, text: str, xml: str | None = XML, **keys: object) -> Docu
     return labelled.load(where, "auto", LabelsConfig.model_validate(keys), None, "mine")[0]
 
 
-def dense(found: Documents) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.zeros((len(found.labels), found.n_features)), np.zeros((len(found.labels), found.n_labels))
-    assert found.features.value is not None
-    for r in range(len(found.labels)):
-        of = slice(found.features.start[r], found.features.start[r + 1])
-        x[r, found.features.index[of]] = found.features.value[of]
-        y[r, found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]] = 1
+def dense(result: Documents) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.zeros((len(result.labels), result.n_features)), np.zeros((len(result.labels), result.n_labels))
+    assert result.features.value is not None
+    for r in range(len(result.labels)):
+        of = slice(result.features.start[r], result.features.start[r + 1])
+        x[r, result.features.index[of]] = result.features.value[of]
+        y[r, result.labels.index[result.labels.start[r]:result.labels.start[r + 1]]] = 1
     return x, y
 
 
-def test_sparse_and_dense_rows_say_the_same(tmp_path: Path) -> None:
-    found = load(tmp_path, HEAD + "{0 2.5, 2 1}\n{}\n0,1,0,1\n% end\n{ 1 1 ,3 1 }\n")
-    x, y = dense(found)
+def test_sparse_and_dense_rows_are_equal(tmp_path: Path) -> None:
+    result = load(tmp_path, HEAD + "{0 2.5, 2 1}\n{}\n0,1,0,1\n% end\n{ 1 1 ,3 1 }\n")
+    x, y = dense(result)
     assert x.tolist() == [[2.5, 0], [0, 0], [0, 1], [0, 1]] and y.tolist() == [[1, 0], [0, 0], [0, 1], [0, 1]]
-    assert found.names == ["TAG_x", "TAG_y"]
+    assert result.names == ["TAG_x", "TAG_y"]
 
 
 def test_scipy_reads_the_same_dense_rows(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_scipy_reads_the_same_dense_rows(tmp_path: Path) -> None:
 
 
 def test_labels_may_be_the_first_attributes(tmp_path: Path) -> None:
-    found = load(tmp_path, HEAD.replace("size numeric", "size {0,1}") + "{0 1,3 1}\n", None, label_attributes=-2)
-    assert found.names == ["size", "a_word"] and dense(found)[1].tolist() == [[1, 0]]
+    result = load(tmp_path, HEAD.replace("size numeric", "size {0,1}") + "{0 1,3 1}\n", None, label_attributes=-2)
+    assert result.names == ["size", "a_word"] and dense(result)[1].tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -81,7 +81,7 @@ def test_labels_may_be_the_first_attributes(tmp_path: Path) -> None:
     ("{0 nan}", "expected a row"), ("{0 1e300}", "float32"), ("{-1 2}", "expected a row"), ("{0 '1'}", "expected"),
     ("0,0,2,0", "has the value 2"), ("{99999999999 1}", "expected a row"),
 ])
-def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_row_is_reported_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says) as caught:
         load(tmp_path, HEAD + text + "\n")
     assert "\n" not in str(caught.value) and "mine.arff:9" in str(caught.value)
@@ -92,12 +92,12 @@ def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, text: str, says: str)
     ("size numeric", "size {red,blue}", "numbers"), ("TAG_x", "a_word2", "no attribute 'TAG_x'"),
     ("'a word'", "size", "one name"), ("@data\n", "", "no @data line"), ("numeric", "", ":3: expected @attribute"),
 ])
-def test_a_wrong_header_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_invalid_header_is_reported(tmp_path: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(tmp_path, HEAD.replace(old, new))
 
 
-def test_what_a_sparse_row_leaves_out_must_be_zero(tmp_path: Path) -> None:
+def test_values_missing_in_a_sparse_row_must_be_zero(tmp_path: Path) -> None:
     head = HEAD.replace("'a word' {0,1}", "'a word' {1,0}")
     assert dense(load(tmp_path, head + "1,1,0,0\n"))[0].tolist() == [[1, 1]]
     with pytest.raises(DataError, match="in the header is not 0"):
@@ -105,7 +105,7 @@ def test_what_a_sparse_row_leaves_out_must_be_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("last", "says"), [(None, "neither an XML"), (4, "leave no"), (-4, "leave no")])
-def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: int | None, says: str) -> None:
+def test_label_attributes_must_be_named(tmp_path: Path, last: int | None, says: str) -> None:
     with pytest.raises(UsageError, match=f"labels.label_attributes: .*{says}"):
         load(tmp_path, HEAD.replace("'mine: -C 2'", "mine") + "{0 1}\n", None, label_attributes=last)
 
@@ -135,14 +135,14 @@ def test_labels_of_meka_are_those_of_its_relation(tmp_path: Path, relation: str,
         with pytest.raises(EmbtrainError, match=r"labels\.label_attributes: |a label has the value 0\.5"):
             load(tmp_path, text, None)
         return
-    found = load(tmp_path, text, None)
-    assert found.label_names() == names and dense(found)[0][0].tolist() == first
-    assert found.test.tolist() == ([2] if "-split-number" in relation else [])
-    assert load(tmp_path, text, None, label_attributes=2).label_names() == ["y", "c"]       # the setting is stronger
+    result = load(tmp_path, text, None)
+    assert result.label_names() == names and dense(result)[0][0].tolist() == first
+    assert result.test.tolist() == ([2] if "-split-number" in relation else [])
+    assert load(tmp_path, text, None, label_attributes=2).label_names() == ["y", "c"]       # the setting has priority
 
 
 @pytest.mark.parametrize(("m", "test"), [(1, [1, 2]), (2, [2]), (3, []), (0, []), (9, [])])
-def test_meka_s_split_names_the_test_part(tmp_path: Path, m: int, test: list[int]) -> None:
+def test_split_of_meka_names_the_test_part(tmp_path: Path, m: int, test: list[int]) -> None:
     assert load(tmp_path, f"@relation 'toy: -C 2 -split-number {m}'\n{MEKA}", None).test.tolist() == test
 
 
@@ -152,20 +152,20 @@ def test_meka_s_split_names_the_test_part(tmp_path: Path, m: int, test: list[int
     ('<?xml version="1.0" encoding="euc-jp"?><labels><label name="TAG_x"/></labels>', "unsupported XML encoding"),
     ("no xml", "expected an XML file"), ("", "no element found"),
 ])
-def test_a_wrong_list_of_labels_is_told(tmp_path: Path, xml: str, says: str) -> None:
+def test_invalid_list_of_labels_is_reported(tmp_path: Path, xml: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(tmp_path, HEAD + "{0 1}\n", xml)
 
 
-def test_labels_that_would_be_one_word_are_refused_before_training(tmp_path: Path) -> None:
+def test_labels_that_would_be_one_word_are_rejected_before_training(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the labels 'TAG_y' and 'TAG y' are both 'TAG_y' as one word; rename one"):
         load(tmp_path, HEAD.replace("TAG_x", "TAG_y") + "{0 1}\n", None, label_attributes=2)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("{}0123456789 ,.-e'\"@%?\nax", max_size=50), st.sampled_from(["", HEAD, "@attribute a {0,1}\n"]))
-def test_no_text_does_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, text: str, head: str
-                                                  ) -> None:
+def test_any_text_ends_in_a_data_error_at_worst(tmp_path_factory: pytest.TempPathFactory, text: str, head: str
+                                                ) -> None:
     folder = tmp_path_factory.getbasetemp()
     for xml in (XML, None, text):
         try:
@@ -176,20 +176,20 @@ def test_no_text_does_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempP
 
 @pytest.mark.parametrize(("name", "test", "pairs"), [("bibtex", 2515, 17762), ("delicious", 0, 306317),
                                                      ("usps", 2007, 9298)])
-def test_the_real_sets_are_as_their_recipes_say(name: str, test: int, pairs: int) -> None:
+def test_real_sets_agree_with_their_recipes(name: str, test: int, pairs: int) -> None:
     if not Path(os.environ.get("EMBTRAIN_DATA_MIRROR") or "/nowhere").is_dir():
         pytest.skip("data: EMBTRAIN_DATA_MIRROR names no folder")
     recipe = load_recipe("corpora", name)
     config = LabelsConfig(label_attributes=recipe.label_attributes)
-    found, identity = labelled.load(corpus_paths(recipe), recipe.reader, config, None, name)
+    result, identity = labelled.load(corpus_paths(recipe), recipe.reader, config, None, name)
     counts = identity["counts"]
     assert [counts["documents"], counts["features"], counts["labels"]] == [
         recipe.expected.documents, recipe.expected.features, recipe.expected.labels]
-    assert (len(found.test), len(found.labels.index)) == (test, pairs)
+    assert (len(result.test), len(result.labels.index)) == (test, pairs)
 
 
 @pytest.mark.parametrize("text", [":", ": ", " -c ", " -c", "\t", ":-c 1 "])
-def test_the_options_of_a_long_relation_are_read_in_linear_time(tmp_path: Path, text: str) -> None:
+def test_options_of_a_long_relation_are_read_in_linear_time(tmp_path: Path, text: str) -> None:
     """100,000 repetitions took minutes with a pattern that tries every colon."""
     start = time.process_time()
     with contextlib.suppress(EmbtrainError):

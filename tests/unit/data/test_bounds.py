@@ -1,4 +1,4 @@
-"""What a hostile or a huge file costs: CPU time and memory grow with its size and no faster, or it is refused first."""
+"""Cost of hostile and huge files: CPU time and memory grow linearly with their size, or the file is rejected first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cpu_seconds(most: float) -> Iterator[None]:
 
 @contextmanager
 def peak_of(most: int) -> Iterator[None]:
-    """Bytes that Python and NumPy may take together, at the most."""
+    """Return the peak of the bytes that Python and NumPy allocate."""
     tracemalloc.start()
     try:
         yield
@@ -58,15 +58,15 @@ def _joined(folder: Path, n: int, seeds: int = 1) -> None:
     page.write(folder)
 
 
-def test_many_scores_are_joined_in_a_time_that_grows_with_their_number(tmp_path: Path) -> None:
-    with cpu_seconds(40):                                    # about 8; as the square of n it was 500
+def test_time_to_join_scores_is_linear(tmp_path: Path) -> None:
+    with cpu_seconds(40):                                    # about 8; quadratic code took 500
         _joined(tmp_path, 10_000)
     table = (tmp_path / "scores.csv").read_text()
     assert table.count("\n") == 20_001 and "bb-0,bb,0,finished,,b49,m9999,10001.0,,,5," in table
     assert re.search(r"\| m9999[^|]*\| 9,999 \||m9999", (tmp_path / "report.md").read_text())
 
 
-def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_scores_for_a_report_are_rejected_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "MAX_SCORES", 100)
     with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared; give fewer runs"):
         _joined(tmp_path, 51)
@@ -76,7 +76,7 @@ def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, mo
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 def _documents(place: Path, n_features: int, n_labels: int, last: int = 4) -> Path:
-    """A file of about 500 bytes in the format of the Extreme Classification repository."""
+    """Return a file of about 500 bytes in the format of the Extreme Classification repository."""
     lines = [f"20 {n_features} {n_labels}", f"{last} 0:1", *(f"{i % 5} {i}:1 {i + 1}:0.5" for i in range(19))]
     (place / "data.txt").write_text("".join(f"{line}\n" for line in lines))
     return place / "data.txt"
@@ -87,17 +87,17 @@ def _documents(place: Path, n_features: int, n_labels: int, last: int = 4) -> Pa
     (50, 2_000_000_000, 4, "declares 2,000,000,000 labels"), (50, 30_000_000, 29_999_999, "declares 30,000,000 labels"),
     (2_000_000_000, 5, 4, "declares 2,000,000,000 features, but its documents contain 39 in total; correct"),
 ])
-def test_a_header_may_not_claim_what_its_documents_do_not_support(tmp_path: Path, features: int, labels: int, last: int,
-                                                                  says: str) -> None:
+def test_header_may_not_exceed_its_documents(tmp_path: Path, features: int, labels: int, last: int,
+                                             says: str) -> None:
     where = _documents(tmp_path, features, labels, last)
     with peak_of(20 << 20), pytest.raises(DataError, match=says):  # 2.4 GB of names
         labelled.load([where], "auto", LabelsConfig(), None, "data")
 
 
-def test_the_largest_public_data_sets_are_within_the_bounds(tmp_path: Path) -> None:
+def test_largest_public_data_sets_are_within_the_bounds(tmp_path: Path) -> None:
     """Amazon-3M has 2,812,281 labels; a few lines of it, with its header, are read."""
-    found, _ = labelled.load([_documents(tmp_path, 337_067, 2_812_281)], "auto", LabelsConfig(), None, "data")
-    assert found.n_labels == 2_812_281
+    result, _ = labelled.load([_documents(tmp_path, 337_067, 2_812_281)], "auto", LabelsConfig(), None, "data")
+    assert result.n_labels == 2_812_281
 
 
 # --- hierarchies -----------------------------------------------------------------------------------------------------
@@ -106,9 +106,9 @@ def _chain(n: int) -> np.ndarray:
     return np.stack([np.arange(1, n), np.arange(n - 1)], 1)
 
 
-def test_a_closure_takes_little_more_than_its_pairs() -> None:
+def test_closure_takes_little_more_memory_than_its_pairs() -> None:
     names = [str(i) for i in range(1000)]
-    with peak_of(25 << 20):                                  # 8 MB are the pairs; in dictionaries it was 60
+    with peak_of(25 << 20):                                  # the pairs take 8 MB; dictionaries took 60
         whole = closure.closure(_chain(1000), 1000, names, "x")
     assert len(whole) == 1000 * 999 // 2
     held = np.arange(len(whole)) % 10 == 0
@@ -120,7 +120,7 @@ def test_a_closure_takes_little_more_than_its_pairs() -> None:
         assert np.array_equal(closure.reduction(whole, whole, 1000), _chain(1000))
 
 
-def test_a_concept_with_many_parents_costs_no_square() -> None:
+def test_concept_with_many_parents_is_not_quadratic() -> None:
     star = np.stack([np.full(20_000, 20_000), np.arange(20_000)], 1)
     with cpu_seconds(5):
         whole = closure.closure(star, 20_001, [], "x")
@@ -131,22 +131,22 @@ def test_a_concept_with_many_parents_costs_no_square() -> None:
         assert len(closure.closure(pairs, 801, [], "x")) == 400 + 400 * 401
 
 
-def test_a_chain_that_is_too_long_is_refused_before_memory_is_taken() -> None:
+def test_too_long_chain_is_rejected_before_memory_is_allocated() -> None:
     """55 kB of text make 20 million pairs and more."""
     with cpu_seconds(5), peak_of(10 << 20), pytest.raises(
             ResourceError, match=r"x: more than 20,000,000 pairs or paths follow from it; give a smaller"):
         closure.closure(_chain(7000), 7000, [], "x")
 
 
-def test_a_closure_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closure_that_does_not_fit_into_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: 100 * 1000)
     assert len(closure.closure(_chain(45), 45, [], "x")) == 990
     with pytest.raises(ResourceError, match="more than 1,000 pairs"):
         closure.closure(_chain(46), 46, [], "x")
 
 
-def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder of 40 rungs has 2**39 paths from its foot; rows are as many as there are paths."""
+def test_total_number_of_paths_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of 40 rungs has 2**39 paths from its foot; there are as many rows as paths."""
     ladder = np.array([(2 * i + a, 2 * i - 2 + b) for i in range(1, 40) for a in (0, 1) for b in (0, 1)])
     with cpu_seconds(5), pytest.raises(ResourceError, match="pairs or paths"):
         closure.closure_with_paths(ladder, 80, [], "x")
@@ -166,13 +166,13 @@ def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None
     (b'"' + b"x" * 2000 + b'"', "more than"),
     (b"[1", "Expecting"), (b'"\xff"', "utf-8"),
 ])
-def test_a_json_file_is_read_within_bounds(tmp_path: Path, content: bytes, says: str) -> None:
+def test_json_file_is_read_within_bounds(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         files.read_json(tmp_path / "a.json", max(1000, len(content) - 10 if says == "more than" else len(content)))
 
 
-def test_a_json_file_of_100_mb_is_left_unread(tmp_path: Path) -> None:
+def test_json_file_of_100_mb_is_not_read(tmp_path: Path) -> None:
     with open(tmp_path / "scores.json", "wb") as file:
         file.truncate(100 << 20)
     with cpu_seconds(2), pytest.raises(DataError, match=r"scores.json: contains no scores: more than 16,777,216 bytes"):
@@ -180,7 +180,7 @@ def test_a_json_file_of_100_mb_is_left_unread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{", "5"])
-def test_an_identity_that_is_none_is_one_error(tmp_path: Path, content: str) -> None:
+def test_invalid_identity_is_one_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "identity.json").write_text(content)
     config: Any = type("", (), {"train": type("", (), {"engine": "auto"})})
     with pytest.raises(DataError, match=r"identity\.json: does not contain the engine"):
@@ -188,7 +188,7 @@ def test_an_identity_that_is_none_is_one_error(tmp_path: Path, content: str) -> 
 
 
 def test_json_of_a_folder_is_read_by_one_function() -> None:
-    """json.loads stays where the text is bounded first."""
+    """json.loads is used only where the text is bounded first."""
     package = Path(embtrain.__file__).parent
     parsing = {path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"json\.loads?\(", path.read_text(encoding="utf-8"))}
@@ -204,7 +204,7 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
     ("2 5 200000000\n0 1:1\n1 2:1\n", "labels"), ("2 200000000 5\n0 1:1\n1 2:1\n", "features"),
     ("30000000 1:1\n1 2:1\n", "labels"), ("3 1:1\n1 30000000:1\n", "features"),
 ])
-def test_a_count_of_labels_that_no_document_supports_is_refused(tmp_path: Path, content: str, what: str) -> None:
+def test_number_of_labels_without_documents_is_rejected(tmp_path: Path, content: str, what: str) -> None:
     (tmp_path / "x.txt").write_text(content)
     with cpu_seconds(2), pytest.raises(DataError, match=rf"x\.txt: declares [\d,]+ {what}, but its documents "
                                                         r"contain 2 in total"):

@@ -1,4 +1,4 @@
-"""Files by hash: each place in its order, nothing wrong ever kept, archives within bounds."""
+"""Files by hash: places in their order, no damaged file is kept, archives within bounds."""
 
 import bz2
 import gzip
@@ -38,7 +38,7 @@ HASH = hashlib.sha256(TEXT).hexdigest()
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the user's cache, mirror or net."""
+    """Hide the user's cache, mirror and network from the tests."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     monkeypatch.delenv("EMBTRAIN_OFFLINE", raising=False)
@@ -52,11 +52,11 @@ def left(folder: Path) -> list[str]:
 
 class Server(http.server.BaseHTTPRequestHandler):
     bodies: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
+    requested: ClassVar[list[str]] = []
     cut_once: ClassVar[set[str]] = set()
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         body = self.bodies.get(self.path)
         if body is None:
             self.send_error(404)
@@ -75,7 +75,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Server.bodies, Server.asked, Server.cut_once = {}, [], set()
+    Server.bodies, Server.requested, Server.cut_once = {}, [], set()
     with listening(Server) as address:
         yield address
 
@@ -97,7 +97,7 @@ def test_mirror_folder_is_used_in_place(tmp_path: Path, monkeypatch: pytest.Monk
     assert left(tmp_path / "cache") == []
 
 
-def test_wrong_bytes_in_a_mirror_name_both_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_bytes_in_a_mirror_report_both_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirrored(tmp_path, TEXT + b"!", monkeypatch)
     with pytest.raises(DataError) as caught:
         fetch(RecipeFile(mirror="d/fox.txt", sha256=HASH), owner="fox")
@@ -112,19 +112,19 @@ def test_url_then_cache(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert path.read_bytes() == TEXT and path.name == "fox.txt" and path.is_relative_to(tmp_path / "cache")
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     assert fetch(file) == path
-    assert Server.asked == ["/a/fox.txt"]
+    assert Server.requested == ["/a/fox.txt"]
 
 
-def test_a_damaged_cache_is_fetched_again(server: str, tmp_path: Path) -> None:
+def test_damaged_cache_is_fetched_again(server: str, tmp_path: Path) -> None:
     Server.bodies["/a/fox.txt"] = TEXT
     file = RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH)
     path = fetch(file)
     path.write_bytes(TEXT[:-1])
     assert fetch(file).read_bytes() == TEXT
-    assert len(Server.asked) == 2
+    assert len(Server.requested) == 2
 
 
-def test_wrong_download_leaves_nothing(server: str, tmp_path: Path) -> None:
+def test_wrong_download_leaves_no_file(server: str, tmp_path: Path) -> None:
     Server.bodies["/a/fox.txt"] = b"other"
     with pytest.raises(DataError) as caught:
         fetch(RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH))
@@ -132,29 +132,29 @@ def test_wrong_download_leaves_nothing(server: str, tmp_path: Path) -> None:
     assert left(tmp_path / "cache") == []
 
 
-def test_a_longer_download_is_cut_off(server: str, tmp_path: Path) -> None:
+def test_too_long_download_is_cut_off(server: str, tmp_path: Path) -> None:
     Server.bodies["/a/fox.txt"] = TEXT * 100
     with pytest.raises(DataError, match="more than"):
         fetch(RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH, bytes=len(TEXT)))
     assert left(tmp_path / "cache") == []
 
 
-def test_a_cut_connection_is_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_connection_is_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download_module, "MAX_RETRIES", 1)
     Server.bodies["/a/fox.txt"] = TEXT
     Server.cut_once.add("/a/fox.txt")
     assert fetch(RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH)).read_bytes() == TEXT
-    assert len(Server.asked) == 2
+    assert len(Server.requested) == 2
 
 
-def test_what_is_not_there_is_asked_for_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_is_requested_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download_module, "MAX_RETRIES", 2)
     with pytest.raises(ResourceError, match="404"):
         fetch(RecipeFile(url=f"{server}/a/none.txt", sha256=HASH))
-    assert len(Server.asked) == 1 and left(tmp_path / "cache") == []
+    assert len(Server.requested) == 1 and left(tmp_path / "cache") == []
 
 
-def test_no_server_is_one_line() -> None:
+def test_missing_server_is_one_line() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -163,40 +163,40 @@ def test_no_server_is_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_url_mirror_comes_first_and_the_address_helps_out(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_mirror_comes_before_the_address(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", f"{server}/m/")
     Server.bodies |= {"/m/d/fox.txt": TEXT, "/a/hen.txt": b"hen"}
     fetch(RecipeFile(url=f"{server}/a/fox.txt", mirror="d/fox.txt", sha256=HASH))
     fetch(RecipeFile(url=f"{server}/a/hen.txt", mirror="d/hen.txt", sha256=hashlib.sha256(b"hen").hexdigest()))
-    assert Server.asked == ["/m/d/fox.txt", "/m/d/hen.txt", "/a/hen.txt"]
+    assert Server.requested == ["/m/d/fox.txt", "/m/d/hen.txt", "/a/hen.txt"]
 
 
-def test_offline_downloads_nothing(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_downloads_nothing(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     Server.bodies["/a/fox.txt"] = TEXT
     with pytest.raises(ResourceError, match="EMBTRAIN_OFFLINE"):
         fetch(RecipeFile(url=f"{server}/a/fox.txt", sha256=HASH))
-    assert Server.asked == []
+    assert Server.requested == []
 
 
-def test_a_derived_file_says_how_to_make_it() -> None:
+def test_derived_file_reports_how_to_make_it() -> None:
     with pytest.raises(ResourceError, match=r"git archive .* EMBTRAIN_DATA_MIRROR as corpora/x\.tar\.gz"):
         fetch(RecipeFile(mirror="corpora/x.tar.gz", sha256=HASH, derived="git archive x"))
 
 
-def test_package_file_of_another_version_does_not_count(server: str) -> None:
+def test_package_file_of_another_version_is_ignored(server: str) -> None:
     Server.bodies["/a/version.py"] = TEXT
     file = RecipeFile(package="embtrain", path="common/errors.py", url=f"{server}/a/version.py", sha256=HASH)
     assert fetch(file).read_bytes() == TEXT
     with pytest.raises(DataError, match="0" * 64):
         fetch(RecipeFile(package="embtrain", path="common/errors.py", sha256="0" * 64))
     with pytest.raises(ResourceError, match="pip install"):
-        fetch(RecipeFile(package="no_such_package_here", path="a.txt", sha256=HASH))
+        fetch(RecipeFile(package="missing_package_here", path="a.txt", sha256=HASH))
 
 
 # ---- trust
 
-def test_unverified_needs_trust_and_is_remembered(
+def test_unverified_file_needs_trust_and_is_remembered(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     Server.bodies["/a/fox.txt"] = TEXT
@@ -213,7 +213,7 @@ def test_unverified_needs_trust_and_is_remembered(
         fetch(file, owner="fox", trust=True)
 
 
-def test_a_damaged_list_of_trust_is_named(tmp_path: Path) -> None:
+def test_damaged_list_of_trust_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     for text in ("{", "[]", '{"a": 1}'):
         (tmp_path / "cache" / "trusted.json").write_text(text)
@@ -223,7 +223,7 @@ def test_a_damaged_list_of_trust_is_named(tmp_path: Path) -> None:
 
 # ---- by name
 
-def test_the_first_copy_that_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_available_copy_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = mirrored(tmp_path, TEXT, monkeypatch)
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     recipe = load_recipe("evals", "rg65")
@@ -273,7 +273,7 @@ MIRROR = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_real_mirror_holds_what_recipes_say(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_mirror_agrees_with_the_recipes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not MIRROR or not Path(MIRROR).is_dir():
         pytest.skip("data: EMBTRAIN_DATA_MIRROR names no folder")
     monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", MIRROR)
@@ -298,17 +298,17 @@ def tar_of(path: Path, *entries: tuple[tarfile.TarInfo, bytes], mode: str = "w:g
 
 
 def info(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname = kind, target
-    return made
+    built = tarfile.TarInfo(name)
+    built.type, built.linkname = kind, target
+    return built
 
 
 def zip_of(path: Path, entries: dict[str, bytes], mode: int = 0) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name, body in entries.items():
-            made = zipfile.ZipInfo(name)
-            made.external_attr, made.compress_type = mode << 16, zipfile.ZIP_DEFLATED
-            file.writestr(made, body)
+            built = zipfile.ZipInfo(name)
+            built.external_attr, built.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            file.writestr(built, body)
     return path
 
 
@@ -328,35 +328,35 @@ def test_sound_archives_of_every_kind(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "..\\x", "C:x", "x" * 300])
 @pytest.mark.parametrize("packed", ["zip", "tar"])
-def test_names_that_leave_the_folder(tmp_path: Path, name: str, packed: str) -> None:
+def test_names_that_leave_the_folder_are_rejected(tmp_path: Path, name: str, packed: str) -> None:
     archive = zip_of(tmp_path / "a", {name: b"x"}) if packed == "zip" else tar_of(tmp_path / "a", (info(name), b"x"))
     with pytest.raises(DataError):
         extract(archive, tmp_path / "out")
     assert left(tmp_path) == ["a"]
 
 
-def test_a_zip_member_without_a_name(tmp_path: Path) -> None:
+def test_zip_member_without_a_name(tmp_path: Path) -> None:
     archive = zip_of(tmp_path / "a", {"a_b": b"x"})
-    archive.write_bytes(archive.read_bytes().replace(b"a_b", b"\0_b"))  # what follows a NUL is no name
+    archive.write_bytes(archive.read_bytes().replace(b"a_b", b"\0_b"))  # the bytes after a NUL are not a name
     with pytest.raises(DataError, match="valid file name"):
         extract(archive, tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
+def test_links_and_devices_in_a_tar_are_rejected(tmp_path: Path, kind: bytes) -> None:
     archive = tar_of(tmp_path / "a", (info("ok"), b"x"), (info("evil", kind, "/etc/passwd"), b""))
     with pytest.raises(DataError, match="link or device"):
         extract(archive, tmp_path / "out", ["ok"])
     assert left(tmp_path) == ["a"]
 
 
-def test_a_link_in_a_zip(tmp_path: Path) -> None:
+def test_link_in_a_zip_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="link or device"):
         extract(zip_of(tmp_path / "a", {"evil": b"/etc/passwd"}, 0o120777), tmp_path / "out")
 
 
 @pytest.mark.parametrize("packed", ["zip", "gz", "bz2", "xz"])
-def test_bombs(tmp_path: Path, packed: str) -> None:
+def test_bombs_are_rejected(tmp_path: Path, packed: str) -> None:
     zeros = bytes(24 << 20)
     if packed == "zip":
         archive = zip_of(tmp_path / "a", {"zeros": zeros})
@@ -367,7 +367,7 @@ def test_bombs(tmp_path: Path, packed: str) -> None:
     assert left(tmp_path) == ["a"]
 
 
-def test_a_bomb_in_a_header_is_not_read_at_once(tmp_path: Path) -> None:
+def test_bomb_in_a_header_is_not_read_at_once(tmp_path: Path) -> None:
     long_name = tarfile.TarInfo("././@LongLink")
     long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, MAX_READ * 2
     with gzip.open(tmp_path / "a", "wb") as file:
@@ -376,29 +376,29 @@ def test_a_bomb_in_a_header_is_not_read_at_once(tmp_path: Path) -> None:
         extract(tmp_path / "a", tmp_path / "out")
 
 
-def test_totals_and_counts(tmp_path: Path) -> None:
+def test_totals_and_counts_are_limited(tmp_path: Path) -> None:
     archive = zip_of(tmp_path / "a", {str(n): TEXT for n in range(10)})
     with pytest.raises(DataError, match="bytes allowed"):
         extract(archive, tmp_path / "out", max_bytes=9 * len(TEXT))
-    with pytest.raises(DataError, match="bytes allowed"):  # what is not asked for counts too
+    with pytest.raises(DataError, match="bytes allowed"):  # unrequested members count too
         extract(archive, tmp_path / "out", ["0"], max_bytes=9 * len(TEXT))
     with pytest.raises(DataError, match="9 members"):
         extract(archive, tmp_path / "out", max_members=9)
     assert len(extract(archive, tmp_path / "out", max_bytes=10 * len(TEXT), max_members=10)) == 10
 
 
-@pytest.mark.parametrize("said", [5, len(TEXT) + 100])
-def test_a_size_that_lies(tmp_path: Path, said: int) -> None:
+@pytest.mark.parametrize("false_size", [5, len(TEXT) + 100])
+def test_false_size_is_rejected(tmp_path: Path, false_size: int) -> None:
     archive = zip_of(tmp_path / "a", {"x": TEXT})
     body = archive.read_bytes()
     central = body.index(b"PK\x01\x02")
-    archive.write_bytes(body[: central + 24] + said.to_bytes(4, "little") + body[central + 28 :])
+    archive.write_bytes(body[: central + 24] + false_size.to_bytes(4, "little") + body[central + 28 :])
     with pytest.raises(DataError):
         extract(archive, tmp_path / "out")
     assert left(tmp_path) == ["a"]
 
 
-def test_a_name_twice(tmp_path: Path) -> None:
+def test_duplicate_name_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="twice"):
         extract(tar_of(tmp_path / "a", (info("x"), b"1"), (info("./x"), b"2")), tmp_path / "out")
     with pytest.raises(DataError, match="twice"):
@@ -406,7 +406,7 @@ def test_a_name_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open, open])
-def test_damage_is_told_as_damage(tmp_path: Path, opener) -> None:
+def test_damage_is_reported_as_damage(tmp_path: Path, opener) -> None:
     plain = tar_of(tmp_path / "plain", (info("x"), os.urandom(200_000)), (info("y"), TEXT), mode="w").read_bytes()
     with opener(tmp_path / "a", "wb") as file:
         file.write(plain)
@@ -420,7 +420,7 @@ def test_damage_is_told_as_damage(tmp_path: Path, opener) -> None:
     assert left(tmp_path) == ["a", "b", "plain"]
 
 
-def test_a_zip_with_flipped_bytes(tmp_path: Path) -> None:
+def test_zip_with_flipped_bytes_is_rejected(tmp_path: Path) -> None:
     archive = zip_of(tmp_path / "a", {"x": os.urandom(5000)})
     body = bytearray(archive.read_bytes())
     body[2000] ^= 255

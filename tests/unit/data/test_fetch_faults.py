@@ -1,4 +1,4 @@
-"""`embtrain data fetch` from servers that lie, break off or are gone: one line, its code, nothing half-written."""
+"""`embtrain data fetch` from faulty, slow or missing servers: one line, its exit code, no partial file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fetched(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fetch:
-    """Fetch one file from that address: the exit code and what was said on stderr."""
+    """Fetch one file from that address: the exit code and stderr."""
     def fetching(url: str | None, mirror: str | None = None, digest: str = FAR_SHA256) -> tuple[int, str]:
         file = CorpusFile(url=url, mirror=mirror, sha256=digest)
         monkeypatch.setattr(fetch, "find_recipe", lambda name: CorpusRecipe(
@@ -47,8 +47,9 @@ def files(cache: Path) -> list[str]:
     return [path.name for path in cache.rglob("*") if path.is_file()] if cache.exists() else []
 
 
-def is_one_line(said: str, *parts: str) -> bool:
-    return said.startswith("embtrain: error: far: ") and said.count("\n") == 1 and all(part in said for part in parts)
+def is_one_line(stderr: str, *parts: str) -> bool:
+    return stderr.startswith("embtrain: error: far: ") and stderr.count("\n") == 1 and all(part in stderr
+                                                                                           for part in parts)
 
 
 PAGES = {
@@ -70,50 +71,50 @@ PAGES = {
     ("/round", 4, ["cannot be downloaded", "redirects"]), ("/away", 4, ["cannot be downloaded"]),
     ("/broken", 4, ["500"]), ("/busy", 4, ["503"]), ("/forbidden", 4, ["403"]), ("/absent", 4, ["404"]),
 ])
-def test_a_server_that_does_not_serve(fetched: Fetch, cache: Path, path: str, code: int, says: list[str]) -> None:
+def test_server_error_is_one_line(fetched: Fetch, cache: Path, path: str, code: int, says: list[str]) -> None:
     with serving(PAGES) as address:
-        assert (found := fetched(address + path))[0] == code and is_one_line(found[1], *says), found
+        assert (result := fetched(address + path))[0] == code and is_one_line(result[1], *says), result
     assert files(cache) == []
 
 
-def test_a_net_that_is_not_there(fetched: Fetch, cache: Path) -> None:
-    code, said = fetched(nobody() + "/far.txt")
-    assert code == 4 and is_one_line(said, "refused")
-    code, said = fetched("http://no-such-host.invalid/far.txt")
-    assert code == 4 and is_one_line(said, "no-such-host.invalid")
+def test_missing_network_is_one_line(fetched: Fetch, cache: Path) -> None:
+    code, stderr = fetched(nobody() + "/far.txt")
+    assert code == 4 and is_one_line(stderr, "refused")
+    code, stderr = fetched("http://missing-host.invalid/far.txt")
+    assert code == 4 and is_one_line(stderr, "missing-host.invalid")
     assert files(cache) == []
 
 
-def test_a_mirror_that_is_down_or_lies(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
-                                       caplog: pytest.LogCaptureFixture) -> None:
+def test_mirror_that_is_down_or_wrong(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
+                                      caplog: pytest.LogCaptureFixture) -> None:
     with serving({**PAGES, "/m/far.txt": Page(LOGIN)}) as address:
         for mirror in (nobody(), address + "/m"):
             monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
             assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
             shutil.rmtree(cache)
         assert f"{address}/m/far.txt: has sha256 {hashlib.sha256(LOGIN).hexdigest()}" in caplog.text
-        code, said = fetched(address + "/other", "far.txt")
-        assert code == 3 and is_one_line(said, f"{address}/other: has sha256") and files(cache) == []
-        code, said = fetched(None, "far.txt")
-        assert code == 3 and is_one_line(said, f"{address}/m/far.txt: has sha256") and files(cache) == []
+        code, stderr = fetched(address + "/other", "far.txt")
+        assert code == 3 and is_one_line(stderr, f"{address}/other: has sha256") and files(cache) == []
+        code, stderr = fetched(None, "far.txt")
+        assert code == 3 and is_one_line(stderr, f"{address}/m/far.txt: has sha256") and files(cache) == []
 
 
-def test_a_page_that_sends_one_on_to_the_file_is_followed(fetched: Fetch, cache: Path) -> None:
+def test_page_that_redirects_to_the_file_is_followed(fetched: Fetch, cache: Path) -> None:
     with serving(PAGES) as address:
         assert fetched(address + "/here") == (0, "") and files(cache) == ["here"]
 
 
-def test_what_was_fetched_stays_when_the_net_goes(fetched: Fetch, cache: Path) -> None:
+def test_fetched_files_stay_without_network(fetched: Fetch, cache: Path) -> None:
     with serving(PAGES) as address:
         url = address + "/good"
         assert fetched(url) == (0, "")
     assert fetched(url) == (0, "") and len(files(cache)) == 1
     (path,) = (path for path in cache.rglob("*") if path.is_file())
     path.write_bytes(FAR[:100])
-    code, said = fetched(url)
-    assert code == 4 and "refused" in said and files(cache) == []
+    code, stderr = fetched(url)
+    assert code == 4 and "refused" in stderr and files(cache) == []
 
 
-@pytest.mark.parametrize(("said", "length"), [("512", 512), ("9" * 5000, None), ("-1", None), ("", None)])
-def test_a_length_that_a_server_invents_is_none(said: str, length: int | None) -> None:
-    assert download._length(SimpleNamespace(headers={"Content-Length": said})) == length
+@pytest.mark.parametrize(("header", "length"), [("512", 512), ("9" * 5000, None), ("-1", None), ("", None)])
+def test_invalid_content_length_is_ignored(header: str, length: int | None) -> None:
+    assert download._length(SimpleNamespace(headers={"Content-Length": header})) == length

@@ -1,4 +1,4 @@
-"""Formats of text files: TEI, JSON lines, WikiExtractor, markup that is refused, tokenised text and subwords."""
+"""Formats of text files: TEI, JSON lines, WikiExtractor, rejected markup, tokenized text and subwords."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tei_of(body: str) -> str:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_words_of_tei_are_neither_glued_nor_split(tmp_path: Path, core: str) -> None:
+def test_words_of_tei_are_neither_joined_nor_split(tmp_path: Path, core: str) -> None:
     with using(core):
         assert lines_of(read(tmp_path / "a.xml", tei_of(BODY))) == LINES
 
@@ -73,7 +73,7 @@ def test_tei_elements(tmp_path: Path, body: str, lines: list[str]) -> None:
     "<front><p>no</p></front><body><p>alpha</p></body></text></TEI><TEI><text><body><p>beta</p></body></text></TEI>"
     "</teiCorpus>",
     ("<?xml version='1.0' encoding='UTF-16'?>" + tei_of("<p>alpha beta</p>")).encode("utf-16")])
-def test_every_kind_of_tei_file_is_known(tmp_path: Path, content: str | bytes) -> None:
+def test_every_kind_of_tei_file_is_recognized(tmp_path: Path, content: str | bytes) -> None:
     assert " ".join(lines_of(read(tmp_path / "a.xml", content))) == "alpha beta"
 
 
@@ -101,11 +101,11 @@ REFUSED = {
 def test_markup_does_not_become_vocabulary(tmp_path: Path, content: str) -> None:
     with pytest.raises(DataError) as caught:
         read(tmp_path / "a.txt", content)
-    said = str(caught.value)
-    assert said.startswith(f"{tmp_path / 'a.txt'}: is ") and REFUSED[content] in said and "\n" not in said
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'a.txt'}: is ") and REFUSED[content] in message and "\n" not in message
     if not content.startswith(("%PDF", "{\\rtf")):
-        assert "text.format=" in said
-        assert read(tmp_path / "a.txt", content, format="text").vocabulary.words  # as it stands, if that is wanted
+        assert "text.format=" in message
+        assert read(tmp_path / "a.txt", content, format="text").vocabulary.words  # unchanged, if the user sets this
 
 
 @pytest.mark.parametrize("content", [
@@ -116,7 +116,7 @@ def test_text_that_mentions_tags_is_text(tmp_path: Path, content: str, caplog: p
     assert lines_of(read(tmp_path / "a.txt", content)) and "contains tags" not in caplog.text
 
 
-def test_a_few_tags_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_few_tags_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = read(tmp_path / "a.txt", ("A film that I liked very much, for all that was said of it.<br /><br />" +
                                        "It is long, and its music is what one comes for, or so they say; " * 8) * 9)
     assert "br" in corpus.vocabulary.words
@@ -124,7 +124,7 @@ def test_a_few_tags_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixtur
                                "remove them from the text"]
 
 
-def test_a_prolog_longer_than_the_head_is_xml(tmp_path: Path) -> None:
+def test_prolog_longer_than_the_head_is_xml(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is XML"):
         read(tmp_path / "a.xml", "<?xml version='1.0'?>" + "<?a?>" * 10_000)
 
@@ -143,7 +143,7 @@ def test_json_lines(tmp_path: Path, core: str, caplog: pytest.LogCaptureFixture)
     assert ("a.jsonl: 2 objects without the field 'text' are skipped; set text.field to another" in caplog.text)
 
 
-def test_a_field_inside_an_object(tmp_path: Path) -> None:
+def test_field_inside_an_object(tmp_path: Path) -> None:
     content = '{"data": {"body": "alpha"}, "a.b": "beta"}\n'
     assert lines_of(read(tmp_path / "a.jsonl", content, format="jsonl", field="data.body")) == ["alpha"]
     assert lines_of(read(tmp_path / "a.jsonl", content, format="jsonl", field="a.b")) == ["beta"]
@@ -155,17 +155,17 @@ def test_a_field_inside_an_object(tmp_path: Path) -> None:
     ('{"text": 3}\n', r"a\.jsonl:1: 'text' is not text but 3"), ('{"x": ' + "[" * 100_000 + "\n", "nested too deeply"),
     (b'{"text": "\xff"}\n', r"a\.jsonl:1: is not UTF-8"),
     ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 objects without the field 'text'")])
-def test_damaged_json_lines_name_their_line(tmp_path: Path, content: str | bytes, says: str) -> None:
+def test_damaged_json_lines_report_their_line(tmp_path: Path, content: str | bytes, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read(tmp_path / "a.jsonl", content, format="jsonl")
 
 
-def test_a_field_without_json_lines_is_refused() -> None:
+def test_field_without_json_lines_is_rejected() -> None:
     with pytest.raises(ValueError, match="field 'body' requires format: jsonl"):
         TextConfig(field="body")
 
 
-def test_a_recipe_keeps_its_own_format(tmp_path: Path) -> None:
+def test_recipe_keeps_its_own_format(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a b")
     with pytest.raises(UsageError, match=r"text\.format: tei: the recipe x sets the reader tokens"):
         load([tmp_path / "a.txt"], "tokens", TextConfig(format="tei"), None, "x")
@@ -186,7 +186,7 @@ def test_articles_of_wikiextractor(tmp_path: Path, core: str) -> None:
 @pytest.mark.parametrize(("content", "says"), [
     (WIKI[:60], r"wiki_00:\d: ends before </doc>"), (WIKI + "stray\n", "wiki_00:10: text outside <doc"),
     (WIKI.replace("</doc>\n\n", ""), "wiki_00:5: a <doc> before the </doc>")])
-def test_damage_in_wikiextractor_names_its_line(tmp_path: Path, content: str, says: str) -> None:
+def test_damage_in_wikiextractor_reports_its_line(tmp_path: Path, content: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read(tmp_path / "wiki_00", content)
 
@@ -194,7 +194,7 @@ def test_damage_in_wikiextractor_names_its_line(tmp_path: Path, content: str, sa
 # --- tokenised text and subwords -------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("core", CORES)
-def test_marks_of_tokenised_text_stay_whole_in_every_file(tmp_path: Path, core: str,
+def test_marks_of_tokenized_text_stay_whole_in_every_file(tmp_path: Path, core: str,
                                                           caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "train.txt").write_text("<s> the <unk> did n't 's $ N </s>\n" * 40)
     (tmp_path / "valid.txt").write_text("the 's N\n")

@@ -1,4 +1,4 @@
-"""Hierarchies against networkx, and their files: every fault is one line with its place, nothing is skipped."""
+"""Hierarchies against networkx, and their files: every error is one line with its place, nothing is skipped."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def pairs_of(edges: object) -> set[tuple[int, int]]:
 
 
 @given(DAGS)
-def test_closure_paths_and_reduction_are_those_of_networkx(pairs: np.ndarray) -> None:
+def test_closure_paths_and_reduction_match_networkx(pairs: np.ndarray) -> None:
     of, above = graph(pairs), closure.closure_with_paths(pairs, 12, NAMES, "x")
     assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(of).edges)
     for (u, v), paths in zip(above.pairs.tolist(), above.paths.tolist(), strict=True):
         assert paths == sum(1 for _ in networkx.all_simple_paths(of, u, v))
     assert pairs_of(closure.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
-    asked = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
-    held = PairSet(above.pairs, 12).contains(asked)
-    assert held.tolist() == closure.is_implied(pairs, asked, 12).tolist()
-    assert pairs_of(asked[held]) == pairs_of(above.pairs)
+    cases = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
+    held = PairSet(above.pairs, 12).contains(cases)
+    assert held.tolist() == closure.is_implied(pairs, cases, 12).tolist()
+    assert pairs_of(cases[held]) == pairs_of(above.pairs)
 
 
-def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
+def test_cycle_is_shown_from_hyponym_to_hypernym() -> None:
     pairs = np.array([[0, 1], [1, 2], [2, 0], [3, 0]])
     with pytest.raises(DataError) as caught:
         closure.closure(pairs, 4, NAMES, "animals.tsv")
@@ -56,21 +56,21 @@ def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
     assert all([NAMES.index(a), NAMES.index(b)] in pairs.tolist() for a, b in itertools.pairwise(shown))
 
 
-def test_a_long_cycle_is_cut_short() -> None:
+def test_long_cycle_is_abbreviated() -> None:
     n = np.arange(40)
     with pytest.raises(DataError) as caught:
         closure.topological_order(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
     assert str(caught.value).count("<") == 9 and " < ... < " in str(caught.value)
 
 
-def test_a_closure_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_closure_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closure, "MAX_PAIRS", 700)
     chain = np.stack([np.arange(1, 40), np.arange(39)], 1)
     with pytest.raises(ResourceError, match="more than 700 pairs"):
         closure.closure(chain, 40, NAMES, "x")
 
 
-def test_a_root_stands_above_all_that_have_no_hypernym() -> None:
+def test_root_is_above_all_concepts_without_a_hypernym() -> None:
     rooted = closure.add_root(np.array([[0, 1], [2, 3]]), 5, 4)
     assert pairs_of(rooted) == {(0, 1), (2, 3), (1, 4), (3, 4)}
 
@@ -101,7 +101,7 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
     ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "contains no pairs"),
     ("a;b\n", 1, "got 'a;b'; replace each by a TAB: tr ';' '\\t'"), ("a,b,c\n", 1, "got 'a,b,c'"),
 ])
-def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
+def test_line_that_is_not_a_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:
         pair_files.read_table(table(tmp_path, text))
     assert (f"pairs.tsv:{line}: " if line else "pairs.tsv: ") in str(caught.value) and says in str(caught.value)
@@ -119,7 +119,7 @@ def published(folder: Path, **changed: str | None) -> Path:
     return folder
 
 
-def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
+def test_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
     read = pair_files.read_split(
         pair_files.find_split_files(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir()))
     )
@@ -140,7 +140,7 @@ def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
                                                                                                      "pairs"),
     ({"test": "1\t3\n0\t3\n", "test_neg": "1\t4\n4\t3\n0\t4\n"}, "cannot be divided among the 2"),
 ])
-def test_a_split_that_is_not_whole_is_refused(tmp_path: Path, changed: dict[str, str | None], says: str) -> None:
+def test_incomplete_split_is_rejected(tmp_path: Path, changed: dict[str, str | None], says: str) -> None:
     folder = published(tmp_path, **({"valid_neg": "4\t2\n"} | changed))
     if not says:
         pair_files.read_split(pair_files.find_split_files(sorted(folder.iterdir())))
@@ -173,7 +173,7 @@ def database(folder: Path, data: str = DATA, index: str = INDEX) -> Path:
     return folder
 
 
-def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
+def test_synsets_have_the_names_of_nltk(tmp_path: Path) -> None:
     read = wordnet.read(database(tmp_path))
     assert read.concepts == ["entity.n.01", "animal.n.01", "dog.n.02", "dog.n.01", "laika.n.01"] and read.direct
     assert read.pairs.tolist() == [[1, 0], [2, 1], [3, 0], [4, 2], [4, 1]]
@@ -187,14 +187,14 @@ def packed(folder: Path, name: str, members: dict[str, str]) -> Path:
     return folder / name
 
 
-def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
-    """As NLTK keeps it, whatever stands beside it and in whatever order."""
+def test_database_is_read_from_an_archive(tmp_path: Path) -> None:
+    """As in NLTK's archive, with any other files and in any order."""
     folder = wide_database(tmp_path)
     members = {f"wordnet/{name}": (folder / name).read_text() for name in ("data.noun", "index.noun")}
     of = packed(tmp_path, "wordnet.zip", {"wordnet/data.verb": "not read", **members})
-    inside, beside = (load([where], PairsConfig(valid=3, test=3), "x") for where in (of, folder))
-    inside.identity["sha256"] = beside.identity["sha256"]                 # that of the archive, and that of the files
-    assert content(inside) == content(beside)
+    in_archive, in_folder = (load([where], PairsConfig(valid=3, test=3), "x") for where in (of, folder))
+    in_archive.identity["sha256"] = in_folder.identity["sha256"]  # that of the archive, and that of the files
+    assert content(in_archive) == content(in_folder)
     with tarfile.open(tmp_path / "wordnet.tar.gz", "w:gz") as archive:
         archive.add(folder / "index.noun", "dict/index.noun")
         archive.add(folder / "data.noun", "dict/data.noun")
@@ -206,7 +206,7 @@ def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
     ({"a/data.noun": DATA, "b/data.noun": DATA, "a/index.noun": INDEX}, "a/data.noun and .*x.zip:b/data.noun; unpack"),
     ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is not a"),
 ])
-def test_an_archive_without_one_whole_database_says_what_it_lacks(tmp_path: Path, members: dict[str, str], says: str
+def test_archive_without_a_complete_database_reports_what_is_missing(tmp_path: Path, members: dict[str, str], says: str
                                                                    ) -> None:
     of = packed(tmp_path, "x.zip", members)
     with pytest.raises(DataError, match=says) as caught:
@@ -214,13 +214,13 @@ def test_an_archive_without_one_whole_database_says_what_it_lacks(tmp_path: Path
     assert str(caught.value).startswith(str(of)) and "\n" not in str(caught.value)
 
 
-def test_the_file_of_nouns_alone_asks_for_its_folder(tmp_path: Path) -> None:
+def test_file_of_nouns_only_requests_its_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.noun: contains no index\.noun.*give the folder"):
         load([database(tmp_path) / "data.noun"], PairsConfig(protocol="legacy"), "x")
 
 
 def wide_database(folder: Path) -> Path:
-    """Forty synsets, of which every third is a second sense of `dog`."""
+    """Return forty synsets, of which every third is a second sense of `dog`."""
     at = [f"{100 * (i + 1):08d}" for i in range(40)]
     words = ["dog" if i % 3 == 2 else f"w{i}" for i in range(40)]
     up = [f"001 @ {at[(i - 1) // 2]} n 0000" if i else "000" for i in range(40)]
@@ -230,21 +230,21 @@ def wide_database(folder: Path) -> Path:
                                           for word, of in sorted(senses.items())))
 
 
-def test_a_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                            caplog: pytest.LogCaptureFixture) -> None:
-    """From the cache it is what it is without one, whatever the settings; other bytes or settings are read anew,
-    and what is damaged is made again."""
+def test_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                          caplog: pytest.LogCaptureFixture) -> None:
+    """The cached result equals the uncached one for all settings; other bytes or settings are read again, and damaged
+    files are rebuilt."""
     of, cache = wide_database(tmp_path), tmp_path / "cache"
-    given = tmp_path / "given"
-    given.mkdir()
-    asked = [([of], PairsConfig(valid=3, test=3), None), ([of], PairsConfig(valid=3, test=3, split_seed=1), None),
+    split_folder = tmp_path / "given"
+    split_folder.mkdir()
+    cases = [([of], PairsConfig(valid=3, test=3), None), ([of], PairsConfig(valid=3, test=3, split_seed=1), None),
              ([of], PairsConfig(valid=3, test=3, split="node"), "top"), ([of], PairsConfig(protocol="legacy"), None),
-             ([published(given, valid_neg="4\t2\n0\t2\n")], PairsConfig(protocol="given", percent=10), None)]
-    plain = [load(*one[:2], "x", one[2]) for one in asked]
+             ([published(split_folder, valid_neg="4\t2\n0\t2\n")], PairsConfig(protocol="given", percent=10), None)]
+    plain = [load(*one[:2], "x", one[2]) for one in cases]
     assert {len(one.words) for one in plain} == {28, 0} and plain[0].words["dog"] == list(range(2, 40, 3))
     for _ in range(2):
-        assert [content(load(*one[:2], "x", one[2], cache)) for one in asked] == list(map(content, plain))
-        monkeypatch.setattr(wordnet, "read", None)                       # what is None cannot be called
+        assert [content(load(*one[:2], "x", one[2], cache)) for one in cases] == list(map(content, plain))
+        monkeypatch.setattr(wordnet, "read", None)                       # None cannot be called
         monkeypatch.setattr(pair_files, "_ids", None)
     assert len(list(cache.iterdir())) == len({str(content(one)) for one in plain}) == 5
     monkeypatch.undo()
@@ -252,15 +252,15 @@ def test_a_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.
         file = folder / "arrays.safetensors"
         whole = file.read_bytes()
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert [content(load(*one[:2], "x", one[2], cache)) for one in asked] == list(map(content, plain))
+    assert [content(load(*one[:2], "x", one[2], cache)) for one in cases] == list(map(content, plain))
     assert caplog.text.count("damaged; they are rebuilt") == 5
     (of / "data.noun").write_text((of / "data.noun").read_text().replace("| x", "| y"))
-    assert load(*asked[0][:2], "x", None, cache).identity["sha256"] != plain[0].identity["sha256"]
+    assert load(*cases[0][:2], "x", None, cache).identity["sha256"] != plain[0].identity["sha256"]
     assert len(list(cache.iterdir())) == 6
 
 
 def content(of: Hierarchy) -> list[object]:
-    """All that there is of a hierarchy, its types too."""
+    """Return all data of a hierarchy, including its types."""
     split = of.split
     arrays = [split.train, *(x for held in split.held.values() for x in (held.pairs, held.negatives))]
     return [of.concepts, dict(of.words), of.identity, list(split.held), [(x.dtype, x.tolist()) for x in arrays],
@@ -279,7 +279,7 @@ def content(of: Hierarchy) -> list[object]:
     ("index", ("beast n 1 1", "beast n one 1"), "index.noun:3"),
     ("index", ("1 0 00000200\ndog", "1 0 00000888\ndog"), "index.noun: 'beast' refers to 00000888"),
 ])
-def test_a_damaged_database_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
+def test_damaged_database_reports_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     data, index = (text.replace(*change, 1) if name == file else text for name, text in (("data", DATA),
                                                                                           ("index", INDEX)))
     with pytest.raises(DataError) as caught:
@@ -303,7 +303,7 @@ NOUNS = """00000100-n:
   members:
   - Dog
   - domestic dog
-  source: Somebody
+  source: Someone
 """
 ANIMALS = """00000200-n:
   ili: i1
@@ -366,7 +366,7 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
         assert read.concepts == ["entity.n.01", "dog.n.02", "o'beast.n.01", "dog.n.01"]
         assert read.pairs.tolist() == [[1, 2], [1, 0], [2, 0], [3, 1]] and read.direct
         assert read.words == {"dog": [3, 1], "domestic_dog": [1], "entity": [0], "o'beast": [2]}
-    with pytest.raises(DataError, match="too few to hold some out"):          # found, and read
+    with pytest.raises(DataError, match="too few to hold some out"):          # located, and read
         load([folder], PairsConfig(), "x")
     (tmp_path / "other").mkdir()
     assert not wordnet_yaml.is_source([published(tmp_path / "other")])
@@ -388,7 +388,7 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
     ("entries", ("Dog:\n", ""), "entries-d.yaml:1: should be a part of speech"),
     ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "a file is missing"),
 ])
-def test_a_damaged_source_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
+def test_damaged_source_reports_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     texts = {name: text.replace(*change, 1) if name == file else text
              for name, text in (("nouns", NOUNS), ("entries", ENTRIES), ("animals", ANIMALS))}
     with pytest.raises(DataError) as caught:
@@ -396,7 +396,7 @@ def test_a_damaged_source_names_file_and_line(tmp_path: Path, file: str, change:
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_the_source_that_the_recipe_names_has_what_it_says() -> None:
+def test_source_of_the_recipe_has_the_stated_content() -> None:
     recipe = load_recipe("corpora", "open-english-wordnet")
     place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     path = Path(place) / (recipe.files[0].mirror or "")
@@ -411,19 +411,20 @@ def test_the_source_that_the_recipe_names_has_what_it_says() -> None:
 @pytest.mark.parametrize(("name", "protocol", "concepts", "lines", "leak"), [
     ("wordnet-nouns", "clean", 82_115, 743_241, 0), ("wordnet-nouns", "legacy", 82_115, 831_115, 0.18175),
     ("wordnet-mammals", "clean", 1_180, 6_540, 0)])
-def test_the_hierarchies_of_the_recipes_have_their_counts(name: str, protocol: str, concepts: int, lines: int,
-                                                          leak: float) -> None:
-    """With a root above all; under `legacy` a line for each path, and the share of test that stands in train, too."""
+def test_hierarchies_of_the_recipes_have_their_counts(name: str, protocol: str, concepts: int, lines: int,
+                                                      leak: float) -> None:
+    """With a root above all; under `legacy` a line for each path, and the share of test pairs that are in train, too.
+    """
     recipe = load_recipe("corpora", name)
     place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     where = [Path(place) / (file.mirror or "") for file in recipe.files]
     if not place or not all(path.is_file() for path in where):
-        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such hierarchy")
-    found = load(where, PairsConfig(protocol=protocol), name, recipe.root)  # type: ignore[arg-type]
-    counts, held = found.identity["counts"], found.split.held
-    assert counts["concepts"] == len(found.concepts) == concepts == (recipe.expected.concepts or 0) + 1
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR lacks this hierarchy")
+    result = load(where, PairsConfig(protocol=protocol), name, recipe.root)  # type: ignore[arg-type]
+    counts, held = result.identity["counts"], result.split.held
+    assert counts["concepts"] == len(result.concepts) == concepts == (recipe.expected.concepts or 0) + 1
     assert counts["pairs read"] == recipe.expected.pairs
-    assert len(found.split.train) + sum(map(len, held.values())) == lines and held["test"].leak == leak
+    assert len(result.split.train) + sum(map(len, held.values())) == lines and held["test"].leak == leak
 
 
 # --- hostile input -------------------------------------------------------------------------------------------------
@@ -434,7 +435,8 @@ LINES = st.text(st.sampled_from("ab01234 \t\n@n~|.-é\x00\r"), max_size=60)
 @settings(max_examples=150)
 @given(st.binary(max_size=60) | LINES.map(str.encode), st.sampled_from(
     ["table", *PARTS, "data", "index", "noun.Tops.yaml", "entries-d.yaml"]))
-def test_no_bytes_do_worse_than_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes, which: str) -> None:
+def test_any_bytes_end_in_one_line_at_worst(tmp_path_factory: pytest.TempPathFactory, content: bytes,
+                                            which: str) -> None:
     folder = tmp_path_factory.mktemp("fuzz", numbered=True)
     if which == "table":
         where = table(folder, content)
@@ -453,7 +455,7 @@ def test_no_bytes_do_worse_than_one_line(tmp_path_factory: pytest.TempPathFactor
         assert error.code in (2, 3, 4) and "\n" not in str(error)
 
 
-def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
+def test_input_that_is_not_a_hierarchy_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").write_text("nothing")
     (tmp_path / "more.txt").write_text("nothing")
     with pytest.raises(DataError, match=r"neither WordNet's data\.noun nor a split's"):
@@ -462,6 +464,6 @@ def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
         load([tmp_path / "gone.tsv"], PairsConfig(), "x")
 
 
-def test_reading_leaves_what_was_read_as_it_is() -> None:
+def test_reading_does_not_change_its_input() -> None:
     read = RawHierarchy(["a", "b"], np.array([[0, 1]]))
     assert read.direct and read.published is None

@@ -1,6 +1,7 @@
-"""Damaged and hostile files of every kind, a few of each, through the command line; tests/slow/trust has the campaign.
+"""Damaged and hostile files of every kind, a few of each, through the command line; tests/slow/trust has the
+campaign.
 
-And that it could find something: a reader that believes what it reads, one that stumbles, one that runs pickles.
+The tests would detect a reader that trusts its input, one that crashes, and one that runs pickles.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name not in SLOW])
-def test_a_few_of_each_kind(tmp_path: Path, name: str) -> None:
+def test_few_files_of_each_kind(tmp_path: Path, name: str) -> None:
     tally = campaign(BY_NAME[name], range(3), tmp_path)
     assert tally.faults == [] and tally.inputs == 3
 
@@ -40,7 +41,7 @@ SEALED = Kind("vectors-safetensors", lambda place: vectors_of(place, "safetensor
               flips=1, answer=printed)
 
 
-def test_the_same_arrays_are_the_same_file() -> None:
+def test_equal_arrays_give_equal_files() -> None:
     arrays = {"b": np.arange(6.0).reshape(2, 3).T, "a": np.zeros((0, 2), np.float32)}
     written = {b"".join(checksummed.file_chunks(arrays)) for _ in range(20)}
     digest = checksummed._digest(arrays)
@@ -48,23 +49,23 @@ def test_the_same_arrays_are_the_same_file() -> None:
     assert written == {safetensors.numpy.save(whole, {checksummed.CHECKSUM_KEY: digest})}
 
 
-def test_a_large_array_is_written_in_pieces_and_a_padded_one_is_not_copied_whole() -> None:
+def test_large_array_is_written_in_pieces_and_padded_one_is_not_copied() -> None:
     padded = np.arange(3_000_000, dtype=np.float32).reshape(-1, 16)[:, :10]
     pieces = list(checksummed.file_chunks({"vectors": padded}))
     assert max(map(len, pieces)) <= checksummed.CHUNK and len(pieces) > 2
     assert np.array_equal(safetensors.numpy.load(b"".join(pieces))["vectors"], padded)
 
 
-def test_every_flipped_bit_of_our_vectors_is_found(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_our_vectors_is_detected(tmp_path: Path) -> None:
     assert campaign(SEALED, range(30), tmp_path).faults == []
 
 
-def test_a_reader_that_checks_no_hash_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_that_checks_no_hash_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksummed, "check", lambda *_: None)
     assert any("took another file" in fault for fault in campaign(SEALED, range(15), tmp_path).faults)
 
 
-def test_a_reader_that_stumbles_or_names_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_that_crashes_or_names_nothing_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = BY_NAME["vectors-word2vec"]
     monkeypatch.setattr(vector_files, "_sizes", lambda line: tuple(map(int, line.split())))
     assert any("ended in 70" in fault for fault in campaign(text, range(30), tmp_path).faults)
@@ -81,11 +82,11 @@ def test_a_reader_that_stumbles_or_names_nothing_is_noticed(tmp_path: Path, monk
 
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name not in SLOW])
 def test_no_pickle_is_run(tmp_path: Path, name: str) -> None:
-    """One sort in the place of each file; tests/slow/trust has more."""
+    """One kind of pickle in the place of each file; tests/slow/trust has more."""
     assert sung(BY_NAME[name], tmp_path, 1) > 0
 
 
-def test_the_canary_sings_where_a_pickle_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canary_runs_if_a_pickle_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, data in PICKLES.items():
         if name.startswith("protocol"):
@@ -104,11 +105,11 @@ def test_the_canary_sings_where_a_pickle_is_read(tmp_path: Path, monkeypatch: py
     (Told(3, "", "embtrain: error: it is damaged\n", 0, 0), "names no file"),
     (Told(0, "", "/x/y.py:3: UserWarning: hm\n", 0, 0), "says"),
 ])
-def test_what_a_command_owes(end: Told, fault: str) -> None:
-    assert any(fault in found for found in end.faults(["x.txt"]))
+def test_rules_of_a_command_on_bad_input(end: Told, fault: str) -> None:
+    assert any(fault in result for result in end.faults(["x.txt"]))
 
 
-def test_items_whose_bits_have_changed_are_refused(tmp_path: Path) -> None:
+def test_items_with_changed_bits_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "items.safetensors"
     scoring.write_items(path, {"a/score": np.arange(9.0), "a/cluster": np.arange(9)})
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Ten of the hostile archives of tests/slow/trust: no byte outside, no more than allowed inside, no fault of ours."""
+"""Ten of the hostile archives of tests/slow/trust: no byte outside, no more than allowed inside, no crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_ten_archives(tmp_path: Path, i: int) -> None:
     assert taken_apart(tmp_path / "here", i) == ("taken" if i in HARMLESS else "refused")
 
 
-def test_an_extraction_that_checks_no_name_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_that_checks_no_name_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_checked_name", lambda archive, name: Path(name.replace("\0", "").lstrip("/")))
     harmed = 0
     for i in range(1, 30, 2):

@@ -1,4 +1,4 @@
-"""Which file of a corpus is train, valid, test or passed over: every task, on folders as users have them."""
+"""Parts of a corpus (train, valid, test) and skipped files: every task, on folders as users have them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_three_files_of_a_language_model_are_the_three_parts(tmp_path: Path, nam
         (part, [name]) for part, name in zip(("train", "valid", "test"), names, strict=True)]
 
 
-def test_a_part_without_a_file_is_drawn_from_the_training_text(tmp_path: Path) -> None:
+def test_missing_part_is_drawn_from_the_training_text(tmp_path: Path) -> None:
     put(tmp_path, {f"train{i}.txt": f"w{i} x y z v\n" * 20 for i in range(30)} | {"test.txt": "zebra x y z v\n" * 20})
     corpus = text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0.1, test=0.1), None, "mine")
     train, valid, test = text.split(corpus, TextConfig())
@@ -97,7 +97,7 @@ def test_files_without_an_extension_are_read_if_they_are_text(tmp_path: Path) ->
         "an archive inside an archive": ["in/more.zip"]}
 
 
-def test_a_text_in_two_forms_is_refused_and_a_copy_is_read_once(tmp_path: Path) -> None:
+def test_text_in_two_forms_is_rejected_and_a_copy_is_read_once(tmp_path: Path) -> None:
     put(tmp_path, {"a.txt": "one two\n", "a.txt.gz": gzip.compress(b"one two\n")})
     config = TextConfig(min_count=1, valid=0, test=0)
     corpus = text.load([tmp_path], "auto", config, None, "mine")
@@ -111,23 +111,23 @@ def test_a_text_in_two_forms_is_refused_and_a_copy_is_read_once(tmp_path: Path) 
         "matches text.files.skip": ["a.txt.gz"]}
 
 
-def test_patterns_win_over_names(tmp_path: Path) -> None:
+def test_patterns_have_priority_over_names(tmp_path: Path) -> None:
     put(tmp_path, LEAK | {"old.xyz": "p q r\n"})
     corpus = lm(tmp_path, files=FilesConfig(train=["te*"], valid=["train.txt"], skip=["valid.txt"]), test=0)
     assert set(words(corpus, 0)) == {"zebra", "yak", "xerus", "a", "b"}
-    assert len(words(corpus, 1)) == 600                          # a and b alone are training words
+    assert len(words(corpus, 1)) == 600                          # only a and b are training words
     assert corpus.identity["files"]["passed over"] == {"an unknown suffix, .xyz": ["old.xyz"],
                                                        "matches language.files.skip": ["valid.txt"]}
     with pytest.raises(UsageError, match=r"^language\.files\.test: 'nothing\*' matches none of the 4 files$"):
         lm(tmp_path, files=FilesConfig(test=["nothing*"]))
 
 
-def test_a_file_that_the_user_names_is_for_training(tmp_path: Path) -> None:
+def test_file_named_by_the_user_is_for_training(tmp_path: Path) -> None:
     put(tmp_path, LEAK)
     assert "zebra" in text.load([tmp_path / "test.txt"], "auto", TextConfig(), None, "mine").vocabulary.words
 
 
-def test_lines_that_are_held_out_and_trained_on_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_held_out_lines_that_are_trained_on_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, {"train.txt": "a b c d e\nf g h i j\na b\n", "test.txt": "f g h i j\na b\nj i h g f\n"})
     for load in (lambda: lm(tmp_path, valid=0),
                  lambda: text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0), None, "mine")):
@@ -147,8 +147,8 @@ def triples(folder: Path, **config: object) -> graph.Graph:
     return graph.load([folder], "triples", TriplesConfig(**config), None, "mine")  # type: ignore[arg-type]
 
 
-def sizes(found: graph.Graph) -> list[int]:
-    return [len(found.part(part)) for part in ("train", "valid", "test")]
+def sizes(result: graph.Graph) -> list[int]:
+    return [len(result.part(part)) for part in ("train", "valid", "test")]
 
 
 @pytest.mark.parametrize(("more", "reason"), [
@@ -163,10 +163,10 @@ def sizes(found: graph.Graph) -> list[int]:
     ({"entity_ids.del": "0\ta\n", "notes.txt": "x"}, NO_PART), ({"tmp/train.txt": TRAIN},
                                                              "in a folder of temporary files or backups"),
 ])
-def test_what_is_no_part_of_a_graph_is_passed_over(tmp_path: Path, more: dict[str, str], reason: str) -> None:
-    found = triples(put(tmp_path, PARTS | more))
-    assert sizes(found) == [4, 1, 1] and found.identity["files"]["passed over"] == {reason: sorted(more)}
-    assert not any("OLD" in name for name in found.entities.words)
+def test_files_that_are_not_parts_of_a_graph_are_skipped(tmp_path: Path, more: dict[str, str], reason: str) -> None:
+    result = triples(put(tmp_path, PARTS | more))
+    assert sizes(result) == [4, 1, 1] and result.identity["files"]["passed over"] == {reason: sorted(more)}
+    assert not any("OLD" in name for name in result.entities.words)
 
 
 @pytest.mark.parametrize(("files", "says"), [
@@ -175,22 +175,22 @@ def test_what_is_no_part_of_a_graph_is_passed_over(tmp_path: Path, more: dict[st
     ({"FB.train.txt": TRAIN, "WN.train.txt": TRAIN}, "contains the train split of 2 data sets"),
     (PARTS | {"train.tsv": "x\tr\ty\n"}, r"train\.tsv and train\.txt seem to contain one split in two forms"),
 ])
-def test_two_graphs_in_one_folder_are_refused(tmp_path: Path, files: dict[str, str], says: str) -> None:
+def test_two_graphs_in_one_folder_are_rejected(tmp_path: Path, files: dict[str, str], says: str) -> None:
     with pytest.raises(DataError, match=says + r".*--set triples\.files\.\w+="):
         triples(put(tmp_path, files))
 
 
 def test_held_out_edges_are_not_walked_on(tmp_path: Path) -> None:
     put(tmp_path, {"train.edges": "a b\nb c\nc a\n", "test.edges": "a zebra\n"})
-    found = load_walks([tmp_path], WalksConfig(valid=0, test=0), None, "mine")
-    assert sorted(found.vocabulary.words) == ["a", "b", "c"]
-    assert list(found.identity["files"]["passed over"].values()) == [["test.edges"]]
+    result = load_walks([tmp_path], WalksConfig(valid=0, test=0), None, "mine")
+    assert sorted(result.vocabulary.words) == ["a", "b", "c"]
+    assert list(result.identity["files"]["passed over"].values()) == [["test.edges"]]
     shutil.rmtree(tmp_path)
     put(tmp_path, {"train.txt": "a b c d e\n" * 50, "test.txt": "a b c d zebra\n" * 7})
-    found = load_walks([tmp_path], WalksConfig(valid=0.1), None, "mine")
-    train, valid, test = text.split(found, WalksConfig())
+    result = load_walks([tmp_path], WalksConfig(valid=0.1), None, "mine")
+    train, valid, test = text.split(result, WalksConfig())
     assert [len(part.sequence) - 1 for part in (train, valid, test)] == [45, 5, 7]
-    assert "zebra" not in found.vocabulary.words
+    assert "zebra" not in result.vocabulary.words
 
 
 # --- labels ---------------------------------------------------------------------------------------------------------
@@ -209,12 +209,12 @@ def test_no_held_out_document_is_trained_on(tmp_path: Path, files: dict[str, lis
                                             ) -> None:
     put(tmp_path, {name: documents(labels) for name, labels in files.items()})
     config = LabelsConfig(valid=0)
-    found, identity = labelled.load([tmp_path], "auto", config, None, "mine")
-    split = split_documents(found, config)
+    result, identity = labelled.load([tmp_path], "auto", config, None, "mine")
+    split = split_documents(result, config)
     assert (len(split.train), len(split.valid), len(split.test)) == expected
-    assert 3 not in found.labels.rows(split.train).index.tolist()
+    assert 3 not in result.labels.rows(split.train).index.tolist()
     assert ("passed over" in identity["files"]) == ("all.txt" in files)
-    again = labelled.count_repeated(found, split)
+    again = labelled.count_repeated(result, split)
     assert again == int(sum(np.isin(range(len(files[name])), range(60)).sum() for name in files
                             if name not in ("train.txt", "data.svm", "all.txt")))
 
@@ -239,25 +239,25 @@ def translated(folder: Path, **config: object) -> parallel.ParallelCorpus:
 @pytest.mark.parametrize(("valid", "test"), [("devset", "testset"), ("tune", "testing"), ("development", "heldout"),
                                              ("heldout", "test"), ("dev", "eval"), ("newsdev2016", "newstest2016")])
 def test_held_out_sentences_are_those_of_their_files(tmp_path: Path, valid: str, test: str) -> None:
-    found = translated(put(tmp_path, un(valid, test)))
-    assert [len(found.part(part)) for part in ("train", "valid", "test")] == [60, 8, 8]
+    result = translated(put(tmp_path, un(valid, test)))
+    assert [len(result.part(part)) for part in ("train", "valid", "test")] == [60, 8, 8]
 
 
-def test_a_text_in_two_forms_and_a_scratch_folder_are_not_read_twice(tmp_path: Path) -> None:
+def test_text_in_two_forms_and_scratch_folder_are_not_read_twice(tmp_path: Path) -> None:
     files = un("devset", "testset")
     put(tmp_path, files | {f"tmp/{name}": content for name, content in files.items()})
-    found = translated(tmp_path)
-    assert len(found.part("train")) == 60
-    assert list(found.identity["files"]["passed over"]) == ["in a folder of temporary files or backups"]
+    result = translated(tmp_path)
+    assert len(result.part("train")) == 60
+    assert list(result.identity["files"]["passed over"]) == ["in a folder of temporary files or backups"]
     put(tmp_path, {"UNv1.0.6way.tok.en": lines(0, 60, "Resolution"), "UNv1.0.6way.tok.fr": lines(0, 60, "Résolution")})
     with pytest.raises(DataError, match=r"6way\.en and UNv1\.0\.6way\.tok\.en seem to contain one split in two forms"):
         translated(tmp_path)
-    found = translated(tmp_path, files=FilesConfig(skip=["*.tok.*"]))
-    assert len(found.part("train")) == 60
+    result = translated(tmp_path, files=FilesConfig(skip=["*.tok.*"]))
+    assert len(result.part("train")) == 60
 
 
-def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture
-                                                                      ) -> None:
+def test_held_out_pairs_that_are_training_pairs_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                            ) -> None:
     put(tmp_path, {"train.en": lines(0, 20, "a"), "train.fr": lines(0, 20, "b"),
                    "valid.en": lines(50, 5, "a"), "valid.fr": lines(50, 5, "b"),
                    "test.en": lines(18, 5, "a"), "test.fr": lines(18, 5, "b")})
@@ -265,9 +265,9 @@ def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: 
     assert "mine: 2 of 5 pairs of test are also training pairs" in caplog.messages
 
 
-# --- what the user sees ---------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------------
 
-def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
+def test_one_line_names_parts_and_skipped_files(tmp_path: Path) -> None:
     files = inventory.build_inventory([put(tmp_path, PARTS | {"train.txt~": "", "train.txt.bak": ""})],
                            graph.triple_files.FILE_RULES, FilesConfig())
     assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; skipped: train.txt.bak, "

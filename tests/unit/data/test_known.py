@@ -28,7 +28,7 @@ def brute(lines: list[list[int]], w: int) -> set[tuple[int, int]]:
 
 
 @given(lines_of_ids, st.integers(1, 4), st.integers(1, 9))
-def test_from_corpus_is_the_set(lines: list[list[int]], w: int, chunk: int) -> None:
+def test_from_corpus_equals_the_set(lines: list[list[int]], w: int, chunk: int) -> None:
     config = TextConfig(window=w)
     lines = [line for line in lines if line]
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +54,7 @@ def test_ids_broadcast() -> None:
     assert torch.equal(known.to("cpu").keys, known.keys)
 
 
-def test_an_empty_set_knows_nothing() -> None:
+def test_empty_set_contains_nothing() -> None:
     known = KnownPairs(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 4)
     assert known.contains(torch.tensor([0]), torch.tensor([[0, 3]])).tolist() == [[False, False]]
     assert [x.tolist() for x in known.targets_of(torch.tensor([0, 1]))] == [[], []]
@@ -69,7 +69,7 @@ def test_keys_do_not_overflow_32_bits() -> None:
                                                                                  (v - 1) * v + v - 2]
 
 
-def test_a_limit_is_kept() -> None:
+def test_limit_is_respected() -> None:
     corpus = corpus_of([list(range(7))])
     size = KnownPairs.from_corpus(corpus, TextConfig()).nbytes
     assert KnownPairs.from_corpus(corpus, TextConfig(), size).nbytes == size

@@ -1,4 +1,4 @@
-"""Running text: what is read, how it is cut into streams and blocks, and how a language model is judged."""
+"""Running text: reading, cutting into streams and blocks, and the evaluation of a language model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rare_words_become_unknown_and_sequences_end(tmp_path: Path) -> None:
     assert "dog" in words(prose)
 
 
-def test_unknowns_of_the_text_itself_are_the_same_word(tmp_path: Path) -> None:
+def test_unknown_marks_in_the_text_are_the_same_word(tmp_path: Path) -> None:
     put(tmp_path, a=f"a {UNKNOWN} a\nb a {EOS}\n")
     got = load([tmp_path], "tokens", ALL, None, "t")
     assert words(got) == ["a", UNKNOWN, "a", EOS, UNKNOWN, "a", EOS, EOS]
@@ -59,7 +59,7 @@ def test_unknowns_of_the_text_itself_are_the_same_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [2, 3, 4, 5, 9])
-def test_a_largest_vocabulary_keeps_the_most_frequent(tmp_path: Path, most: int) -> None:
+def test_vocabulary_limit_keeps_the_most_frequent(tmp_path: Path, most: int) -> None:
     put(tmp_path, a="a a a a b b b c c d\n")
     got = load([tmp_path], "tokens", ALL.model_copy(update={"max_size": most, "min_count": 1}), None, "t")
     kept = {2: "", 3: "a", 4: "ab", 5: "abc", 9: "abcd"}[most]
@@ -67,7 +67,7 @@ def test_a_largest_vocabulary_keeps_the_most_frequent(tmp_path: Path, most: int)
     assert len(got.vocabulary) <= most
 
 
-def test_the_vocabulary_is_that_of_training_and_what_it_has_not_seen_is_unknown(
+def test_vocabulary_is_that_of_training_and_other_words_are_unknown(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     own = CorpusParts(valid=("v.txt",), test=("t.txt",))
     put(tmp_path, n="a b a b c\n", t="z a\n", v="b y x\n")
@@ -83,7 +83,7 @@ def test_the_vocabulary_is_that_of_training_and_what_it_has_not_seen_is_unknown(
     assert "3 held-out words do not occur in training and are removed" in caplog.text
 
 
-def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reader_warnings_are_repeated_from_the_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, n="a\0b a b\n")
     config = ALL.model_copy(update={"valid": 0.1, "min_count": 1})
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplo
         assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 
-def test_files_that_are_to_be_held_out_must_be_there(tmp_path: Path) -> None:
+def test_held_out_files_must_exist(tmp_path: Path) -> None:
     put(tmp_path, n="a b\n", t="a\n")
     for own, says in ((CorpusParts(valid=("v.txt",), test=("t.txt",)), r"does not contain v\.txt, the valid split"),
                       (CorpusParts(valid=("n.txt",), test=("t.txt",)), "every file is held out")):
@@ -101,7 +101,7 @@ def test_files_that_are_to_be_held_out_must_be_there(tmp_path: Path) -> None:
             load([tmp_path], "tokens", ALL, None, "t", own)
 
 
-def test_documents_are_held_out_by_shares_and_the_cache_changes_nothing(tmp_path: Path) -> None:
+def test_documents_are_held_out_by_shares_and_cache_changes_nothing(tmp_path: Path) -> None:
     place = tmp_path / "in"
     place.mkdir()
     put(place, **{f"d{i:02}": f"w{i} " * 3 + "x x\n" for i in range(20)})
@@ -117,7 +117,7 @@ def test_documents_are_held_out_by_shares_and_the_cache_changes_nothing(tmp_path
     assert {w for w in words(train) if w.startswith("w")} == set(plain.vocabulary.words) - {"x", EOS, UNKNOWN}
 
 
-def test_the_penn_treebank_has_its_published_counts() -> None:
+def test_penn_treebank_has_its_published_counts() -> None:
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     if not mirror or not (Path(mirror) / "corpora" / "ptb.zip").is_file():
         pytest.skip("data: EMBTRAIN_DATA_MIRROR names no folder with corpora/ptb.zip")
@@ -134,7 +134,7 @@ def test_the_penn_treebank_has_its_published_counts() -> None:
 # --- streams --------------------------------------------------------------------------------------------------------
 
 def by_hand(ids: list[int], eos: int, streams: int, times: int, begin: int) -> list[list[tuple[int, int, bool]]]:
-    """(word before, target, whether the text begins) of each row of each block."""
+    """Return (word before, target, whether the text begins) of each row of each block."""
     n, length, out = len(ids), len(ids) // streams, []
     for t in range(0, length, times):
         rows = []
@@ -146,7 +146,7 @@ def by_hand(ids: list[int], eos: int, streams: int, times: int, begin: int) -> l
     return out
 
 
-def told(streams: Streams, epoch: int, block: int, **how: int | bool) -> list[list[tuple[int, int, bool]]]:
+def rows_of(streams: Streams, epoch: int, block: int, **how: int | bool) -> list[list[tuple[int, int, bool]]]:
     return [list(zip(b.word.tolist(), b.target.tolist(), b.begins.tolist(), strict=True))
             for b in streams.blocks(epoch, block, **how)]  # type: ignore[arg-type]
 
@@ -155,19 +155,19 @@ def told(streams: Streams, epoch: int, block: int, **how: int | bool) -> list[li
 def test_blocks_are_stretches_of_all_streams(n: int, streams: int, block: int) -> None:
     ids = np.arange(100, 100 + n, dtype=np.int32)
     of, times = Streams(ids, 99, streams, 7), max(1, block // streams)
-    plain = told(of, 0, block, shuffle=False)
+    plain = rows_of(of, 0, block, shuffle=False)
     assert plain == by_hand(ids.tolist(), 99, streams, times, 0) and len(plain) == of.n_blocks(0, block)
     heads = set()
     for epoch in range(6):
-        shuffled = told(of, epoch, block)
+        shuffled = rows_of(of, epoch, block)
         begin = shuffled[0][0][1] - 100
         heads.add(begin)
         assert shuffled == by_hand(ids.tolist(), 99, streams, times, begin)
-        assert told(Streams(ids, 99, streams, 7), epoch, block, start=1) == shuffled[1:]   # a resumed run
+        assert rows_of(Streams(ids, 99, streams, 7), epoch, block, start=1) == shuffled[1:]  # a resumed run
     assert len(heads) > 2
 
 
-def test_batches_know_their_streams() -> None:
+def test_batches_contain_their_streams() -> None:
     batch = next(iter(Streams(np.arange(12, dtype=np.int32), 0, 3, 1).blocks(0, 6)))
     assert (batch.streams, len(batch), batch.slot.tolist()) == (3, 6, [0] * 6)
     part = batch.rows(slice(3, 6))
@@ -184,7 +184,7 @@ def test_held_out_words_are_one_stream_from_the_beginning() -> None:
 
 # --- perplexity -----------------------------------------------------------------------------------------------------
 
-def test_perplexity_is_e_to_the_mean_and_its_interval_turns_round() -> None:
+def test_perplexity_is_e_to_the_mean_and_reverses_its_interval() -> None:
     rows = [Score("valid", "log_likelihood", -2.0, -3.0, -1.0, 5), Score("valid", "mrr", 0.5),
             Score("valid", "log_likelihood/scores", -1000.0)]
     first, second, third, fourth, fifth = with_perplexity(rows)

@@ -1,4 +1,4 @@
-"""Letters and digits that a tokenizer leaves out: counted, reported with the key, the same by every core."""
+"""Letters and digits that a tokenizer drops: counted, reported with the key, equal with every core."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SAID = {
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("content", SAID)
-def test_what_is_left_out_is_reported_now_and_from_the_cache(tmp_path: Path, core: str, content: str,
-                                                             caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_characters_are_reported_at_once_and_from_the_cache(tmp_path: Path, core: str, content: str,
+                                                                    caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "x.txt").write_text(content, encoding="utf-8")
     for _ in range(2):
         caplog.clear()
@@ -46,7 +46,8 @@ def test_what_is_left_out_is_reported_now_and_from_the_cache(tmp_path: Path, cor
 @pytest.mark.parametrize("content", [
     "the cat sat on the mat\n" * 9, "the cat sat\n" * 300 + "in 19\n",                      # 2 digits of 2,704
     "我 来到 北京 清华大学\n" * 9, "ภาษา ไทย เป็น ภาษา\n" * 9, "abc, def. ghi! - _ __ x_\n" * 9])
-def test_nothing_is_said_of_text_that_is_kept(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_without_dropped_characters_gives_no_warning(tmp_path: Path, content: str,
+                                                          caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "x.txt").write_text(content, encoding="utf-8")
     load([tmp_path / "x.txt"], "auto", TextConfig(min_count=1, valid=0, test=0), None, "x")
     assert not caplog.messages
@@ -56,7 +57,7 @@ def test_nothing_is_said_of_text_that_is_kept(tmp_path: Path, content: str, capl
     ("106 134 137\n" * 9, f"omits 100 % of the letters and digits (81 digits); {IDS}"),
     (CHINESE + "\n", "(34 letters in runs longer"), (THAI + "\n", "letters in runs"),
     ("x" * 31, "(31 letters of words longer than token_max=30); raise text.token_max")])
-def test_a_text_of_which_nothing_is_left_says_why(tmp_path: Path, content: str, says: str) -> None:
+def test_text_that_becomes_empty_reports_why(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "x.txt").write_text(content, encoding="utf-8")
     with pytest.raises(DataError) as caught:
         load([tmp_path / "x.txt"], "auto", TextConfig(), None, "x")
@@ -64,25 +65,25 @@ def test_a_text_of_which_nothing_is_left_says_why(tmp_path: Path, content: str, 
     assert says in str(caught.value)
 
 
-def test_ids_train_with_the_tokenizer_that_is_suggested(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ids_train_with_the_suggested_tokenizer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "x.txt").write_text("item_17 1234 item_4\n" * 9)
     config = TextConfig(min_count=1, valid=0, test=0, tokenizer="whitespace")
     corpus = load([tmp_path / "x.txt"], "auto", config, None, "x")
     assert set(corpus.vocabulary.words) == {"item_17", "1234", "item_4"} and not caplog.messages
 
 
-@pytest.mark.parametrize(("n_long", "n_short", "said"), [
+@pytest.mark.parametrize(("n_long", "n_short", "message"), [
     (60, 0, "omits 64 % of the letters and digits (1,260 letters"), (1, 130, "omits 1.2 % of the letters"),
-    (0, 60, ""), (1, 265, "")])  # the last: .6 %, too little, for the rules of gensim are known
-def test_a_dump_reports_what_gensim_leaves_out(tmp_path: Path, caplog: pytest.LogCaptureFixture, n_long: int,
-                                               n_short: int, said: str) -> None:
+    (0, 60, ""), (1, 265, "")])  # the last: .6 %, too little, because the rules of gensim are known
+def test_dump_reports_what_gensim_drops(tmp_path: Path, caplog: pytest.LogCaptureFixture, n_long: int,
+                                        n_short: int, message: str) -> None:
     text = "Donaudampfschifffahrt ist 1830 a lang " * n_long + "ein kurzer Satz " * n_short
     (tmp_path / "x.xml").write_text(
         "<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.10/'><page><title>a</title><ns>0</ns><id>1</id>"
         f"<revision><text>{text}</text></revision></page></mediawiki>")
     load([tmp_path / "x.xml"], "auto", TextConfig(min_count=1, valid=0, test=0), None, "x")
-    assert len(caplog.messages) == bool(said) and said in caplog.text
-    if said:
+    assert len(caplog.messages) == bool(message) and message in caplog.text
+    if message:
         assert caplog.messages[0].startswith(f"{tmp_path / 'x.xml'}: text.tokenizer=wiki omits ")
         assert caplog.messages[0].endswith("of words longer than token_max=15); set text.tokenizer=words and raise "
                                            "text.token_max")

@@ -1,4 +1,4 @@
-"""Members that lie unpacked in the cache are never believed unseen."""
+"""Members unpacked into the cache are always checked before use."""
 
 from __future__ import annotations
 
@@ -50,30 +50,31 @@ def _nonsense(path: Path, manifest: Path) -> None:
     manifest.write_text('[1, {"t/a.txt": 5}]')
 
 
-@pytest.mark.parametrize(("damage", "told"), [(_altered, True), (_cut, True), (_gone, True), (_not_listed, False),
-                                              (_listed_as_nothing, False), (_nonsense, False)])
-def test_members_that_were_damaged_are_unpacked_again(
+@pytest.mark.parametrize(("damage", "is_reported"),
+                         [(_altered, True), (_cut, True), (_gone, True), (_not_listed, False),
+                                                     (_listed_as_nothing, False), (_nonsense, False)])
+def test_damaged_members_are_unpacked_again(
         archive: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path, Path], None],
-        told: bool) -> None:
+        is_reported: bool) -> None:
     first = members.unpack_members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache")
     (folder,) = (tmp_path / "cache" / "members").iterdir()
     damage(first[0], folder / "manifest.json")
     assert members.unpack_members(archive, "0" * 64, ["t/*.txt"], tmp_path / "cache") == first
     assert [path.read_text() for path in first] == ["t/a.txt", "t/b.txt"]
-    assert caplog.messages == ([f"{first[0]}: was damaged; it is unpacked again"] if told else [])
-    assert list((tmp_path / "cache" / "members").iterdir()) == [folder]       # what was damaged is taken away
+    assert caplog.messages == ([f"{first[0]}: was damaged; it is unpacked again"] if is_reported else [])
+    assert list((tmp_path / "cache" / "members").iterdir()) == [folder]       # the damaged file is deleted
 
 
-def test_of_two_that_unpack_at_once_the_first_is_taken(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                       ) -> None:
+def test_first_of_two_concurrent_unpackings_is_used(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                    ) -> None:
     stamps: list[int] = []
 
-    def slowly(*given: Any) -> list[Path]:
+    def slowly(*args: Any) -> list[Path]:
         with monkeypatch.context() as patch:
             patch.setattr(members, "extract", archives.extract)
             (path,) = members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "cache")
             stamps.append(path.stat().st_ino)
-        return archives.extract(*given)
+        return archives.extract(*args)
 
     monkeypatch.setattr(members, "extract", slowly)
     (path,) = members.unpack_members(archive, "0" * 64, ["README"], tmp_path / "cache")
@@ -81,9 +82,9 @@ def test_of_two_that_unpack_at_once_the_first_is_taken(archive: Path, tmp_path: 
     assert len(list((tmp_path / "cache" / "members").iterdir())) == 1
 
 
-def test_what_stops_while_members_are_unpacked_leaves_nothing(archive: Path, tmp_path: Path,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*given: Any) -> None:
+def test_interrupted_unpacking_leaves_no_file(archive: Path, tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*args: Any) -> None:
         raise Stopped(2)
 
     monkeypatch.setattr(members, "write_json", stopped)

@@ -27,10 +27,10 @@ def _shape(shape: str, descr: str = "'<i8'") -> str:
 
 @pytest.mark.parametrize("table", [np.arange(6).reshape(2, 3), np.zeros((0, 3), np.int32), np.array(5.0),
                                    np.asfortranarray(np.ones((3, 2), np.uint16)), np.arange(4, dtype=">i4")])
-def test_an_array_of_numbers_is_read(tmp_path: Path, table: np.ndarray) -> None:
+def test_array_of_numbers_is_read(tmp_path: Path, table: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", table)
-    for found in [npy.load(tmp_path / "a.npy"), *([npy.load(tmp_path / "a.npy", "r")] if table.size else [])]:
-        assert found.dtype == table.dtype and found.shape == table.shape and (found == table).all()
+    for result in [npy.load(tmp_path / "a.npy"), *([npy.load(tmp_path / "a.npy", "r")] if table.size else [])]:
+        assert result.dtype == table.dtype and result.shape == table.shape and (result == table).all()
 
 
 @pytest.mark.parametrize("header", ["{'shape': (2, 4), 'fortran_order': False, 'descr': '<i8'}",
@@ -47,7 +47,7 @@ def test_headers_of_other_programs_are_read(tmp_path: Path, header: str) -> None
     (_shape("(" + "1, " * 3000 + ")"), "declares more"), (_shape("(2, 4)") + " " * 20_000, "has 20,0"),
 ])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_hostile_header_is_one_error(tmp_path: Path, header: str, says: str, version: int) -> None:
+def test_hostile_header_is_one_error(tmp_path: Path, header: str, says: str, version: int) -> None:
     path = _file(tmp_path / "a.npy", header, version=version)
     with pytest.raises(ValueError, match=says):
         npy.load(path)
@@ -57,7 +57,7 @@ def test_a_hostile_header_is_one_error(tmp_path: Path, header: str, says: str, v
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
                                      b"PK\x03\x04" + bytes(100)])
-def test_a_file_without_a_header_is_one_error(tmp_path: Path, content: bytes) -> None:
+def test_file_without_a_header_is_one_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(ValueError, match="header"):
         npy.load(tmp_path / "a.npy")

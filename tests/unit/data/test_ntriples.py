@@ -1,4 +1,4 @@
-"""N-Triples are read by the grammar of the W3C, with the line of what is wrong."""
+"""N-Triples are read by the grammar of the W3C; errors name the line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(text: str | bytes) -> list[tuple[str, str, str]]:
     return [(of.subject, of.predicate, of.object) for of in statements(source(text))]
 
 
-@pytest.mark.parametrize(("line", "found"), [
+@pytest.mark.parametrize(("line", "result"), [
     (f"<{S}> <{P}> <{O}> .", (S, P, O)),
     (f"<{S}><{P}><{O}>.", (S, P, O)),
     (f"\t <{S}>\t<{P}>  <{O}> \t.\t # a comment", (S, P, O)),
@@ -43,19 +43,19 @@ def rows(text: str | bytes) -> list[tuple[str, str, str]]:
     ("<scheme:!$%25&'()*+,-./0123456789:/@ABCDE_~?#> <x:p> <x:o> .",
      ("scheme:!$%25&'()*+,-./0123456789:/@ABCDE_~?#", "x:p", "x:o")),
 ])
-def test_terms(line: str, found: tuple[str, str, str] | None) -> None:
-    if found is None:
+def test_terms(line: str, result: tuple[str, str, str] | None) -> None:
+    if result is None:
         with pytest.raises(DataError, match=r"g\.nt:1: "):
             rows(line)
     else:
-        assert rows(line + "\n") == [found]
+        assert rows(line + "\n") == [result]
 
 
-def test_line_ends_comments_blank_lines_and_a_byte_order_mark() -> None:
+def test_line_ends_comments_blank_lines_and_byte_order_mark() -> None:
     one = f"<{S}> <{P}> <{O}> ."
     text = f"\ufeff# a\n#b\n\n \t\n{one}\r\n{one}\r{one} #\n   # {one}\n{one}"
-    found = list(statements(source(text)))
-    assert [of.number for of in found] == [5, 6, 6, 8] and len({(of.subject, of.object) for of in found}) == 1
+    result = list(statements(source(text)))
+    assert [of.number for of in result] == [5, 6, 6, 8] and len({(of.subject, of.object) for of in result}) == 1
     assert rows("") == rows("# nothing") == []
 
 
@@ -80,7 +80,7 @@ def test_line_ends_comments_blank_lines_and_a_byte_order_mark() -> None:
     ("_:a:b <x:p> <x:o> .", "as predicate"), ("@prefix x: <x:> .", "this is Turtle; convert it"),
     ("PREFIX x: <x:>", "this is Turtle"), ("<x:s> a <x:o> .", "as predicate"), (".", "as subject"),
 ])
-def test_a_line_that_is_not_a_triple_is_refused_with_its_number(line: str, says: str) -> None:
+def test_line_that_is_not_a_triple_is_rejected_with_its_number(line: str, says: str) -> None:
     with pytest.raises(DataError) as caught:
         rows(f"# a comment\n{line}\n")
     assert str(caught.value).startswith("g.nt:2: ") and says in str(caught.value)
@@ -108,7 +108,7 @@ def test_no_line_takes_long(line: str) -> None:
 
 TEXT = """# people
 <http://a.org/ann> <http://a.org/knows> <http://a.org/bob> .
-<http://a.org/bob> <http://a.org/knows> _:somebody .
+<http://a.org/bob> <http://a.org/knows> _:someone .
 <http://a.org/ann> <http://a.org/name> "Ann"@en .
 <http://a.org/bob> <http://a.org/age> "5"^^<http://www.w3.org/2001/XMLSchema#int> .
 """
@@ -119,30 +119,30 @@ def load(path: Path, **settings: object) -> Graph:
 
 
 @pytest.mark.parametrize("name", ["g.nt", "g.nt.gz", "kg.txt", "train.nt", "train.tsv"])
-def test_a_graph_of_iris_is_recognised_and_literals_are_counted(tmp_path: Path, name: str,
+def test_graph_of_iris_is_recognized_and_literals_are_counted(tmp_path: Path, name: str,
                                                                caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(TEXT.encode()) if name.endswith("gz") else TEXT.encode())
-    found = load(path)
-    assert found.entities.words == ["http://a.org/bob", "_:somebody", "http://a.org/ann"]
-    assert found.relations.words == ["http://a.org/knows"] and len(found.triples) == 2
+    result = load(path)
+    assert result.entities.words == ["http://a.org/bob", "_:someone", "http://a.org/ann"]
+    assert result.relations.words == ["http://a.org/knows"] and len(result.triples) == 2
     assert f"{path}:4: 2 triples have a literal as their object and are removed (triples.literals)" in caplog.messages
     kept = load(path, literals="keep")
     assert {'"Ann"@en', '"5"^^<http://www.w3.org/2001/XMLSchema#int>'} <= set(kept.entities.words)
     assert len(kept.triples) == 4 and any("kept, each literal as an entity" in line for line in caplog.messages)
 
 
-def test_parts_share_blank_nodes_and_a_format_can_be_named(tmp_path: Path) -> None:
+def test_parts_share_blank_nodes_and_format_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "train.nt").write_text(TEXT)
-    (tmp_path / "test.nt").write_text("_:somebody <http://a.org/knows> <http://a.org/ann> .\n")
-    found = load(tmp_path)
-    assert len(found.part("test")) == 1 and len(found.entities) == 3
+    (tmp_path / "test.nt").write_text("_:someone <http://a.org/knows> <http://a.org/ann> .\n")
+    result = load(tmp_path)
+    assert len(result.part("test")) == 1 and len(result.entities) == 3
     only = tmp_path / "only.txt"
-    only.write_text("# nothing but a comment\n" * 10_000 + "<x:a> <x:p> <x:b> .\n")   # beyond what auto looks at
+    only.write_text("# nothing but a comment\n" * 10_000 + "<x:a> <x:p> <x:b> .\n")   # beyond the lines that auto reads
     assert len(load(only, format="ntriples").triples) == 1
 
 
-def test_a_graph_of_literals_alone_is_refused(tmp_path: Path) -> None:
+def test_graph_of_literals_only_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "g.nt").write_text('<x:a> <x:p> "b" .\n')
     with pytest.raises(DataError, match=r"the training split contains no triples; .*g\.nt:1: 1 triples have a literal"):
         load(tmp_path / "g.nt")

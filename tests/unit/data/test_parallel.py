@@ -1,4 +1,4 @@
-"""Parallel text: lines to words and back, files to pairs, pairs to ids and batches; what is refused, in one line."""
+"""Parallel text: lines to words and back, files to pairs, pairs to ids and batches; errors in one line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(where: Path, layout: ParallelLayout = DE_EN, cache: Path | None = None,
     ("They don't, I'll; we've 1,000 U.S. flags", "They don 't , I 'll ; we 've 1,000 U.S . flags"),
     ("I'd 'quoted' words", "I 'd ' quoted ' words"), ("Größe 12:30 Uhr …", "Größe 12:30 Uhr …"), ("", ""),
 ])
-def test_a_line_is_parted_into_words(line: str, words: str) -> None:
+def test_line_is_split_into_words(line: str, words: str) -> None:
     assert tokenize_line(line, "signs", False) == words.split()
     assert tokenize_line(line, "whitespace", True) == line.lower().split()
 
@@ -52,7 +52,7 @@ def test_a_line_is_parted_into_words(line: str, words: str) -> None:
 @pytest.mark.parametrize("line", [
     "It's well-known: 3.5 l'eau!", "aujourd'hui, d'un homme", 'He said "hi there" (twice).', "I'd 'quoted' words.",
     "They don't, I'll; we've 1,000 U.S. flags", 'A "b c" and "d" (e).'])
-def test_and_put_together_again(line: str) -> None:
+def test_words_are_joined_into_the_line(line: str) -> None:
     assert detokenize(tokenize_line(line, "signs", False), False) == line
     assert detokenize(tokenize_line(line, "signs", True), True) == line[0].upper() + line[1:].lower()
 
@@ -63,20 +63,20 @@ def read(where: list[Path], layout: ParallelLayout) -> parallel_files.ParallelLi
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
-def test_the_parts_of_a_folder_are_told_by_their_names(tmp_path: Path) -> None:
+def test_parts_of_a_folder_are_recognized_by_their_names(tmp_path: Path) -> None:
     written(tmp_path, {"train.de": "a\nb\n", "train.en": "x\ny\n", "val.de": "c\n", "val.en": "z\n",
                        "test_2016.de.gz": gzip.compress(b"\xef\xbb\xbfd\r\n"), "test_2016.en": "w", "README.md": "no"})
-    found = read([tmp_path], DE_EN).parts
-    assert found == {"train": [("a", "x"), ("b", "y")], "valid": [("c", "z")], "test": [("d", "w")]}
+    result = read([tmp_path], DE_EN).parts
+    assert result == {"train": [("a", "x"), ("b", "y")], "valid": [("c", "z")], "test": [("d", "w")]}
 
 
-def test_a_recipe_may_say_which_part_a_file_is(tmp_path: Path) -> None:
+def test_recipe_may_set_the_part_of_a_file(tmp_path: Path) -> None:
     written(tmp_path, {"test.de": "a\n", "test.en": "x\n", "one.de": "c\n", "one.en": "z\n"})
     layout = ParallelLayout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("test",)))
     assert read([tmp_path], layout).parts == {"valid": [("c", "z")], "test": [("a", "x")]}
 
 
-def test_mark_up_is_left_out(tmp_path: Path) -> None:
+def test_markup_is_left_out(tmp_path: Path) -> None:
     mark_up = ('<doc docid="1">\n<title>no</title>\n<seg id="1"> {} &amp; so </seg>\n'
                '<seg id="2">two\nlines</seg></doc>\n')
     written(tmp_path, {"newsdev-src.de.sgm": mark_up.format("eins"), "newsdev-ref.en.sgm": mark_up.format("one"),
@@ -85,16 +85,16 @@ def test_mark_up_is_left_out(tmp_path: Path) -> None:
         "train": [("ja", "yes")], "valid": [("eins & so", "one & so"), ("two lines", "two lines")]}
 
 
-def test_pieces_of_words_are_joined_where_the_name_says_that_they_are_some(tmp_path: Path) -> None:
+def test_subwords_are_joined_if_the_name_announces_them(tmp_path: Path) -> None:
     written(tmp_path, {"train.bpe10k.de": "kap@@ ri@@ ziös so\n", "train.bpe10k.en": "a b@@ c\n",
                        "test.de": "x@@ y\n", "test.en": "z\n"})
     assert read([tmp_path], DE_EN).parts == {
         "train": [("kapriziös so", "a bc")], "test": [("x@@ y", "z")]}
 
 
-def test_a_table_in_an_archive(tmp_path: Path) -> None:
+def test_table_in_an_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "deu-eng.zip", "w") as archive:
-        archive.writestr("deu.txt", "Go.\tGeh.\tby somebody\nHi.\tHallo!\tby\n")
+        archive.writestr("deu.txt", "Go.\tGeh.\tby someone\nHi.\tHallo!\tby\n")
         archive.writestr("_about.txt", "nothing to read")
     layout = ParallelLayout("de", "en", ("en", "de"))
     assert read([tmp_path / "deu-eng.zip"], layout).parts == {
@@ -104,19 +104,19 @@ def test_a_table_in_an_archive(tmp_path: Path) -> None:
         "train": [("Geh.", "Go.")]}
 
 
-def test_files_of_one_name_belong_together_by_their_folder(tmp_path: Path) -> None:
+def test_files_of_one_name_are_paired_by_their_folder(tmp_path: Path) -> None:
     for folder, de, en in (("a", "eins\n", "one\n"), ("b", "zwei\n", "two\n")):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, {"x.de": de, "x.en": en})
     assert read([tmp_path], DE_EN).parts == {"train": [("eins", "one"), ("zwei", "two")]}
     assert read([tmp_path / "a" / "x.de", tmp_path / "b" / "x.en"], DE_EN).parts == {
-        "train": [("eins", "two")]}                          # files that are named themselves
+        "train": [("eins", "two")]}                          # files named one by one
     (tmp_path / "a" / "x.en").unlink()
     with pytest.raises(DataError, match=r"a/x\.de has no a/x\.en next to it$"):
         read([tmp_path], DE_EN)
 
 
-def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
+def test_duplicate_text_is_reported(tmp_path: Path) -> None:
     written(tmp_path, {"x.de": "a\n", "x.en": "b\n", "x.de.gz": gzip.compress(b"a\n")})
     assert read([tmp_path], DE_EN).parts == {"train": [("a", "b")]}
     written(tmp_path, {"x.de.gz": gzip.compress(b"other\n")})
@@ -134,14 +134,14 @@ def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
     ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv:2: has 1 columns separated by TABs; should have 2: source, target"),
     ({"a.xx": "a\n"}, r"contains no parallel text .*; skipped: a\.xx: ends in neither \.de nor \.en; to read"),
 ])
-def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str
-                                                       ) -> None:
+def test_files_that_do_not_fit_are_rejected_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str
+                                                        ) -> None:
     with pytest.raises(DataError, match=says) as caught:
         load(written(tmp_path, files))
     assert "\n" not in str(caught.value)
 
 
-def test_languages_that_nobody_named_are_asked_for(tmp_path: Path) -> None:
+def test_missing_languages_are_requested(tmp_path: Path) -> None:
     written(tmp_path, {"a.de": "a\n", "a.en": "x\n"})
     with pytest.raises(UsageError, match=r"set translation\.source and translation\.target to the endings"):
         load(tmp_path, ParallelLayout(None, None, ("source", "target")))
@@ -155,7 +155,7 @@ def pairs(n: int) -> dict[str, str | bytes]:
     return {"train.tsv": "".join(f"ein w{i % 7}\tone v{i % 5}\n" for i in range(n))}
 
 
-def test_ids_follow_the_training_text_alone(tmp_path: Path) -> None:
+def test_ids_follow_the_training_text_only(tmp_path: Path) -> None:
     written(tmp_path, {"train.de": "A b\nA c c\n", "train.en": "x x y\nz x\n", "dev.de": "A d\n",
                        "dev.en": "x z\n", "test.de": "c\n", "test.en": "Y\n"})
     text = load(tmp_path, min_count=2)
@@ -172,7 +172,7 @@ def test_special_words_of_a_text_are_unknown_words(tmp_path: Path) -> None:
     assert text.source.sentence(0).tolist() == [2, RARE] and text.target.sentence(0).tolist() == [2, RARE, 2]
 
 
-def test_the_cache_gives_the_same(tmp_path: Path) -> None:
+def test_cache_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
     fresh, kept = (load(where, ParallelLayout(None, None, ("source", "target")), tmp_path / "cache") for _ in range(2))
@@ -180,7 +180,7 @@ def test_the_cache_gives_the_same(tmp_path: Path) -> None:
     assert np.array_equal(fresh.target.ids, kept.target.ids) and len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> None:
+def test_renamed_file_is_another_part(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
     layout = ParallelLayout(None, None, ("source", "target"))
@@ -190,7 +190,7 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
         load(where / "test.tsv", layout, tmp_path / "cache", valid=0, test=0)
 
 
-def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
+def test_all_pairs_of_a_target_sentence_are_in_one_part(tmp_path: Path) -> None:
     where = written(tmp_path, {"all.tsv": "".join(f"ein w{i}\tone v{i % 20}\n" for i in range(100))})
     text = load(where, ParallelLayout(None, None, ("source", "target")), valid=0.1, test=0.2)
     lines = {part: {text.pair(i)[1] for i in text.part(part)} for part in ("valid", "test")}
@@ -200,22 +200,22 @@ def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
     assert not training & {line.split()[1] for part in lines.values() for line in part}
 
 
-def test_no_sentence_of_either_side_is_held_out_and_read_in_training(tmp_path: Path) -> None:
+def test_no_sentence_of_either_side_is_held_out_and_trained_on(tmp_path: Path) -> None:
     """Both sides repeat: w0-v0, w0-v1, w1-v1 are joined, and so are ten pairs that all have one source."""
     tied = [(f"w{4 * i + j}", f"v{4 * i + j + more}") for i in range(50) for j in range(2) for more in (0, 1)]
     tied += [("long", f"x{i}") for i in range(40)]
     where = written(tmp_path, {"all.tsv": "".join(f"{a} a\t{b} b\n" for a, b in tied)})
     text = load(where, ParallelLayout(None, None, ("source", "target")), valid=0.1, test=0.1)
     pairs = {part: [text.pair(i) for i in text.part(part)] for part in ("valid", "test")}
-    assert [len({b for _, b in pairs[part]}) for part in pairs] == [21, 21]      # groups of three are not parted
+    assert [len({b for _, b in pairs[part]}) for part in pairs] == [21, 21]      # groups of three are not split
     held = {word for part in pairs.values() for pair in part for side in pair for word in side.split()} - {"a", "b"}
     training = {word for i in text.part("train") for side in (text.source, text.target) for word in side.words(i)}
     assert not held & training and not set(pairs["valid"]) & set(pairs["test"])
-    assert "long" in training                        # larger than what is to be held out
+    assert "long" in training                        # larger than the held-out share
 
 
-def test_sentences_that_are_read_alike_are_one(tmp_path: Path) -> None:
-    """Lines that differ in case and in a blank before the full stop: a number that is held out is new to training."""
+def test_sentences_with_equal_words_are_one(tmp_path: Path) -> None:
+    """Lines that differ in case and in a space before the full stop: a held-out number is new to training."""
     rows = [(f"Der Hund {i} schlief.", f"The dog {i} slept.") for i in range(40)]
     rows += [(a.lower().replace(".", " ."), b.lower().replace(".", " .")) for a, b in rows]
     where = written(tmp_path, {"all.tsv": "".join(f"{a}\t{b}\n" for a, b in rows)})
@@ -225,17 +225,17 @@ def test_sentences_that_are_read_alike_are_one(tmp_path: Path) -> None:
         assert all("<unk>" in text.source.words(i) for i in text.part(part))
 
 
-def test_pairs_that_are_all_joined_are_not_parted(tmp_path: Path) -> None:
+def test_pairs_that_are_all_joined_are_not_split(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"5 target sentences, in 1 groups that share none.* give a file of that"):
         load(written(tmp_path, pairs(60)), ParallelLayout(None, None, ("source", "target")))
 
 
-def test_too_few_pairs_are_not_parted(tmp_path: Path) -> None:
+def test_too_few_pairs_are_not_split(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences, in 1 groups .*, are too few"):
         load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), ParallelLayout(None, None, ("source", "target")))
 
 
-def test_long_and_empty_pairs_leave_training_and_are_cut_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_long_and_empty_pairs_are_dropped_in_training_and_cut_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture
                                                                     ) -> None:
     written(tmp_path, {"train.de": "a\n" + "b " * 10_000 + "\n\na\n", "train.en": "x\nx\nx\nx x\n",
                        "test.de": "a " * 10_000 + "\n", "test.en": "x " * 9 + "\n"})
@@ -250,13 +250,13 @@ def test_long_and_empty_pairs_leave_training_and_are_cut_elsewhere(tmp_path: Pat
         load(written(tmp_path, {"train.de": "b " * 9, "train.en": "x"}), max_length=5, valid=0)
 
 
-def test_a_grammar_makes_the_same_pairs_each_time_and_words_of_a_kind_differ() -> None:
+def test_grammar_is_deterministic_and_words_of_a_kind_differ() -> None:
     config = GrammarConfig(train=200, valid=3, test=4)
-    made = sentences(config)
-    assert made == sentences(config) and [len(made[part]) for part in made] == [200, 3, 4]
-    assert made != sentences(config.model_copy(update={"seed": 2}))
-    assert len({pair for part in made.values() for pair in part}) > 200
-    assert all(source.endswith(".") and target.endswith(".") for source, target in made["train"])
+    built = sentences(config)
+    assert built == sentences(config) and [len(built[part]) for part in built] == [200, 3, 4]
+    assert built != sentences(config.model_copy(update={"seed": 2}))
+    assert len({pair for part in built.values() for pair in part}) > 200
+    assert all(source.endswith(".") and target.endswith(".") for source, target in built["train"])
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -268,43 +268,43 @@ def text() -> ParallelCorpus:
     )
 
 
-def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:
-    """The (source, target) sentences of batches, read back from their rows."""
+def sentences_of(batches: Sequence) -> list[tuple[list[int], list[int]]]:
+    """Return the (source, target) sentences of batches, read back from their rows."""
     out = []
     for batch in batches:
         for i in range(len(batch.source)):
-            mine = batch.target[batch.window == i].tolist()
-            assert batch.prev_tokens[i, 1:len(mine)].tolist() == mine[:-1]
-            out.append((batch.source[i, :batch.length[i]].tolist(), mine))
+            actual = batch.target[batch.window == i].tolist()
+            assert batch.prev_tokens[i, 1:len(actual)].tolist() == actual[:-1]
+            out.append((batch.source[i, :batch.length[i]].tolist(), actual))
     return out
 
 
-def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: ParallelCorpus) -> None:
+def test_every_pair_occurs_once_an_epoch_in_bounded_blocks(text: ParallelCorpus) -> None:
     examples = SentencePairs(text, 1)
     batches = list(examples.blocks(0, 60))
     assert len(batches) == examples.n_blocks(0, 60) == examples.n_blocks(1, 60) == len(list(examples.blocks(1, 60)))
-    wanted = [([*text.source.sentence(i), END], [*text.target.sentence(i), END]) for i in text.part("train")]
-    assert sorted(answers(batches)) == sorted(wanted)
+    expected = [([*text.source.sentence(i), END], [*text.target.sentence(i), END]) for i in text.part("train")]
+    assert sorted(sentences_of(batches)) == sorted(expected)
     assert all(batch.prev_tokens.numel() <= 60 and len(batch) <= 60 for batch in batches)
     assert sum(batch.prev_tokens.numel() for batch in batches) < 1.1 * sum(map(len, batches))
     assert all((batch.prev_tokens[:, 0] == len(text.target.vocabulary)).all() for batch in batches)
 
 
-def test_a_block_follows_from_seed_epoch_and_place(text: ParallelCorpus) -> None:
-    def told(seed: int, epoch: int, start: int, shuffle: bool = True) -> list[list[int]]:
+def test_block_follows_from_seed_epoch_and_place(text: ParallelCorpus) -> None:
+    def batches_from(seed: int, epoch: int, start: int, shuffle: bool = True) -> list[list[int]]:
         return [batch.target.tolist() for batch in SentencePairs(text, seed).blocks(epoch, 60, start, shuffle)]
-    assert told(1, 3, 5) == told(1, 3, 0)[5:]
-    assert told(1, 3, 0) != told(1, 4, 0) and told(1, 3, 0) != told(2, 3, 0)
-    assert told(1, 3, 0, False) == told(2, 4, 0, False)
+    assert batches_from(1, 3, 5) == batches_from(1, 3, 0)[5:]
+    assert batches_from(1, 3, 0) != batches_from(1, 4, 0) and batches_from(1, 3, 0) != batches_from(2, 3, 0)
+    assert batches_from(1, 3, 0, False) == batches_from(2, 4, 0, False)
 
 
-def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: ParallelCorpus) -> None:
+def test_batch_is_split_into_pieces_not_rows(text: ParallelCorpus) -> None:
     batch = make_batch(text, np.array(text.part("test")))
     with pytest.raises(TypeError, match="not split"):
         batch.rows(slice(0, 1))
     pieces = list(batch.pieces(25))
     assert 1 < len(pieces) <= 6 and torch.equal(torch.cat([piece.target for piece in pieces]), batch.target)
-    assert answers(pieces) == answers([batch])
+    assert sentences_of(pieces) == sentences_of([batch])
     assert all(len(piece.source) == 1 or max(piece.prev_tokens.numel(), piece.source.numel()) <= 25 for piece in pieces)
     for piece in pieces:
         assert torch.equal(piece.prev_tokens.flatten()[piece.position] == len(text.target.vocabulary),

@@ -1,4 +1,4 @@
-"""Pieces of words in parallel text are joined, or a warning names the key."""
+"""Subwords in parallel text are joined, or a warning names the key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(folder: Path, de: list[str], en: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(CUT))
-def test_pieces_are_recognised_and_joined(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_subwords_are_recognized_and_joined(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert [join_line(line, kind) for line in CUT[kind]] == WHOLE and detect_kind(CUT[kind] * 9)[0] == kind
     (tmp_path / "cache").mkdir()
     where = written(tmp_path / "text", CUT[kind] * 9, ["on monday it rains .", "it thaws", "", "never"] * 9)
@@ -39,14 +39,14 @@ def test_pieces_are_recognised_and_joined(kind: str, tmp_path: Path, caplog: pyt
         text = load(where, tmp_path / "cache")
         assert {"montag", "regnet", "taut", "nie"} <= set(text.source.vocabulary.words)
         assert text.identity["pieces"] == [kind, "none"]
-        told = [record.getMessage() for record in caplog.records if "pieces" in record.getMessage()]
-        assert len(told) == 1 and f"({kind})" in told[0] and "translation.pieces: none" in told[0]
+        messages = [record.getMessage() for record in caplog.records if "pieces" in record.getMessage()]
+        assert len(messages) == 1 and f"({kind})" in messages[0] and "translation.pieces: none" in messages[0]
         caplog.clear()
     kept = load(where, tmp_path / "cache", "none")
     assert "montag" not in kept.source.vocabulary.words and kept.identity["pieces"] == ["none", "none"]
 
 
-def test_pieces_in_a_column_of_a_table_are_joined(tmp_path: Path) -> None:
+def test_subwords_in_a_column_of_a_table_are_joined(tmp_path: Path) -> None:
     rows = [f"{a}\t{b}" for a, b in zip(WHOLE, CUT["bpe"], strict=True)] * 9
     (tmp_path / "t.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     text = load(tmp_path / "t.tsv")

@@ -1,4 +1,4 @@
-"""Tokens of a translator: words of every script are whole, and every line comes back from its tokens."""
+"""Tokens of a translator: words of every script are whole, and every line is restored from its tokens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ TABLE = ParallelLayout(None, None, ("source", "target"))
 
 
 @pytest.mark.parametrize("line", [
-    "हिन्दी में स्त्रियाँ", "ภาษาไทย ที่นี่ น้ำ", "مُحَمَّدٌ كِتَاب", "שָׁלוֹם עֲלֵיכֶם", "தமிழ் மொழி", "বাংলা ভাষা", "မြန်မာ ဘာသာ",
+    "हिन्दी में स्त्रियाँ", "ภาษาไทย ที่นี่ น้ำ", "مُحَمَّدٌ كِتَاب", "שָׁלוֹם עֲלֵיכֶם", "தமிழ் மொழி", "বাংলা ভাষা",
+                                  "မြန်မာ ဘာသာ",
     unicodedata.normalize("NFD", "tiếng Việt được"), "İstanbul".lower(), "می‌خواهم نمی‌روم", "ශ්‍රී ලංකාව",
     "soft\u00adhyphen word\u2060joiner",
     "п'ять об’єкт", "צה״ל", "col·lecció", "1st 3rd 50kg COVID-19 3.5kg 12:30 1,000 U.S", "a\u0308\u0301 e\u20dd"])
-def test_a_run_without_blanks_is_one_word_whatever_marks_it_has(line: str) -> None:
+def test_run_without_spaces_is_one_word_for_any_marks(line: str) -> None:
     assert tokenize_line(line, "signs", False) == line.split()
 
 
@@ -46,28 +47,28 @@ def test_spacing_that_the_rules_do_not_predict_is_marked(line: str, words: str) 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from(
     list("ab1_  .,'’\"“”„«»()￭▁⍽⎵-!?%\u200d\u200b\u0301\xa0\u202fİש中。"))), max_size=30))
-def test_every_line_comes_back_but_for_the_kind_of_blanks(line: str) -> None:
+def test_every_line_is_restored_except_for_the_kind_of_spaces(line: str) -> None:
     words = tokenize_line(line, "signs", False)
     assert detokenize(words, False).split() == line.split()
     assert tokenize_line(detokenize(words, False), "signs", False) == words
     assert detokenize(tokenize_line(line, "whitespace", False), False, "whitespace") == " ".join(line.split())
 
 
-def test_text_in_lower_case_gets_one_capital() -> None:
+def test_lower_case_text_gets_one_capital() -> None:
     assert detokenize(["istanbul"], True) == "Istanbul" and detokenize(["i̇stanbul"], True) == "İstanbul"
     assert detokenize(tokenize_line('"hello, you."', "signs", True), True) == '"Hello, you."'
     assert detokenize(["3", "dogs"], True) == "3 dogs" and detokenize([], True) == ""
     assert detokenize(["the", "girls", "'", "."], True, "whitespace") == "The girls ' ."
 
 
-def test_a_source_is_read_in_nfc_without_invisible_characters_and_marks() -> None:
+def test_source_is_read_in_nfc_without_invisible_characters_and_marks() -> None:
     nfd = unicodedata.normalize("NFD", "Được chứ ?")
     assert tokenize_source(nfd, "signs", True) == tokenize_source("được chứ?", "signs", True) == ["được", "chứ", "?"]
     assert tokenize_source("\ufeffDonau\u00addampf", "whitespace", True) == ["donaudampf"]
     assert tokenize_source("می‌خواهم", "signs", True) == ["می‌خواهم"]  # U+200C has a meaning
 
 
-def test_marks_that_are_too_rare_are_left_out_and_a_target_keeps_its_spelling(tmp_path: Path) -> None:
+def test_rare_marks_are_dropped_and_a_target_keeps_its_spelling(tmp_path: Path) -> None:
     nfd = unicodedata.normalize("NFD", "được")
     lines = [f"a {i}\t{nfd} {i}, ja?\n" for i in range(20)] + ["b\tnein ? nein , a/b\n"]
     (tmp_path / "t.tsv").write_text("".join(lines), encoding="utf-8")
@@ -84,7 +85,7 @@ def test_marks_that_are_too_rare_are_left_out_and_a_target_keeps_its_spelling(tm
 
 
 def lines_of(name: str, language: str) -> list[str]:
-    """All lines of one side of a data set; the test is skipped where it is not here."""
+    """Return all lines of one side of a data set; skip the test without the data."""
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     paths = [Path(mirror, "tatoeba", f"{name}-eng.zip")] if name != "multi30k" else \
         [Path(mirror, name, f"{part}.{language}.gz") for part in ("train", "val", "test_2016_flickr")]
@@ -100,8 +101,8 @@ def lines_of(name: str, language: str) -> list[str]:
 @pytest.mark.parametrize(("name", "language", "most"), [
     ("multi30k", "en", 0.001), ("multi30k", "de", 0.001), ("multi30k", "fr", 0.005), ("deu", "en", 0.001),
     ("deu", "de", 0.001), ("fra", "fr", 0.005)])
-def test_lines_of_real_text_come_back(name: str, language: str, most: float) -> None:
-    """Every third line, but for blanks at its ends and doubled ones."""
+def test_lines_of_real_text_are_restored(name: str, language: str, most: float) -> None:
+    """Every third line, except for spaces at its ends and doubled ones."""
     lines = [line.strip(" ").replace("  ", " ") for line in lines_of(name, language)[::3]]
     wrong = [line for line in lines if detokenize(tokenize_line(line, "signs", False), False) != line]
     assert len(lines) > 10_000 and len(wrong) / len(lines) <= most, wrong[:5]

@@ -1,4 +1,4 @@
-"""Which part a file's name gives: usual spellings, apart and glued, and English words that look like one."""
+"""Part of a file by its name: usual spellings, separate and joined, and English words that resemble one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_usual_spellings(name: str, part: str | None) -> None:
     assert assign_parts([name]) == [part]
 
 
-def test_glued_spellings_count_beside_a_training_file() -> None:
+def test_joined_spellings_count_next_to_a_training_file() -> None:
     assert assign_parts(["train.txt", "xmltest.txt", "bibtexvalid.arff"]) == ["train", "test", "valid"]
     assert assign_parts(["bibtextrain.arff", "bibtextest.arff"]) == ["train", "test"]
     assert assign_parts(["xmltest.txt"]) == [None] and assign_parts(["hits.txt", "xmltest.txt"]) == [None, None]
@@ -36,7 +36,7 @@ def test_glued_spellings_count_beside_a_training_file() -> None:
     (["train", "heldout"], ["train", "test"]), (["train", "held-out", "test"], ["train", "valid", "test"]),
     (["train", "valid", "eval.txt"], ["train", "valid", "test"]), (["dev", "evaluation"], ["valid", "test"]),
 ])
-def test_held_out_is_the_part_that_has_no_other_file(names: list[str], parts: list[str]) -> None:
+def test_held_out_is_the_part_without_another_file(names: list[str], parts: list[str]) -> None:
     assert assign_parts(names) == parts
 
 
@@ -45,7 +45,7 @@ def test_folders_name_a_part_unless_all_files_share_them() -> None:
     assert assign_parts(["test-data/a.txt", "test-data/b.txt"]) == [None, None]
 
 
-def test_files_of_one_data_set_share_a_name_and_two_forms_of_a_part_share_a_form() -> None:
+def test_files_of_one_data_set_share_a_name_and_forms_of_a_part_a_form() -> None:
     assert {data_set(name) for name in ("train.txt", "valid2id.txt", "test.tsv.gz", "train/1.txt")} == {""}
     assert data_set("FB/train.txt") == "FB/" != data_set("WN/train.txt") and data_set("FB.train.txt") == "fb"
     assert form("train.txt") == form("training.tsv.gz") != form("train1.txt") != form("train2.txt")
@@ -62,7 +62,7 @@ def test_files_of_one_data_set_share_a_name_and_two_forms_of_a_part_share_a_form
     *((name, "temporary") for name in ("tmp/a.txt", "x/__MACOSX/a.txt", "backup/train.txt")),
     *((name, "") for name in ("train.txt", "old_mortality.txt", "noticeboard.txt", "copy.txt", "temporary/a.txt")),
 ])
-def test_files_that_hold_no_data(name: str, why: str) -> None:
+def test_files_without_data(name: str, why: str) -> None:
     assert why in no_data_reason(name) if why else not no_data_reason(name)
 
 

@@ -1,4 +1,4 @@
-"""Shipped recipes are whole, agree with the files they name, and name no hash that nobody has checked."""
+"""Shipped recipes are complete, agree with their files, and contain only verified hashes."""
 
 import csv
 import gzip
@@ -45,7 +45,7 @@ def files(recipe: CorpusRecipe | EvalRecipe) -> tuple[RecipeFile, ...]:
     return recipe.files if isinstance(recipe, CorpusRecipe) else recipe.copies
 
 
-def test_what_must_ship_ships() -> None:
+def test_required_recipes_are_shipped() -> None:
     corpora = "gensim-wiki text8 english-novels-100 three-novels eltec-eng ptb brown bibtex delicious usps " \
               "amazoncat-13k delicious-200k wikilshtc-325k planted-13k planted-205k planted-325k planted-500k"
     evals = "wordsim353 wordsim353-similarity wordsim353-relatedness rareword simlex999 men google-analogies"
@@ -65,7 +65,7 @@ def test_recipe_loads_and_is_complete(kind: str, name: str) -> None:
         elif recipe.reader == "hierarchy":
             assert counts.concepts and counts.pairs
         elif recipe.reader in ("parallel", "grammar"):
-            seen = all(file.sha256 != UNVERIFIED for file in recipe.files)  # else nobody could count
+            seen = all(file.sha256 != UNVERIFIED for file in recipe.files)  # otherwise pairs could not be counted
             assert bool((counts.train and counts.valid and counts.test) or counts.pairs) == seen
         else:
             assert counts.documents and (counts.tokens or counts.labels)
@@ -77,21 +77,21 @@ def test_no_name_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)
-def test_every_hash_was_checked_by_somebody(kind: str, name: str) -> None:
+def test_every_hash_was_verified(kind: str, name: str) -> None:
     for file in files(load_recipe(kind, name)):
         if file.sha256 == UNVERIFIED:
             continue
         if file.mirror is not None:
-            assert CHECKED.get(file.mirror) == file.sha256, f"{name}: nobody checked this hash of {file.mirror}"
+            assert CHECKED.get(file.mirror) == file.sha256, f"{name}: the hash of {file.mirror} was not verified"
         if file.package is not None:
-            found = importlib.util.find_spec(file.package)
-            assert found is not None and found.submodule_search_locations, f"{file.package} is not installed"
-            path = Path(found.submodule_search_locations[0], file.path)
+            result = importlib.util.find_spec(file.package)
+            assert result is not None and result.submodule_search_locations, f"{file.package} is not installed"
+            path = Path(result.submodule_search_locations[0], file.path)
             assert sha256(path) == file.sha256 and path.stat().st_size == file.bytes
 
 
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)
-def test_addresses_serve_the_same_bytes_for_ever(kind: str, name: str) -> None:
+def test_addresses_are_permanent(kind: str, name: str) -> None:
     for file in files(load_recipe(kind, name)):
         if file.sha256 == UNVERIFIED:
             assert file.url or file.derived, f"{name}: {file.name} can be had nowhere"
@@ -103,7 +103,7 @@ def test_addresses_serve_the_same_bytes_for_ever(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["wordsim353", "simlex999", "google-analogies"])
-def test_gold_without_net_or_mirror(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gold_without_network_or_mirror(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
     path = gold_path(load_recipe("evals", name), tmp_path)
@@ -111,8 +111,8 @@ def test_gold_without_net_or_mirror(name: str, tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.iterdir())
 
 
-def counted(recipe: EvalRecipe, path: Path) -> tuple[int, int, bool]:
-    """(rows, sections, whether every row has its columns and a number for a score), by the recipe's own format."""
+def count_rows(recipe: EvalRecipe, path: Path) -> tuple[int, int, bool]:
+    """Return (rows, sections, whether every row has its columns and a numeric score), by the recipe's own format."""
     form, rows, sections, sound = recipe.format, 0, set(), True
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
@@ -136,7 +136,7 @@ PARALLEL = [name for name in shipped.names("corpora") if load_recipe("corpora", 
 GOLD = [name for name in shipped.names("evals") if load_recipe("evals", name).training is None]
 
 
-def test_the_parallel_corpora_that_must_ship() -> None:
+def test_required_parallel_corpora_are_shipped() -> None:
     assert set(PARALLEL) == {"grammar", "multi30k-de-en", "multi30k-fr-en", "tatoeba-de-en", "tatoeba-fr-en",
                              "iwslt14-de-en-sample"}
     assert {"iwslt14-de-en", "iwslt16-de-en", "iwslt16-fr-en", "wmt16-ro-en"} <= set(shipped.names("corpora"))
@@ -144,17 +144,19 @@ def test_the_parallel_corpora_that_must_ship() -> None:
 
 @pytest.mark.usefixtures("mirror")
 @pytest.mark.parametrize("name", PARALLEL)
-def test_parallel_text_is_as_its_recipe_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_text_agrees_with_its_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path))
     counts = tasks.read(experiment.resolve("sgns", "nmt", name, sets=["translation.max_length=200"])).identity["counts"]
-    wanted = load_recipe("corpora", name).expected
-    assert {key: counts[key] for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None} == {
-        key: getattr(wanted, key) for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None}
+    expected_values = load_recipe("corpora", name).expected
+    assert {key: counts[key] for key in ("pairs", "train", "valid", "test")
+            if getattr(expected_values, key) is not None} == {
+        key: getattr(expected_values, key) for key in ("pairs", "train", "valid", "test")
+                                                              if getattr(expected_values, key) is not None}
     assert counts["left_out"] == 0
 
 
 @pytest.mark.parametrize("name", set(shipped.names("evals")) - set(GOLD))
-def test_what_a_benchmark_trains_is_there(name: str) -> None:
+def test_strategies_of_a_benchmark_exist(name: str) -> None:
     training = load_recipe("evals", name).training
     assert training is not None
     sets = ["model.dim=7", *training.sets]
@@ -164,11 +166,11 @@ def test_what_a_benchmark_trains_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLD)
-def test_gold_is_as_its_recipe_says(name: str, mirror: Path) -> None:
+def test_gold_agrees_with_its_recipe(name: str, mirror: Path) -> None:
     recipe = load_recipe("evals", name)
     for file in recipe.copies:
         path = mirror / file.mirror if file.mirror else gold_path(recipe)
-        rows, sections, sound = counted(recipe, path)
+        rows, sections, sound = count_rows(recipe, path)
         assert sound
         assert rows == (recipe.expected.pairs or recipe.expected.questions)
         assert sections == (recipe.expected.sections or 0)
@@ -179,15 +181,15 @@ GRAPHS = [name for name in shipped.names("corpora") if load_recipe("corpora", na
 
 @pytest.mark.usefixtures("mirror")
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name not in ("fb15k", "yago3-10")])
-def test_a_graph_is_as_its_recipe_says(name: str, tmp_path: Path) -> None:
+def test_graph_agrees_with_its_recipe(name: str, tmp_path: Path) -> None:
     recipe = load_recipe("corpora", name)
-    found = graph.load(corpus_paths(recipe, tmp_path), recipe.reader, TriplesConfig(), None, name)
-    counts = found.identity["counts"]
+    result = graph.load(corpus_paths(recipe, tmp_path), recipe.reader, TriplesConfig(), None, name)
+    counts = result.identity["counts"]
     assert {count: counts[count] for count in GRAPH} == {count: getattr(recipe.expected, count) for count in GRAPH}
-    assert counts["seen"] == 0 and [len(found.part(part)) for part in PARTS] == [counts[part] for part in PARTS]
+    assert counts["seen"] == 0 and [len(result.part(part)) for part in PARTS] == [counts[part] for part in PARTS]
 
 
-def test_the_graphs_that_must_ship() -> None:
+def test_required_graphs_are_shipped() -> None:
     assert set(GRAPHS) == {"fb15k-237", "wn18", "wn18rr", "umls", "nations", "kinship", "countries-s1", "countries-s2",
                            "countries-s3", "fb15k", "yago3-10"}
 
@@ -218,7 +220,7 @@ def recipe_at(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_sound_recipe_reads(tmp_path: Path) -> None:
+def test_valid_recipe_is_read(tmp_path: Path) -> None:
     recipe = read_recipe("corpora", recipe_at(tmp_path, GOOD))
     assert recipe.files[0].name == "mine.txt" and recipe.tokenizer == "auto"
 
@@ -239,7 +241,7 @@ def test_a_sound_recipe_reads(tmp_path: Path) -> None:
         (("name: mine", "name: !!python/name:os.system"), 1, ""),
     ],
 )
-def test_a_wrong_recipe_names_file_line_and_key(tmp_path: Path, change: tuple, line: int | None, says: str) -> None:
+def test_invalid_recipe_reports_file_line_and_key(tmp_path: Path, change: tuple, line: int | None, says: str) -> None:
     path = recipe_at(tmp_path, GOOD.replace(*change))
     with pytest.raises(DataError) as caught:
         read_recipe("corpora", path)
@@ -261,13 +263,13 @@ def test_columns_must_fit_the_kind(tmp_path: Path) -> None:
     ("rg65", ("metric: spearman", "metric: ap"), "metric: should be spearman for kind similarity, got ap"),
     ("wbless", ("pairs: 1668", "questions: 1668"), r"expected\.pairs needs a value for kind entailment"),
 ])
-def test_a_metric_must_fit_the_kind(tmp_path: Path, name: str, change: tuple[str, str], says: str) -> None:
+def test_metric_must_fit_the_kind(tmp_path: Path, name: str, change: tuple[str, str], says: str) -> None:
     text = (shipped.folder("evals") / f"{name}.yaml").read_text()
     (tmp_path / f"{name}.yaml").write_text(text.replace(*change))
     with pytest.raises(DataError, match=says):
         read_recipe("evals", tmp_path / f"{name}.yaml")
 
 
-def test_an_unknown_name_gets_the_nearest() -> None:
+def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'wordsim353'"):
         find_recipe("wordsim35")

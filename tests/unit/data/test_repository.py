@@ -1,4 +1,4 @@
-"""Files of the Extreme Classification repository: read as by plain loops, refused with file and line, never worse."""
+"""Files of the Extreme Classification repository: equal to plain loops, errors with file and line, no crash."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def at(folder: Path, text: str | bytes, name: str = "data.txt") -> Path:
     return path
 
 
-def rows(found: Documents) -> list[tuple[list[int], dict[int, float]]]:
-    """Labels and features of each document, by plain loops."""
+def rows(result: Documents) -> list[tuple[list[int], dict[int, float]]]:
+    """Return labels and features of each document, by plain loops."""
     out = []
-    assert found.features.value is not None
-    for r in range(len(found.labels)):
-        of = slice(found.features.start[r], found.features.start[r + 1])
-        x = dict(zip(found.features.index[of].tolist(), found.features.value[of].tolist(), strict=True))
-        out.append((found.labels.index[found.labels.start[r]:found.labels.start[r + 1]].tolist(), x))
+    assert result.features.value is not None
+    for r in range(len(result.labels)):
+        of = slice(result.features.start[r], result.features.start[r + 1])
+        x = dict(zip(result.features.index[of].tolist(), result.features.value[of].tolist(), strict=True))
+        out.append((result.labels.index[result.labels.start[r]:result.labels.start[r + 1]].tolist(), x))
     return out
 
 
-def test_a_file_is_read_as_it_stands(tmp_path: Path) -> None:
-    found = load(at(tmp_path, GOOD))
-    assert (found.n_features, found.n_labels, len(found.test), found.names) == (5, 4, 0, None)
-    assert rows(found) == [([0, 3], {1: 0.5, 4: pytest.approx(-0.2)}), ([], {0: 1.0}), ([2], {})]
-    assert rows(load(at(tmp_path, GOOD.replace("\n", "\r\n") + "\n"))) == rows(found)
+def test_file_equals_plain_loops(tmp_path: Path) -> None:
+    result = load(at(tmp_path, GOOD))
+    assert (result.n_features, result.n_labels, len(result.test), result.names) == (5, 4, 0, None)
+    assert rows(result) == [([0, 3], {1: 0.5, 4: pytest.approx(-0.2)}), ([], {0: 1.0}), ([2], {})]
+    assert rows(load(at(tmp_path, GOOD.replace("\n", "\r\n") + "\n"))) == rows(result)
 
 
 def test_sklearn_reads_the_same(tmp_path: Path) -> None:
@@ -54,20 +54,20 @@ def test_sklearn_reads_the_same(tmp_path: Path) -> None:
         labels = np.sort(draw.choice(9, draw.integers(1, 4), replace=False))
         at_ = np.sort(draw.choice(30, draw.integers(1, 8), replace=False))
         lines.append(",".join(map(str, labels)) + "".join(f" {f}:{draw.normal():.6g}" for f in at_))
-    found = load(at(tmp_path, "60 30 9\n" + "\n".join(lines) + "\n"))
+    result = load(at(tmp_path, "60 30 9\n" + "\n".join(lines) + "\n"))
     x, y = load_svmlight_file(io.BytesIO("\n".join(lines).encode()), n_features=30, multilabel=True, zero_based=True)
-    for r, (labels, features) in enumerate(rows(found)):
+    for r, (labels, features) in enumerate(rows(result)):
         assert labels == sorted(int(label) for label in y[r])
         assert features == pytest.approx(dict(zip(x[r].indices.tolist(), x[r].data.tolist(), strict=True)))
 
 
-def test_a_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> None:
+def test_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> None:
     folder = tmp_path / "two"
     folder.mkdir()
     at(folder, gzip.compress(GOOD.encode()), "a_train.txt.gz")
     at(folder, "1 5 4\n1 2:1\n", "a_test.txt")
-    found = load(folder)
-    assert len(found.labels) == 4 and found.test.tolist() == [0]  # sorted by name: a_test comes first
+    result = load(folder)
+    assert len(result.labels) == 4 and result.test.tolist() == [0]  # sorted by name: a_test comes first
     with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
         archive.writestr("AmazonCat/train.txt", GOOD)
         archive.writestr("AmazonCat/test.txt", "1 5 4\n1 2:1\n")
@@ -78,24 +78,24 @@ def test_a_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> Non
         load(folder)
 
 
-def test_a_name_that_only_holds_the_word_is_no_test_file(tmp_path: Path) -> None:
+def test_name_that_only_contains_the_word_is_not_a_test_file(tmp_path: Path) -> None:
     folder = tmp_path / "contest"
     folder.mkdir()
     at(folder, GOOD, "contest-train.txt")
     at(folder, GOOD, "latest.txt")
     at(folder, "1 5 4\n1 2:1\n", "mine-tst2.txt")
-    assert load(folder).test.tolist() == [3]                     # latest.txt is no part and is passed over
+    assert load(folder).test.tolist() == [3]                     # latest.txt is not a part and is skipped
 
 
-def test_a_feature_that_is_named_twice_has_the_sum(tmp_path: Path) -> None:
-    found = load(at(tmp_path, "2 5 4\n1 4:.5 0:1 4:.25 2:3\n2 3:1\n"))
-    assert rows(found) == [([1], {0: 1.0, 2: 3.0, 4: 0.75}), ([2], {3: 1.0})]
-    assert len(found.features.index) == 4
+def test_repeated_feature_has_the_sum(tmp_path: Path) -> None:
+    result = load(at(tmp_path, "2 5 4\n1 4:.5 0:1 4:.25 2:3\n2 3:1\n"))
+    assert rows(result) == [([1], {0: 1.0, 2: 3.0, 4: 0.75}), ([2], {3: 1.0})]
+    assert len(result.features.index) == 4
     with pytest.raises(DataError, match=r"data\.txt:2: a value of 6e\+38 is too large"):
         load(at(tmp_path, "1 5 4\n1 4:3e38 4:3e38\n"))
 
 
-def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> None:
+def test_split_files_define_the_test_part(tmp_path: Path) -> None:
     at(tmp_path, GOOD, "Mine.txt")
     at(tmp_path, "1 3\n2 1\n", "mine_trSplit.txt")
     at(tmp_path, "3 2\n", "mine_tstSplit.txt")
@@ -116,13 +116,13 @@ def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> No
         load(tmp_path, split=1)
 
 
-def test_documents_without_a_first_line_have_the_shape_of_their_ids(tmp_path: Path,
+def test_documents_without_a_header_have_the_shape_of_their_ids(tmp_path: Path,
                                                                       caplog: pytest.LogCaptureFixture) -> None:
     """Multi-label svmlight, as scikit-learn and LIBSVM write it."""
     path = at(tmp_path, "2,3 1:0.5 10:.25\n3 0:0.75\n 4:1\n0,1 6:2\n")
-    found = load(path)
-    assert (found.n_features, found.n_labels) == (11, 4)
-    assert rows(found) == [([2, 3], {1: .5, 10: .25}), ([3], {0: .75}), ([], {4: 1.0}), ([0, 1], {6: 2.0})]
+    result = load(path)
+    assert (result.n_features, result.n_labels) == (11, 4)
+    assert rows(result) == [([2, 3], {1: .5, 10: .25}), ([3], {0: .75}), ([], {4: 1.0}), ([0, 1], {6: 2.0})]
     assert caplog.messages == [f"{path}: has no line `documents features labels`; the numbers are taken from the "
                                "largest ids: 4 11 4"]
     x, y = load_svmlight_file(str(path), multilabel=True, zero_based=True)
@@ -130,16 +130,16 @@ def test_documents_without_a_first_line_have_the_shape_of_their_ids(tmp_path: Pa
     written = tmp_path / "written.txt"
     dump_svmlight_file(x, np.array([[label in of for label in range(4)] for of in y], int), str(written),
                        comment="mine", multilabel=True)
-    assert rows(load(written)) == rows(found)
+    assert rows(load(written)) == rows(result)
 
 
-def test_parts_without_a_first_line_share_one_shape(tmp_path: Path) -> None:
+def test_parts_without_a_header_share_one_shape(tmp_path: Path) -> None:
     folder = tmp_path / "kg"
     folder.mkdir()
     at(folder, "0 1:1\n1 2:1\n", "train.txt")
     at(folder, "5 9:1\n", "test.txt")
-    found = load(folder)
-    assert (found.n_features, found.n_labels, found.test.tolist()) == (10, 6, [0])   # test.txt is read first
+    result = load(folder)
+    assert (result.n_features, result.n_labels, result.test.tolist()) == (10, 6, [0])  # test.txt is read first
     at(folder, "1 10 6\n5 9:1\n", "test.txt")
     with pytest.raises(DataError, match=r"train\.txt:1: expected `documents features labels`.* in the previous file"):
         load(folder)
@@ -154,7 +154,7 @@ def test_parts_without_a_first_line_share_one_shape(tmp_path: Path) -> None:
     ("+1 1:1\n", ":1: expected"), ("0 1:1\n+1 1:1\n", ":2: expected labels"),
     ("0 1:1\n1 9999999999:1\n", ":2: an id above"),
 ])
-def test_what_is_wrong_without_a_first_line(tmp_path: Path, text: str, says: str) -> None:
+def test_errors_without_a_header(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(at(tmp_path, text))
 
@@ -169,46 +169,47 @@ def test_what_is_wrong_without_a_first_line(tmp_path: Path, text: str, says: str
     ("2 5 4\n0 1:1\n", None, "truncated"),
     ("1 5 4\n0,,1 1:1\n", 2, "labels like"), ("1 5 4\n0 1:1:1\n", 2, "'1:1:1'"), ("1 5 4\n0 1 :1\n", 2, "'1'"),
 ])
-def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: int | None, says: str) -> None:
+def test_errors_are_reported_with_their_line(tmp_path: Path, text: str, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:
         load(at(tmp_path, text), "xc")
-    told = str(caught.value)
-    assert says in told and "\n" not in told and str(tmp_path) in told and (line is None or f":{line}:" in told)
+    message = str(caught.value)
+    assert says in message and "\n" not in message and str(tmp_path) in message and (line is None
+                                                                                     or f":{line}:" in message)
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xc_repository, "MAX_LINE", 50)
     with pytest.raises(DataError, match=":2: is longer than 50 bytes"):
         load(at(tmp_path, "1 5 4\n0" + " 1:1" * 40), "xc")
 
 
-def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path) -> None:
-    """The arrays are those of the lines that are there."""
-    found = load(at(tmp_path, "2 3000000 3000000\n2999999 2999999:1\n0 0:1\n"))
-    assert found.features.nbytes + found.labels.nbytes < 200 and found.names is None
+def test_header_with_large_counts_takes_no_memory(tmp_path: Path) -> None:
+    """The arrays have the size of the lines in the file."""
+    result = load(at(tmp_path, "2 3000000 3000000\n2999999 2999999:1\n0 0:1\n"))
+    assert result.features.nbytes + result.labels.nbytes < 200 and result.names is None
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60) | st.text("0123456789,: .-e\n{}@%ax", max_size=80).map(str.encode),
        st.sampled_from(["auto", "xc", "dense", "arff"]), st.booleans())
-def test_no_bytes_do_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, content: bytes, reader: str,
-                                                 headed: bool) -> None:
+def test_any_bytes_end_in_a_data_error_at_worst(tmp_path_factory: pytest.TempPathFactory, content: bytes, reader: str,
+                                                headed: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.txt"
     path.write_bytes((b"2 5 4\n" if headed else b"") + content)
     try:
-        found = load(path, reader)
+        result = load(path, reader)
     except EmbtrainError as error:
         assert error.code in (2, 3, 4) and "\n" not in str(error)
     else:
-        assert len(found.features) == len(found.labels) > 0
-        assert found.features.value is not None and np.isfinite(found.features.value).all()
-        assert found.features.index.max(initial=0) < found.n_features
-        assert found.labels.index.max(initial=0) < found.n_labels
+        assert len(result.features) == len(result.labels) > 0
+        assert result.features.value is not None and np.isfinite(result.features.value).all()
+        assert result.features.index.max(initial=0) < result.n_features
+        assert result.labels.index.max(initial=0) < result.n_labels
 
 
 def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
-    found = load(at(tmp_path, "6.0000 -1.0 0 .5\n0 1,2,3\n", "zip.train"))
-    assert rows(found) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and found.n_labels == 7
+    result = load(at(tmp_path, "6.0000 -1.0 0 .5\n0 1,2,3\n", "zip.train"))
+    assert rows(result) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and result.n_labels == 7
     for text, says in (("1 2\n1 2 3\n", ":2: has 2 features, but earlier lines have 1"), ("1.5 2\n", "class"),
                        ("-1 2\n", "class from 0"), ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
                        ("1e999 1\n", "class from 0 to 999,999 first, found inf"),
@@ -217,7 +218,7 @@ def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
             load(at(tmp_path, text), "dense")
 
 
-def test_a_folder_without_documents_and_a_reader_that_is_none(tmp_path: Path) -> None:
+def test_folder_without_documents_and_unknown_reader(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="contains no documents"):
         load(at(tmp_path, "0 5 4\n"))
     with pytest.raises(DataError, match="no document has a feature"):
@@ -230,7 +231,7 @@ def test_a_folder_without_documents_and_a_reader_that_is_none(tmp_path: Path) ->
         LabelsConfig.model_validate({"reader": "pickle"})
 
 
-def test_the_cache_holds_what_was_read_and_is_made_anew_where_it_is_damaged(tmp_path: Path) -> None:
+def test_cache_stores_what_was_read_and_is_rebuilt_if_damaged(tmp_path: Path) -> None:
     path, config = at(tmp_path, GOOD), LabelsConfig()
     first = labelled.load([path], "xc", config, tmp_path / "cache", "mine")[0]
     (folder,) = (tmp_path / "cache").iterdir()

@@ -1,4 +1,4 @@
-"""Looking words up: the exact spelling first, then other Unicode forms, lower case, and case folding."""
+"""Word look-up: the exact spelling first, then other Unicode forms, lower case, and case folding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embtrain.experiment.inspect import evaluate
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 
 
-@pytest.mark.parametrize(("words", "word", "found"), [
+@pytest.mark.parametrize(("words", "word", "result"), [
     (["us", "US", "Us"], "US", "US"), (["us", "US", "Us"], "uS", "us"), (["Turkey", "turkey"], "turkey", "turkey"),
     (["Turkey", "turkey"], "TURKEY", "Turkey"),                                       # the first: the most frequent
     (["strasse", "straße"], "Straße", "straße"), (["strasse"], "Straße", "strasse"), (["Straße"], "STRASSE", "Straße"),
@@ -27,13 +27,13 @@ NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unic
     (["Café", NFD("café")], "café", NFD("café")), ([NFD("é"), "é"], "é", "é"), ([NFD("Été")], "ÉTÉ", NFD("Été")),
     (["ﬁn"], "FIN", "ﬁn"), (["a", "b"], "c", None), ([], "a", None), (["ὀδυσσεύς"], "ὈΔΥΣΣΕΎΣ", "ὀδυσσεύς"),
 ])
-def test_a_word_is_found_in_its_nearest_spelling(words: list[str], word: str, found: str | None) -> None:
+def test_word_is_found_in_its_nearest_spelling(words: list[str], word: str, result: str | None) -> None:
     at = Spellings(words).find(word)
-    assert (words[at] if at >= 0 else None) == found
+    assert (words[at] if at >= 0 else None) == result
 
 
 @given(st.lists(st.text("aAéÉßsSİiIς", min_size=1, max_size=4), unique=True), st.text("aAéÉßsSİiIς", max_size=4))
-def test_every_word_is_its_own_and_a_folded_one_is_the_first_of_its_class(words: list[str], word: str) -> None:
+def test_every_word_is_itself_and_a_folded_one_the_first_of_its_class(words: list[str], word: str) -> None:
     spellings = Spellings(words)
     assert [spellings.find(w) for w in words] == list(range(len(words)))
     same = [i for i, w in enumerate(words) if fold(w) == fold(word)]
@@ -42,7 +42,7 @@ def test_every_word_is_its_own_and_a_folded_one_is_the_first_of_its_class(words:
     assert fold(NFC(word)) == fold(NFD(word)) == fold(fold(word)) == fold(word.upper())
 
 
-def test_spellings_that_are_found_are_listed_and_lower_case_is_nothing_to_report() -> None:
+def test_found_spellings_are_listed_except_lower_case() -> None:
     cased, lower = Spellings(["US", "Rome", "a"]), Spellings(["us", "strasse", "a"])
     assert cased.spelled(["us", "US", "ROME", "x"]) == {"us": "US", "ROME": "Rome"}
     assert cased.note(["us", "US", "x"]) == "; 1 word found in another spelling (us as US)"
@@ -55,22 +55,22 @@ CASE = """8 2\nus 1 0\nwe 0.99 0.1\nour 0.98 0.15\nUS 0 1\nUSA 0.1 0.99\nAmerica
 turkey 0.97 0.2\n"""
 
 
-def test_the_command_answers_for_the_spelling_that_was_given(tmp_path: Path) -> None:
+def test_command_prints_results_under_the_query_spelling(tmp_path: Path) -> None:
     (tmp_path / "case.txt").write_text(CASE)
-    found = evaluate.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
-    assert evaluate.format_text(found).splitlines() == [
+    result = evaluate.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
+    assert evaluate.format_text(result).splitlines() == [
         "US: USA 0.995, America 0.988", "turkey: our 0.999, we 0.995",
         "TURKEY (found as Turkey): America 0.999, USA 0.995",
         "x: not in the vocabulary"]
-    assert [tree["found_as"] for tree in evaluate.as_tree(found)] == ["US", "turkey", "Turkey", None]
+    assert [tree["found_as"] for tree in evaluate.as_tree(result)] == ["US", "turkey", "Turkey", None]
     write(tmp_path / "nfd", Vectors([NFD("é"), "b", "c"], [[1, 0], [1, 1], [0, 1]]), "safetensors")
     printed = evaluate.format_text(evaluate.neighbours(tmp_path / "nfd", ["é"], 1))
     assert printed.startswith("é (found in another Unicode form): b")
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_run_whose_text_keeps_its_case_tells_words_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lower: bool
-                                                           ) -> None:
+def test_run_that_keeps_case_distinguishes_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lower: bool
+                                                 ) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
     (tmp_path / "text").mkdir()
@@ -80,8 +80,8 @@ def test_a_run_whose_text_keeps_its_case_tells_words_apart(tmp_path: Path, monke
         "train.epochs=3", "model.dim=4", "evaluate.benchmarks=[]", "evaluate.neighbours=[US, us, MEXICO]",
         "evaluate.heldout_pairs=0"]), tmp_path / "run")
     tree = json.loads((tmp_path / "run/neighbours.json").read_text())
-    found = experiment.neighbours(tmp_path / "run", ["US", "us", "MEXICO"], 3)
-    assert [near.found_as for near in found.values()] == (["us", "us", "mexico"] if lower else ["US", "us", "Mexico"])
-    assert (found["US"] == found["us"]) == lower and (tree["near"]["US"] == tree["near"]["us"]) == lower
+    result = experiment.neighbours(tmp_path / "run", ["US", "us", "MEXICO"], 3)
+    assert [near.found_as for near in result.values()] == (["us", "us", "mexico"] if lower else ["US", "us", "Mexico"])
+    assert (result["US"] == result["us"]) == lower and (tree["near"]["US"] == tree["near"]["us"]) == lower
     assert tree["found_as"] == ({"US": "us", "MEXICO": "mexico"} if lower else {"MEXICO": "Mexico"})
     assert ("US" in run.vectors) != lower and "us" in run.vectors

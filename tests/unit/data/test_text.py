@@ -1,4 +1,4 @@
-"""Containers, readers, tokenisers, the cache and the split; real counts of the excerpt that gensim ships."""
+"""Containers, readers, tokenizers, the cache and the split; real counts of the excerpt that gensim ships."""
 
 import bz2
 import gzip
@@ -63,7 +63,7 @@ def zip_of(members: dict[str, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_what_is_packed_twice_is_told_as_that(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+def test_text_packed_twice_is_reported(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     for other in (gzip.compress, bz2.compress, lzma.compress):
         with pytest.raises(DataError, match=r"a\.txt\.gz: is compressed twice; unpack it once"):
             read(put(tmp_path / "a.txt.gz", pack(other(b"one two\n"))))
@@ -90,21 +90,21 @@ def test_every_container_gives_the_same_text(tmp_path: Path, name: str) -> None:
     assert [p.name for p in tmp_path.rglob("*")] == ["in", name]  # nothing was extracted
 
 
-def test_a_folder_is_read_in_order(tmp_path: Path) -> None:
+def test_folder_is_read_in_order(tmp_path: Path) -> None:
     for name, content in {"b/2.txt": "two", "b/10.txt": "ten", "a.txt.gz": gzip.compress(b"one"), ".git/x.txt": "no",
                           "c.zip": zip_of({"z.txt": b"zip"}), "d.csv": "no", ".e.txt": "no"}.items():
         put(tmp_path / name, content)
     assert lines_of(read(tmp_path)) == [["one"], ["ten"], ["two"], ["zip"]]
 
 
-def test_a_folder_of_ten_thousand_files(tmp_path: Path) -> None:
+def test_folder_of_ten_thousand_files(tmp_path: Path) -> None:
     for i in range(10_000):  # every file is opened twice: for its hash and for its words
         (tmp_path / f"{i:05}.txt").write_bytes(b"a b")
     corpus = read(tmp_path, config=TextConfig(min_count=1))
     assert corpus.identity["counts"]["documents"] == 10_000 and corpus.parts == (9600, 9800)
 
 
-def test_what_a_run_wrote_into_the_folder_of_its_text_is_no_text(tmp_path: Path) -> None:
+def test_output_of_a_run_in_the_text_folder_is_not_text(tmp_path: Path) -> None:
     put(tmp_path / "b.txt", "word")
     for name in ("config.yaml", "identity.json", "vocabulary.txt"):
         put(tmp_path / "runs" / "x" / name, "other")
@@ -112,14 +112,14 @@ def test_what_a_run_wrote_into_the_folder_of_its_text_is_no_text(tmp_path: Path)
     assert lines_of(read(tmp_path)) == [["word"], ["some"], ["some"]]
 
 
-def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+def test_broken_link_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "a.txt", TEXT)
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
     with pytest.raises(DataError, match=r"b\.txt: a broken link"):
         read(tmp_path)
 
 
-def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "a.txt", TEXT)
     (tmp_path / "shut").mkdir()
     look = os.scandir
@@ -134,13 +134,13 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("member", ["mimetype", "[Content_Types].xml"])
-def test_a_document_of_a_word_processor_is_refused(tmp_path: Path, member: str) -> None:
+def test_word_processor_document_is_rejected(tmp_path: Path, member: str) -> None:
     packed = zip_of({member: b"x", "word/document.xml": b"<w>" + TEXT.encode() + b"</w>"})
     with pytest.raises(DataError, match=r"a\.docx: a word processor document or an e-book; save it as plain text"):
         read(put(tmp_path / "a.docx", packed))
 
 
-def test_a_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
+def test_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     put(tmp_path / "b.txt", "word")
     os.symlink(tmp_path, tmp_path / "loop")
@@ -184,7 +184,7 @@ def test_random_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lambda x: zip_of({"a.txt": x, "b.txt": x}),
                                   lambda x: gzip.compress(tar_of({"a.bin": x}))])
-def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: object) -> None:
+def test_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: object) -> None:
     monkeypatch.setattr(containers, "FREE_BYTES", 1 << 20)
     path = put(tmp_path / "bomb", pack(b" " * (24 << 20)))  # type: ignore[operator]
     with pytest.raises(DataError, match="bomb"):
@@ -197,12 +197,12 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack
     (random.Random(0).randbytes(5000), "is probably not UTF-8 text"),
     (zip_of({"a.csv": b"x"}), r"x\.txt: contains no text file"),
 ])
-def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_file_that_is_not_text_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(put(tmp_path / "x.txt", content))
 
 
-def test_a_text_without_a_word_is_named(tmp_path: Path) -> None:
+def test_text_without_words_is_named(tmp_path: Path) -> None:
     (tmp_path / "blank.txt").write_text(" \n\n")
     with pytest.raises(DataError, match=r"blank\.txt: contains no words \(1 documents were read\)"):
         load([tmp_path / "blank.txt"], "text", TextConfig(), None, "blank")
@@ -219,7 +219,7 @@ def test_missing_places_are_named(tmp_path: Path) -> None:
         load([], "auto", ALL, None, "t")
 
 
-def test_bad_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = read(put(tmp_path / "x.txt", b"\xef\xbb\xbfone\0two caf\xe9 \xff\xff three"), "tokens")
     assert lines_of(corpus) == [["one", "two", "caf\ufffd", "\ufffd\ufffd", "three"]]
     [record] = caplog.records
@@ -233,7 +233,7 @@ def test_bad_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.LogCap
         assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 
-# --- readers and tokenisers ------------------------------------------------------------------------------------
+# --- readers and tokenizers ------------------------------------------------------------------------------------
 
 TEI = """<?xml version="1.0"?><TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><title>Header</title></teiHeader><text>
 <front><p>Front</p></front><body><div><head>One</head><p>The
@@ -249,7 +249,7 @@ def test_tei_bodies(tmp_path: Path) -> None:
     assert lines_of(read(put(tmp_path / "a.xml", TEI))) == [["one"], ["the", "cat", "dog", "sat", "down"]]
 
 
-def test_entities_are_refused(tmp_path: Path) -> None:
+def test_entities_are_rejected(tmp_path: Path) -> None:
     laughs = '<!DOCTYPE TEI [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><TEI><text><body><p>&b;</p></body></text></TEI>'
     with pytest.raises(DataError, match=r"a\.xml:1: declares the entity 'a'"):
         read(put(tmp_path / "a.xml", laughs))
@@ -257,7 +257,7 @@ def test_entities_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["foo", "rot13", "utf-7", "euc-jp", "idna"])
 @pytest.mark.parametrize("body", ["<TEI><text><body><p>a b</p></body></text></TEI>", "<mediawiki><page/></mediawiki>"])
-def test_an_encoding_that_xml_is_not_read_in_is_told(tmp_path: Path, encoding: str, body: str) -> None:
+def test_unsupported_xml_encoding_is_reported(tmp_path: Path, encoding: str, body: str) -> None:
     with pytest.raises(DataError, match=r"a\.xml: is in an unsupported XML encoding .*; convert it to UTF-8"):
         read(put(tmp_path / "a.xml", f'<?xml version="1.0" encoding="{encoding}"?>{body}'))
 
@@ -270,7 +270,7 @@ def test_tagged_words_lose_their_tags(tmp_path: Path) -> None:
     assert lines_of(read(masc, "tagged")) == [["this", ",", "and/or", "http://a_b", "prp$", "untagged"]]
 
 
-def test_articles_are_those_of_wikicorpus(tmp_path: Path) -> None:
+def test_articles_equal_those_of_wikicorpus(tmp_path: Path) -> None:
     for packed in (WIKI.encode(), bz2.compress(WIKI.encode())):
         corpus = read(put(tmp_path / "dump", packed))
         assert corpus.identity["counts"]["documents"] == 1
@@ -279,19 +279,19 @@ def test_articles_are_those_of_wikicorpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["<mediawiki xmlns='x'><page/></mediawiki>", WIKI[:-30], "no xml", "",
                                      WIKI.replace("<title>Cats</title>", "")])
-def test_a_damaged_dump_is_named(tmp_path: Path, content: str) -> None:
+def test_damaged_dump_is_named(tmp_path: Path, content: str) -> None:
     with pytest.raises(DataError, match="dump"):
         read(put(tmp_path / "dump", content), "wiki")
 
 
-def test_a_large_dump_is_read_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_dump_is_read_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "dump", WIKI)
     alone = lines_of(read(path))
     monkeypatch.setattr(readers, "PARALLEL_BYTES", 0)
     assert lines_of(read(path)) == alone
 
 
-def test_tokenisers(tmp_path: Path) -> None:
+def test_tokenizers(tmp_path: Path) -> None:
     path = put(tmp_path / "x", "Don't stop-me 3rd straßENBAHN x " + "l" * 16)
     def tokens(**keys: object) -> list[str]:
         return lines_of(read(path, config=ALL.model_copy(update=keys)))[0]
@@ -304,13 +304,13 @@ def test_tokenisers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 2, 7])
-def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+def test_chunks_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     monkeypatch.setattr(readers, "CHUNK", piece)
     assert lines_of(read(put(tmp_path / "a.txt", TEXT.replace("\n", "\r\n")))) == LINES
     assert lines_of(read(put(tmp_path / "a.xml", TEI), "tei")) == [["one"], ["the", "cat", "dog", "sat", "down"]]
 
 
-def test_one_endless_line_is_streamed_and_cut(tmp_path: Path) -> None:
+def test_endless_line_is_streamed_and_cut(tmp_path: Path) -> None:
     path = put(tmp_path / "one", b"some words on one line " * 200_000)
     config = TextConfig(min_count=1)
     tracemalloc.start()
@@ -332,7 +332,7 @@ def test_sequences(tmp_path: Path) -> None:
     assert lines(sequence="document", max_sequence=3) == ["abc", "def", "gh"]
 
 
-def test_rare_words_leave_before_the_windows(tmp_path: Path) -> None:
+def test_rare_words_are_dropped_before_the_windows(tmp_path: Path) -> None:
     corpus = read(put(tmp_path / "a.txt", "a x b\ny z\nb a"), config=ALL.model_copy(update={"min_count": 2}))
     assert lines_of(corpus) == [["a", "b"], ["b", "a"]] and corpus.vocabulary.total == 7
 
@@ -341,7 +341,7 @@ def test_rare_words_leave_before_the_windows(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), max_size=4), min_size=3,
                 max_size=20), st.integers(0, 9), st.integers(1, 3))
-def test_a_split_parts_the_documents(texts: list[list[list[str]]], seed: int, min_count: int) -> None:
+def test_split_divides_the_documents(texts: list[list[list[str]]], seed: int, min_count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holdout, "SLICE_TOKENS", 5)
         patch.setattr(text, "documents", lambda *_: (
@@ -355,17 +355,17 @@ def test_a_split_parts_the_documents(texts: list[list[list[str]]], seed: int, mi
             return  # too few words
     parts = split(corpus, config)
     known = set(corpus.vocabulary.words)
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     for part in parts:
         assert part.sequence[0] == part.document[0] == 0 and part.sequence[-1] == part.document[-1] == len(part.ids)
         assert set(part.document) <= set(part.sequence)
         words = ["".join(corpus.vocabulary.words[i] for i in part.ids[a:b])
                  for a, b in zip(part.document[:-1], part.document[1:], strict=True)]
-        found.append(words)
-    sizes = [len(part) for part in found]
+        result.append(words)
+    sizes = [len(part) for part in result]
     assert sizes[1:] == [max(1, round(0.2 * len(texts))), max(1, round(0.3 * len(texts)))]
     expected = ["".join(w for line in lines for w in line if w in known) for lines in texts]
-    assert sorted(itertools.chain(*found)) == sorted(expected)
+    assert sorted(itertools.chain(*result)) == sorted(expected)
     assert [line for part in parts for line in lines_of(part)] == lines_of(corpus)
     assert np.bincount(parts[0].ids, minlength=len(known)).tolist() == corpus.vocabulary.counts.tolist()
 
@@ -394,19 +394,19 @@ def test_few_long_documents_are_held_out_in_pieces(tmp_path: Path) -> None:
     assert set(map(len, lines_of(train))) <= {2, 3}  # no line is cut
 
 
-def test_a_short_document_alone_is_not_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_single_short_document_is_not_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = TextConfig(min_count=1)
     corpus = read(put(tmp_path / "a.txt", TEXT), config=config)
     assert [len(part.ids) for part in split(corpus, config)] == [10, 0, 0]
     assert "1 document, and no piece of 10,000 tokens that ends at a line end; nothing is held out" in caplog.text
 
 
-def test_shares_that_leave_nothing_to_train_on_are_named() -> None:
+def test_shares_that_leave_no_training_text_are_named() -> None:
     with pytest.raises(DataError, match=r"valid, test: shares of 0\.45 and 0\.45 of 4 documents leave none"):
         holdout.draw_parts(4, TextConfig(valid=0.45, test=0.45))
 
 
-def test_a_corpus_made_by_hand_is_split_too() -> None:
+def test_corpus_built_in_memory_is_split_too() -> None:
     offsets = np.arange(0, 22, 2, dtype=np.int64)
     ids = np.arange(20, dtype=np.int32)
     corpus = Corpus(ids, offsets, offsets, Vocabulary([str(i) for i in ids], np.ones(20, dtype=np.int64), 20), {})
@@ -428,36 +428,36 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "encode", refuse)
 
 
-def alike(a: Corpus, b: Corpus) -> bool:
+def is_equal(a: Corpus, b: Corpus) -> bool:
     return (lines_of(a) == lines_of(b) and a.document.tolist() == b.document.tolist() and a.parts == b.parts
             and a.identity == b.identity and a.vocabulary.words == b.vocabulary.words
             and a.vocabulary.counts.tolist() == b.vocabulary.counts.tolist()
             and a.vocabulary.total == b.vocabulary.total)
 
 
-def test_a_second_load_reads_nothing(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_load_reads_nothing(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path, store = stored
     first = read(path, config=ALL, store=store)
     no_reading(monkeypatch)
     again = read(path, config=ALL, store=store)
-    assert isinstance(again.ids, np.memmap) and alike(again, first)
+    assert isinstance(again.ids, np.memmap) and is_equal(again, first)
     rarer = read(path, config=ALL.model_copy(update={"min_count": 6}), store=store)  # no new reading for that
     assert rarer.vocabulary.words == ["the", "cat", "sat"]
     monkeypatch.undo()
-    assert alike(first, read(path))  # in memory or mapped: the same
+    assert is_equal(first, read(path))  # in memory or mapped: equal
     assert not list(store.rglob("*.part"))
 
 
 @pytest.mark.parametrize("change", [{"lower": False}, {"token_min": 4}, {"tokenizer": "whitespace"},
                                     {"sequence": "document"}, {"max_sequence": 2}, {"min_count": 4}, {"max_size": 2}])
-def test_what_matters_is_part_of_the_key(stored: tuple[Path, Path], change: dict[str, object]) -> None:
+def test_relevant_settings_are_part_of_the_key(stored: tuple[Path, Path], change: dict[str, object]) -> None:
     path, store = stored
     first, config = read(path, store=store), ALL.model_copy(update=change)
     other = read(path, config=config, store=store)
     assert lines_of(other) == lines_of(read(path, config=config)) != lines_of(first)
 
 
-def test_other_content_is_read(stored: tuple[Path, Path]) -> None:
+def test_changed_content_is_read(stored: tuple[Path, Path]) -> None:
     path, store = stored
     read(path, store=store)
     path.write_text("new words")
@@ -467,7 +467,7 @@ def test_other_content_is_read(stored: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize("name", ["ids.npy", "sequence.npy", "document.npy", "counts.npy", "words.txt", "facts.json",
                                   "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "empty"])
-def test_a_damaged_cache_is_built_again(stored: tuple[Path, Path], name: str, damage: str) -> None:
+def test_damaged_cache_is_rebuilt(stored: tuple[Path, Path], name: str, damage: str) -> None:
     path, store = stored
     first = read(path)  # not the mapped one: a file is cut under it below
     read(path, store=store)
@@ -478,11 +478,11 @@ def test_a_damaged_cache_is_built_again(stored: tuple[Path, Path], name: str, da
             file.unlink()
         else:
             file.write_bytes({"flip": content, "cut": content[:-1], "empty": b""}[damage])
-    assert alike(read(path, store=store), first)
+    assert is_equal(read(path, store=store), first)
 
 
-def test_a_manifest_that_agrees_with_nonsense_is_not_trusted(stored: tuple[Path, Path],
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consistent_manifest_of_invalid_arrays_is_not_trusted(stored: tuple[Path, Path],
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     path, store = stored
     first = read(path, store=store)
     monkeypatch.setattr(cache, "_digest", lambda _: "")  # every hash agrees: the arrays must still fit together
@@ -493,7 +493,7 @@ def test_a_manifest_that_agrees_with_nonsense_is_not_trusted(stored: tuple[Path,
         with file.open("r+b") as handle:
             handle.seek(-8, 2)
             handle.write(np.int64(2).tobytes())
-    assert alike(again, first) and alike(read(path, store=store), first)
+    assert is_equal(again, first) and is_equal(read(path, store=store), first)
 
 
 def test_large_files_are_checked_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +509,7 @@ def test_large_files_are_checked_in_blocks(tmp_path: Path, monkeypatch: pytest.M
         assert cache._digest(path) != before
 
 
-def test_a_failed_reading_leaves_nothing_that_is_trusted(stored: tuple[Path, Path]) -> None:
+def test_failed_reading_leaves_nothing_that_is_trusted(stored: tuple[Path, Path]) -> None:
     path, store = stored
     path.write_bytes(gzip.compress(LONG)[:-20])
     with pytest.raises(DataError, match="truncated"):
@@ -519,7 +519,7 @@ def test_a_failed_reading_leaves_nothing_that_is_trusted(stored: tuple[Path, Pat
 
 # --- real text -------------------------------------------------------------------------------------------------
 
-def test_the_excerpt_has_its_published_counts(tmp_path: Path) -> None:
+def test_excerpt_has_its_published_counts(tmp_path: Path) -> None:
     from gensim.test.utils import datapath
 
     path = Path(datapath("enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"))

@@ -1,4 +1,4 @@
-"""Text as it is found, from the command line: what is hardly text, and scripts that are not ours."""
+"""Unusual text from the command line: barely text, and other scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LITTLE = ["--dry-run", "--quiet", "--threads", "1", "--negatives", "sgns", "--se
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The end of a dry run over a file of these bytes: exit code, and what was said on stderr."""
+    """Return the end of a dry run over a file of these bytes: exit code, and stderr."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
 
     def planned(content: bytes, *sets: str) -> tuple[int, str]:
@@ -40,23 +40,24 @@ PACKED = gzip.compress(LINES, mtime=0)  # the clock must have no part in a test'
     b"", b"\n" * 1000, b"\0" * 10, b"\xef\xbb\xbf", b"1 2 3", b"\r\n \t", b"\xff" * 500, PACKED[:-9],
     b"word", b"word\n" * 50, b"a b c d e f g h i j\n",                     # one word; all of them rare
     LINES.replace(b"cat", b"\xff\xfe"[:1] + b"at").decode("latin-1").encode("utf-16")])
-def test_what_cannot_be_learnt_from_is_refused_in_one_line(plan, content: bytes) -> None:
-    code, said = plan(content)
-    assert code in (2, 3) and "Traceback" not in said, said
-    lines = [line for line in said.splitlines() if line.startswith("embtrain: error: ")]
-    assert len(lines) == 1 and ("x.txt" in lines[0] or "min_count" in lines[0]), said
+def test_text_without_information_is_rejected_in_one_line(plan, content: bytes) -> None:
+    code, stderr = plan(content)
+    assert code in (2, 3) and "Traceback" not in stderr, stderr
+    lines = [line for line in stderr.splitlines() if line.startswith("embtrain: error: ")]
+    assert len(lines) == 1 and ("x.txt" in lines[0] or "min_count" in lines[0]), stderr
 
 
 @pytest.mark.parametrize("content", [
     LINES, b"\xef\xbb\xbf" + LINES, LINES.replace(b"\n", b"\r\n"), LINES.replace(b"\n", b"\r"),
     LINES.replace(b" ", b"\0"), LINES.replace(b"cat", b"c\xe9t"), LINES.replace(b"\n", b" "), PACKED])
-def test_what_is_only_odd_is_read(plan, content: bytes) -> None:
-    code, said = plan(content, "text.min_count=2")
-    assert code == 0 and "error" not in said, said
+def test_unusual_text_is_read(plan, content: bytes) -> None:
+    code, stderr = plan(content, "text.min_count=2")
+    assert code == 0 and "error" not in stderr, stderr
 
 
 SCRIPTS = {
-    "Hebrew, pointed": "שָׁלוֹם עֲלֵיכֶם", "Arabic, vowelled": "العَرَبِيَّةُ لُغَةٌ جَمِيلَةٌ", "Hindi": "हिन्दी में लिखिए",
+    "Hebrew, pointed": "שָׁלוֹם עֲלֵיכֶם", "Arabic, vowelled": "العَرَبِيَّةُ لُغَةٌ جَمِيلَةٌ",
+           "Hindi": "हिन्दी में लिखिए",
     "Tamil": "தமிழ் மொழி", "Thai": "ภาษาไทย ที่นี่", "Khmer": "ភាសាខ្មែរ នៅទីនេះ",
     "accents apart": unicodedata.normalize("NFD", "été à Łódź"),
     "Burmese": "မြန်မာ ဘာသာ", "Greek": "Οὐδεὶς ἀγεωμέτρητος εἰσίτω",
@@ -70,7 +71,7 @@ LAYOUT = ["\u00ad", "\u2060", "\ufeff", "\u200e", "\u200f", "\u202a", "\u202e", 
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_marks_part_no_word(tmp_path: Path, core: str, name: str) -> None:
+def test_marks_do_not_split_words(tmp_path: Path, core: str, name: str) -> None:
     (tmp_path / "x.txt").write_text(f"{SCRIPTS[name]} 12, {SCRIPTS[name]}.", encoding="utf-8")
     with using(core):
         corpus = load([tmp_path / "x.txt"], "auto", ALL, None, "x")
@@ -90,25 +91,25 @@ def test_invisible_layout_is_not_part_of_a_word(tmp_path: Path, core: str, mark:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_what_separates_words_still_does(tmp_path: Path, core: str) -> None:
+def test_word_separators_still_separate(tmp_path: Path, core: str) -> None:
     (tmp_path / "x.txt").write_text("a\u200bb c\u2013d e\u2019f g\u2028h i\u06ddj k\u202fl", encoding="utf-8")
     with using(core):
         corpus = load([tmp_path / "x.txt"], "auto", ALL, None, "x")
     assert corpus.vocabulary.words == list("abcdefghijkl")
 
 
-def test_a_capital_that_is_lowered_to_a_letter_and_a_mark(tmp_path: Path) -> None:
+def test_capital_that_is_lowered_to_a_letter_and_a_mark(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("İSTANBUL", encoding="utf-8")
     assert load([tmp_path / "x.txt"], "auto", ALL, None, "x").vocabulary.words == ["i\u0307stanbul"]
 
 
-def test_scripts_in_one_text_read_alike_by_every_core(tmp_path: Path) -> None:
+def test_mixed_scripts_are_read_equally_by_every_core(tmp_path: Path) -> None:
     draw = random.Random(3)
     pieces = [*" ".join(SCRIPTS.values()), "\u0301", "\u200d", "\u2028", "Σ", "1", "_", *LAYOUT, "\u200b", "\u200c"]
     (tmp_path / "x.txt").write_text("".join(draw.choice(pieces) for _ in range(20_000)), encoding="utf-8")
-    found = []
+    result = []
     for core in CORES:
         with using(core):
             corpus = load([tmp_path / "x.txt"], "auto", ALL, None, "x")
-        found.append((corpus.vocabulary.words, corpus.ids))
-    assert all(words == found[0][0] and np.array_equal(ids, found[0][1]) for words, ids in found)
+        result.append((corpus.vocabulary.words, corpus.ids))
+    assert all(words == result[0][0] and np.array_equal(ids, result[0][1]) for words, ids in result)

@@ -1,4 +1,4 @@
-"""Triples become questions; which side is open follows from (seed, epoch) and a position alone."""
+"""Triples become queries; the open side follows from (seed, epoch) and a position."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ def examples(seed: int = 1, triples: np.ndarray = TRIPLES, **settings: Any) -> T
 def epoch(
     of: TripleExamples, number: int = 0, block: int = 7, start: int = 0, shuffle: bool = True
 ) -> list[tuple[int, ...]]:
-    """(target, slot, entity, relation) of every example."""
+    """Return (target, slot, entity, relation) of every example."""
     return [row for b in of.blocks(number, block, start, shuffle)
             for row in zip(*(x.tolist() for x in (b.target, b.slot, b.entity, b.relation)), strict=True)]
 
 
 def as_triple(row: tuple[int, ...], inverse: bool = False) -> tuple[tuple[int, int, int], int]:
-    """The triple behind an example, and the side that was open."""
+    """Return the triple of an example, and the side that was open."""
     target, slot, entity, relation = row
     if inverse:
         slot, relation = (HEAD, relation - R) if relation >= R else (TAIL, relation)
     return ((target, relation, entity) if slot == HEAD else (entity, relation, target)), slot
 
 
-def test_both_sides_of_every_triple_are_asked_once() -> None:
+def test_both_sides_of_every_triple_are_queried_once() -> None:
     for shuffle in (True, False):
-        found = sorted(as_triple(row) for row in epoch(examples(), shuffle=shuffle))
-        assert found == sorted((tuple(t), slot) for t in TRIPLES.tolist() for slot in (TAIL, HEAD))
+        result = sorted(as_triple(row) for row in epoch(examples(), shuffle=shuffle))
+        assert result == sorted((tuple(t), slot) for t in TRIPLES.tolist() for slot in (TAIL, HEAD))
     assert [as_triple(row)[0] for row in epoch(examples(), shuffle=False)[::2]] == [tuple(t) for t in TRIPLES.tolist()]
 
 
 @pytest.mark.parametrize("slot", ["random", "bernoulli"])
-def test_one_side_of_every_triple_is_asked(slot: str) -> None:
-    found = [as_triple(row) for row in epoch(examples(slot=slot))]
-    assert sorted(t for t, _ in found) == sorted(map(tuple, TRIPLES.tolist()))
-    assert {side for _, side in found} == {TAIL, HEAD}
-    assert dict(found) != dict(as_triple(row) for row in epoch(examples(slot=slot), 1))  # another coin, another epoch
+def test_one_side_of_every_triple_is_queried(slot: str) -> None:
+    result = [as_triple(row) for row in epoch(examples(slot=slot))]
+    assert sorted(t for t, _ in result) == sorted(map(tuple, TRIPLES.tolist()))
+    assert {side for _, side in result} == {TAIL, HEAD}
+    assert dict(result) != dict(as_triple(row) for row in epoch(examples(slot=slot), 1))  # another coin, another epoch
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_inverse_relations_ask_for_tails_alone(slot: str) -> None:
+def test_inverse_relations_query_tails_only(slot: str) -> None:
     plain, inverse = examples(slot=slot), examples(slot=slot, reciprocal=True)
     assert (plain.n_relations, inverse.n_relations) == (R, 2 * R)
     rows = epoch(inverse)
@@ -74,19 +74,19 @@ def test_inverse_relations_ask_for_tails_alone(slot: str) -> None:
 
 @pytest.mark.parametrize("slot", SLOTS)
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_block_follows_from_its_place(slot: str, shuffle: bool) -> None:
+def test_block_follows_from_its_place(slot: str, shuffle: bool) -> None:
     whole = epoch(examples(slot=slot), 2, 7, 0, shuffle)
     n = examples(slot=slot).n_blocks(2, 7)
     assert n == -(-len(whole) // 7) and len(whole) == examples(slot=slot).examples_per_epoch
     for start in (1, n - 1, n):
         fresh = examples(slot=slot)
-        list(fresh.blocks(0, 3))                                         # another epoch before it does not show
+        list(fresh.blocks(0, 3))                                         # an epoch before it has no effect
         assert epoch(fresh, 2, 7, start, shuffle) == whole[7 * start:]
-    assert epoch(examples(slot=slot), 2, 1000, 0, shuffle) == whole      # nor does the size of a block
+    assert epoch(examples(slot=slot), 2, 1000, 0, shuffle) == whole      # nor has the size of a block
     assert (epoch(examples(2, slot=slot), 2, 7, 0, shuffle) == whole) == (slot == "both" and not shuffle)
 
 
-def test_orders_differ_from_epoch_to_epoch() -> None:
+def test_orders_differ_between_epochs() -> None:
     orders = [epoch(examples(), number) for number in range(3)]
     assert all(sorted(a) == sorted(b) and a != b for a, b in pairwise(orders))
 
@@ -97,7 +97,7 @@ def test_tph_and_hpt() -> None:
     assert tph.tolist() == [4 / 2, 1, 2 / 2] and hpt.tolist() == [4 / 3, 1, 2 / 1]
 
 
-def test_the_open_side_has_the_stated_chance() -> None:
+def test_open_side_has_the_stated_probability() -> None:
     """Relation 0: one head of 60 tails, so the head is open 60 times in 61; relation 1 the other way round."""
     ids = np.arange(1, 61)
     one, zero = np.zeros_like(ids), np.ones_like(ids)
@@ -120,7 +120,7 @@ def test_expected_targets(slot: str) -> None:
     assert np.abs(counts - of.target_counts).max() < (1e-9 if slot == "both" else 1.5)
 
 
-def test_a_batch_goes_with_its_rows() -> None:
+def test_rows_of_a_batch_keep_their_fields() -> None:
     batch = examples().both(TRIPLES[:5])
     assert isinstance(batch, TripleBatch) and batch.slot.tolist() == [TAIL, HEAD] * 5 and len(batch) == 10
     assert [as_triple(x)[0] for x in zip(*(getattr(batch.rows(slice(2, 4)), n).tolist()
@@ -129,31 +129,31 @@ def test_a_batch_goes_with_its_rows() -> None:
     assert batch.context(R)[:, 1].tolist() == (batch.relation + R * batch.slot).tolist()
 
 
-# --- known right answers -------------------------------------------------------------------------------------------
+# --- known positives -----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("reciprocal", [False, True])
-def test_known_triples_are_those_and_no_others(reciprocal: bool) -> None:
+def test_known_triples_are_exactly_those_of_the_graph(reciprocal: bool) -> None:
     of = examples(reciprocal=reciprocal)
     known = KnownTriples.from_triples(of, [TRIPLES[:40], TRIPLES[40:100]])
     true = set(map(tuple, TRIPLES[:100].tolist()))
     contexts = torch.cartesian_prod(torch.arange(E), torch.arange(2 * of.n_relations))
-    found = known.contains(contexts, torch.arange(E).unsqueeze(0))
+    result = known.contains(contexts, torch.arange(E).unsqueeze(0))
     def is_true(entity: int, directed: int, target: int) -> bool:
         if directed < R:
             return (entity, directed, target) in true
         return R <= directed < 2 * R and (target, directed - R, entity) in true
-    assert found.tolist() == [[is_true(*c, t) for t in range(E)] for c in contexts.tolist()]
+    assert result.tolist() == [[is_true(*c, t) for t in range(E)] for c in contexts.tolist()]
     assert known.nbytes == 8 * 200 and isinstance(known.to("cpu"), KnownTriples)
     row, target = known.targets_of(contexts)
-    again = torch.zeros_like(found)
+    again = torch.zeros_like(result)
     again[row, target] = True
-    assert torch.equal(again, found) and row.tolist() == sorted(row.tolist())
+    assert torch.equal(again, result) and row.tolist() == sorted(row.tolist())
     private = torch.stack([torch.randperm(E, generator=torch.Generator().manual_seed(i))[:3]
                            for i in range(len(contexts))])
-    assert torch.equal(known.to("cpu").contains(contexts, private), found.gather(1, private))
+    assert torch.equal(known.to("cpu").contains(contexts, private), result.gather(1, private))
 
 
-def test_a_set_that_64_bits_cannot_hold_is_refused() -> None:
+def test_set_that_does_not_fit_64_bits_is_rejected() -> None:
     none = torch.zeros(0, 2, dtype=torch.int64)
     with pytest.raises(ResourceError, match="4,294,967,296 × 4 ids and 1,073,741,824 candidates"):
         KnownPairs(none, none[:, 0], 1 << 30, (1 << 32, 4))

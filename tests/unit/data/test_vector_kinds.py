@@ -1,4 +1,4 @@
-"""Files of vectors as other tools write them: what is read, and what is refused with the row and what to do."""
+"""Files of vectors as other tools write them: the supported ones, and errors with the row and the remedy."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ def refused(path: Path, reading: ReadOptions = vector_open.PLAIN) -> str:
 @pytest.mark.parametrize("line", [
     b"%s\t%s %s %s\n", b"%s\t%s\t%s\t%s\n", b"%s %s\t%s %s\n", b"%s  %s   %s %s \t\n", b"%s \t%s %s\t %s\r\n",
     b" %s %s %s %s\n"])
-def test_blanks_and_tabs_separate_in_any_mixture(tmp_path: Path, first: bytes, line: bytes) -> None:
+def test_spaces_and_tabs_separate_in_any_mixture(tmp_path: Path, first: bytes, line: bytes) -> None:
     rows = [b"king", b"0.5", b"0.1", b"0.2"], [b"queen", b"0.4", b"0.1", b"0.3"], [b"man", b"0.1", b"0.9", b"0.1"]
-    found = read(file(tmp_path, first + b"".join(line % tuple(row) for row in rows)))
-    assert found.words == ["king", "queen", "man"] and np.array_equal(found.table, KINGS)
+    result = read(file(tmp_path, first + b"".join(line % tuple(row) for row in rows)))
+    assert result.words == ["king", "queen", "man"] and np.array_equal(result.table, KINGS)
 
 
 @pytest.mark.parametrize("first", [b"", b"3 2\n"])
-def test_words_may_hold_blanks_with_and_without_a_header(tmp_path: Path, first: bytes) -> None:
-    found = read(file(tmp_path, first + b"New York 1 2\n. . . 3 4\nat name@domain.com 5 6\n"))
-    assert found.words == ["New York", ". . .", "at name@domain.com"]
-    assert found.table.tolist() == [[1, 2], [3, 4], [5, 6]]
+def test_words_may_contain_spaces_with_and_without_a_header(tmp_path: Path, first: bytes) -> None:
+    result = read(file(tmp_path, first + b"New York 1 2\n. . . 3 4\nat name@domain.com 5 6\n"))
+    assert result.words == ["New York", ". . .", "at name@domain.com"]
+    assert result.table.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert read(file(tmp_path, first + b"route 66\t1 2\na 2 3\nb 3 4\n")).words == ["route 66", "a", "b"]
     assert ":3: should be a word and 2 numbers" in refused(file(tmp_path, b"3 2\na 1 2\nroute 66 1 2\nb 1 2\n"))
     assert ":1: its word contains a control character" in refused(file(tmp_path, b"a\tb c 3 4\n"))
 
 
 @pytest.mark.parametrize("control", [b"\0", b"\x01", b"\x1b", b"\x1f", b"\x7f", b"\t"])
-def test_a_word_with_a_control_character_is_refused_in_every_format(tmp_path: Path, control: bytes) -> None:
+def test_word_with_a_control_character_is_rejected_in_every_format(tmp_path: Path, control: bytes) -> None:
     word = b"a" + control + b"b"
     numbers = struct.pack("<2f", 1, 2)
     for content in (b"c 1 2\n" + word + b" 1 2\n", b"2 2\nc 1 2\n" + word + b" 1 2\n",
@@ -79,12 +79,12 @@ def test_a_word_with_a_control_character_is_refused_in_every_format(tmp_path: Pa
             vectors.write(tmp_path / "y", Vectors([word.decode()], np.ones((1, 2))), format)  # type: ignore[arg-type]
 
 
-def test_lines_of_numbers_without_words_are_refused(tmp_path: Path) -> None:
+def test_lines_of_numbers_without_words_are_rejected(tmp_path: Path) -> None:
     assert "only numbers" in refused(file(tmp_path, b"0.1\t0.2\t0.3\n0.4\t0.5\t0.6\n"))
     assert read(file(tmp_path, b"0 0.2 0.3\n1 0.5 0.6\n")).words == ["0", "1"]               # nodes of a graph
 
 
-# --- binary files whose words hold a blank ---------------------------------------------------------------------------
+# --- binary files whose words contain a space ------------------------------------------------------------------------
 
 def binary(rows: list[tuple[bytes, np.ndarray]], newline: bool) -> bytes:
     D = len(rows[0][1])
@@ -95,13 +95,13 @@ def binary(rows: list[tuple[bytes, np.ndarray]], newline: bool) -> bytes:
 @pytest.mark.parametrize("newline", [True, False])
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("word", [b"my name", b"New York City", b"a b", b"caf\xc3\xa9 au"])
-def test_a_blank_inside_a_binary_word_is_refused_with_its_row(tmp_path: Path, newline: bool, at: int, word: bytes
-                                                              ) -> None:
+def test_space_inside_a_binary_word_is_rejected_with_its_row(tmp_path: Path, newline: bool, at: int, word: bytes
+                                                             ) -> None:
     for seed in range(20):
         table = np.random.default_rng(seed).normal(size=(3, 8)).astype(np.float32)
         rows = [(word if i == at else (b"the", b"of", b"and")[i], x) for i, x in enumerate(table)]
-        said = refused(file(tmp_path, binary(rows, newline)))
-        assert said.startswith(f": row {at + 1} of 3: ") and "a space inside the word" in said
+        message = refused(file(tmp_path, binary(rows, newline)))
+        assert message.startswith(f": row {at + 1} of 3: ") and "a space inside the word" in message
     plain = [(w, x) for w, x in zip((b"the", b"of", b"and"), table, strict=True)]
     assert np.array_equal(read(file(tmp_path, binary(plain, newline))).table, table)
 
@@ -116,24 +116,24 @@ def test_binary_files_of_many_random_rows_are_read(tmp_path: Path) -> None:
 # --- files that are cut, and headers that are wrong ------------------------------------------------------------------
 
 @pytest.mark.parametrize("first", [b"", b"3 2\n"])
-def test_a_file_without_its_last_line_end_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bytes
-                                                       ) -> None:
+def test_file_without_its_last_line_end_gives_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bytes
+                                                        ) -> None:
     whole = first + b"the 0.1 0.25\nof 0.3 0.45\nking 0.5 0.55\n"
     path, last = file(tmp_path, whole), 3 + bool(first)
     assert len(read(path)) == 3 and caplog.records == []
-    assert len(read(file(tmp_path, whole[:-1] + b" "))) == 3 and caplog.records == []        # a blank ends it, too
+    assert len(read(file(tmp_path, whole[:-1] + b" "))) == 3 and caplog.records == []        # a space ends it, too
     assert len(read(file(tmp_path, whole[:-4]))) == 3
     [record] = caplog.records
-    said = f"{path}:{last}: the file ends without a line end, so its last number, 0, may be truncated; fetch"
-    assert record.getMessage().startswith(said)
+    message = f"{path}:{last}: the file ends without a line end, so its last number, 0, may be truncated; fetch"
+    assert record.getMessage().startswith(message)
     for cut in (whole[:-6], whole[:-9], whole[:-12], whole[:-6] + b"-", whole[:-6] + b"1e"):
-        said = refused(file(tmp_path, cut))
-        assert said.startswith(f":{last}: ")
-        assert "the file ends inside this line; fetch it again, or add --limit 2" in said
+        message = refused(file(tmp_path, cut))
+        assert message.startswith(f":{last}: ")
+        assert "the file ends inside this line; fetch it again, or add --limit 2" in message
     assert len(read(path, reading=ReadOptions(2))) == 2
 
 
-def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: Path) -> None:
+def test_header_that_is_off_by_one_is_rejected_with_a_valid_remedy(tmp_path: Path) -> None:
     body, table = b"a 1 2\nb 3 4\n", np.array([[1, 2], [3, 4]], np.float32)
     rows = binary([(b"a", table[0]), (b"b", table[1])], newline=False)[4:]
     for content in (body, rows):
@@ -141,8 +141,8 @@ def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: P
         assert "; fetch it again, or add --limit 1 to read the first 1" in refused(few)
         assert "; fetch it again, or add --limit 2 to read the first 2" in refused(many)
         for path, limit, n in ((few, 1, 1), (few, 2, 2), (many, 1, 1), (many, 2, 2)):
-            found = read(path, reading=ReadOptions(limit))
-            assert found.words == ["a", "b"][:n] and np.array_equal(found.table, table[:n])
+            result = read(path, reading=ReadOptions(limit))
+            assert result.words == ["a", "b"][:n] and np.array_equal(result.table, table[:n])
         for path in (few, many):                             # a limit that no row count explains
             assert "ends after 2 rows" in refused(path, ReadOptions(5))
         exact = file(tmp_path, b"2 2\n" + content, "exact")
@@ -152,14 +152,14 @@ def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: P
     assert read(tmp_path / "s", reading=ReadOptions(1)).words == ["a"]
 
 
-@pytest.mark.parametrize(("content", "said"), [
+@pytest.mark.parametrize(("content", "message"), [
     (b"", "it is empty"), (b"\n \n", "it is empty"), (b"3 2\n", "ends after 0 rows; line 1 declares 3"),
     (b"3 2", "ends after 0 rows"), (b"a 1 2\rb 3 4\r", "lines end in CR only"),
     (b"2 3\na 1 2\nb 1 2\n", ":2: should be a word and 3 numbers, got 2"),
     (b"2 2\na 1 2\nb 1 nan\n", ":3: contains NaN"), (b"a 1 2\nb 1 2 3\n", ":2: should be a word and 2 numbers"),
 ])
-def test_files_that_hold_too_little_or_the_wrong_lines(tmp_path: Path, content: bytes, said: str) -> None:
-    assert said in refused(file(tmp_path, content))
+def test_files_with_too_little_or_wrong_lines(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refused(file(tmp_path, content))
 
 
 # --- packings and other kinds of files -------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_packed_files_are_read(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     assert np.array_equal(read(file(tmp_path, PACK[kind](b"3 3\n" + PLAIN))).table, KINGS)
     assert np.array_equal(read(file(tmp_path, PACK[kind](numbers))).table, KINGS[:2])
     packed = PACK[kind](PLAIN * 200)
-    said = refused(file(tmp_path, packed[:len(packed) // 2]))
-    assert f"damaged {kind} file" in said and "fetch it again" in said
+    message = refused(file(tmp_path, packed[:len(packed) // 2]))
+    assert f"damaged {kind} file" in message and "fetch it again" in message
     assert "is compressed twice" in refused(file(tmp_path, gzip.compress(PACK[kind](PLAIN))))
     vectors.write(tmp_path / "s", Vectors(["a"], np.ones((1, 2))), "safetensors")
     assert f"this one is with {kind}" in refused(file(tmp_path, PACK[kind]((tmp_path / "s").read_bytes())))
@@ -231,30 +231,30 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_file_of_another_kind_is_refused_with_what_helps(tmp_path: Path, kind: str) -> None:
-    content, said = OTHERS[kind]
-    with pytest.raises(DataError, match=said):
+def test_file_of_another_kind_is_rejected_with_the_remedy(tmp_path: Path, kind: str) -> None:
+    content, message = OTHERS[kind]
+    with pytest.raises(DataError, match=message):
         read(file(tmp_path, content))
 
 
 @pytest.mark.parametrize("word", [b"cc", b"BZh", b"{", b"(d", b"7z", b"PK", b"[", b"c1", b"Rar!", b"PAR1"])
-def test_words_that_look_like_the_beginning_of_another_kind_are_words(tmp_path: Path, word: bytes) -> None:
+def test_words_that_resemble_the_start_of_another_kind_are_words(tmp_path: Path, word: bytes) -> None:
     assert read(file(tmp_path, word + b" 1 2\n")).words == [word.decode()]
 
 
 # --- encodings -------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-32", "utf-16-le", "utf-8-sig"])
-def test_an_encoding_can_be_named(tmp_path: Path, encoding: str) -> None:
+def test_encoding_can_be_set(tmp_path: Path, encoding: str) -> None:
     for first in ("", "2 2\n"):
         path = file(tmp_path, f"{first}caf\u00e9 1 2\nna\u00efve 3 4\n".encode(encoding))
-        found = read(path, reading=ReadOptions(encoding=encoding))
-        assert found.words == ["café", "naïve"] and found.table.tolist() == [[1, 2], [3, 4]]
+        result = read(path, reading=ReadOptions(encoding=encoding))
+        assert result.words == ["café", "naïve"] and result.table.tolist() == [[1, 2], [3, 4]]
 
 
-def test_words_that_are_not_utf8_say_how_to_name_their_encoding(tmp_path: Path) -> None:
-    said = refused(file(tmp_path, "a 1 2\ncaf\u00e9 3 4\n".encode("latin-1")))
-    assert said.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "--encoding (e.g. latin-1)" in said
+def test_words_that_are_not_utf8_report_how_to_set_their_encoding(tmp_path: Path) -> None:
+    message = refused(file(tmp_path, "a 1 2\ncaf\u00e9 3 4\n".encode("latin-1")))
+    assert message.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "--encoding (e.g. latin-1)" in message
     content = binary([(b"a", KINGS[0]), ("\u00fcber".encode("latin-1"), KINGS[1])], newline=True)
     assert "row 2 of 2: its word is not UTF-8" in refused(file(tmp_path, content))
     assert read(tmp_path / "x", reading=ReadOptions(encoding="latin-1")).words == ["a", "über"]
@@ -271,13 +271,13 @@ def test_words_that_are_not_utf8_say_how_to_name_their_encoding(tmp_path: Path) 
 # --- half-precision tables -------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-def test_tables_of_half_precision_are_read(tmp_path: Path, kind: torch.dtype) -> None:
+def test_half_precision_tables_are_read(tmp_path: Path, kind: torch.dtype) -> None:
     table = torch.tensor([[.5, -1.25], [3, 1e-3]]).to(kind)
     words = torch.from_numpy(np.frombuffer("été\nb".encode(), np.uint8).copy())
     safetensors.torch.save_file({"vectors": table, "words": words}, tmp_path / "v")
-    found = read(tmp_path / "v")
-    assert found.words == ["été", "b"] and found.table.dtype == np.float32
-    assert np.array_equal(found.table, table.float().numpy())
+    result = read(tmp_path / "v")
+    assert result.words == ["été", "b"] and result.table.dtype == np.float32
+    assert np.array_equal(result.table, table.float().numpy())
     assert np.array_equal(read(tmp_path / "v", reading=ReadOptions(1)).table, table[:1].float().numpy())
     (tmp_path / "hub").mkdir()
     safetensors.torch.save_file({"embedding.weight": table}, tmp_path / "hub/model.safetensors")
@@ -291,25 +291,25 @@ def test_tables_of_half_precision_are_read(tmp_path: Path, kind: torch.dtype) ->
 
 # --- the commands ----------------------------------------------------------------------------------------------------
 
-def test_the_options_reach_every_command_that_reads_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                            capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_exist_in_every_command_that_reads_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     file(tmp_path, "4 2\ncaf\u00e9 1 0\nb 1 1\nc 0 1\n".encode("latin-1"), "v")
 
-    def said(*argv: str) -> tuple[int, str]:
+    def run_command(*argv: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["embtrain", *argv])
         code = command()
         return code, "".join(capsys.readouterr())
 
     options = ("--limit", "3", "--encoding", "latin-1")
-    assert said("neighbours", "v", "café", "--count", "1", *options) == (0, "café: b 0.707\n")
-    assert said("export", "v", "--out", "w", "--format", "glove", *options) == (0, "w\n")
+    assert run_command("neighbours", "v", "café", "--count", "1", *options) == (0, "café: b 0.707\n")
+    assert run_command("export", "v", "--out", "w", "--format", "glove", *options) == (0, "w\n")
     assert (tmp_path / "w").read_text(encoding="utf-8") == "café 1 0\nb 1 1\nc 0 1\n"
     monkeypatch.setattr("embtrain.data.catalogue.fetch.gold_path",
                         lambda recipe: file(tmp_path, b"b c 1\nb b 2\n", "gold"))
     with pytest.raises(EmbtrainError):
         experiment.evaluate(tmp_path / "v", ["rg65"])
-    code, text = said("neighbours", "v", "b", "--encoding", "latin-1")
+    code, text = run_command("neighbours", "v", "b", "--encoding", "latin-1")
     assert code == 3 and "ends after 3 rows; line 1 declares 4; fetch it again, or add --limit 3" in text
-    code, text = said("neighbours", "v", "b", "--encoding", "klingon")
+    code, text = run_command("neighbours", "v", "b", "--encoding", "klingon")
     assert code == 2 and "--encoding: 'klingon': is not a text encoding" in text

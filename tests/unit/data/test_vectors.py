@@ -1,4 +1,4 @@
-"""Files of vectors: gensim reads ours and we read gensim's, bit for bit; a damaged file is one clear error."""
+"""Files of vectors: exchange with gensim, bit for bit; a damaged file is one clear error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tables(draw: st.DrawFn) -> Vectors:
     return Vectors(these, draw(hnp.arrays(np.float32, (len(these), dim), elements=floats)))
 
 
-def some(n: int = 7, dim: int = 4) -> Vectors:
+def make_vectors(n: int = 7, dim: int = 4) -> Vectors:
     return Vectors([f"w{i}" for i in range(n)], np.random.default_rng(3).normal(size=(n, dim)).astype(np.float32))
 
 
@@ -47,14 +47,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=60)
 @given(tables(), st.sampled_from(FORMATS))
-def test_what_is_written_is_read_back_bit_for_bit(folder: Path, vectors: Vectors, format: str) -> None:
+def test_written_vectors_are_read_back_bitwise(folder: Path, vectors: Vectors, format: str) -> None:
     write(folder / "file", vectors, format)
     assert same(read(folder / "file", format), vectors.words, vectors.table)
 
 
 @settings(max_examples=60)
 @given(tables(), st.booleans())
-def test_gensim_reads_ours_and_we_read_gensims(folder: Path, vectors: Vectors, binary: bool) -> None:
+def test_gensim_reads_our_files_and_we_read_those_of_gensim(folder: Path, vectors: Vectors, binary: bool) -> None:
     format = "word2vec-binary" if binary else "word2vec"
     write(folder / "ours", vectors, format)
     theirs = KeyedVectors.load_word2vec_format(folder / "ours", binary=binary)
@@ -67,24 +67,24 @@ def test_gensim_reads_ours_and_we_read_gensims(folder: Path, vectors: Vectors, b
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("dim", [1, 2, 100])
-def test_the_format_is_told_by_the_content(tmp_path: Path, format: str, dim: int) -> None:
-    write(tmp_path / "x", some(dim=dim), format)
+def test_format_is_recognized_by_the_content(tmp_path: Path, format: str, dim: int) -> None:
+    write(tmp_path / "x", make_vectors(dim=dim), format)
     assert detect_format(tmp_path / "x") == format
-    assert same(read(tmp_path / "x"), some(dim=dim).words, some(dim=dim).table)
+    assert same(read(tmp_path / "x"), make_vectors(dim=dim).words, make_vectors(dim=dim).table)
     if format != "safetensors":
         (tmp_path / "x.gz").write_bytes(gzip.compress((tmp_path / "x").read_bytes()))
         assert detect_format(tmp_path / "x.gz") == format
-        assert same(read(tmp_path / "x.gz"), some(dim=dim).words, some(dim=dim).table)
+        assert same(read(tmp_path / "x.gz"), make_vectors(dim=dim).words, make_vectors(dim=dim).table)
 
 
-def test_a_binary_vector_that_begins_with_a_newline_byte_is_no_text(tmp_path: Path) -> None:
+def test_binary_vector_that_starts_with_a_newline_byte_is_not_text(tmp_path: Path) -> None:
     table = np.array([[struct.unpack("<f", b"\n123")[0]], [1.5]], np.float32)
     write(tmp_path / "x", Vectors(["a", "b"], table), "word2vec-binary")
     assert detect_format(tmp_path / "x") == "word2vec-binary"
     assert same(read(tmp_path / "x"), ["a", "b"], table)
 
 
-def test_the_c_tools_newline_after_each_vector_and_blank_after_each_value(tmp_path: Path) -> None:
+def test_newline_after_each_vector_and_space_after_each_value_of_the_c_tool(tmp_path: Path) -> None:
     row = np.array([0.25, -3], "<f4").tobytes()
     (tmp_path / "b").write_bytes(b"2 2\nab " + row + b"\ncd " + row + b"\n")
     (tmp_path / "t").write_bytes(b"2 2\nab 0.25 -3 \ncd 0.25 -3 \n")
@@ -92,13 +92,13 @@ def test_the_c_tools_newline_after_each_vector_and_blank_after_each_value(tmp_pa
         assert same(read(tmp_path / name), ["ab", "cd"], np.array([[0.25, -3]] * 2, np.float32))
 
 
-def test_a_vector_longer_than_a_chunk(tmp_path: Path) -> None:
-    vectors = some(600, 1000)  # 2.4 MB: rows lie across the chunks that are read
+def test_vector_longer_than_a_chunk(tmp_path: Path) -> None:
+    vectors = make_vectors(600, 1000)  # 2.4 MB: rows cross the chunks that are read
     write(tmp_path / "x", vectors, "word2vec-binary")
     assert same(read(tmp_path / "x"), vectors.words, vectors.table)
 
 
-def test_glove_words_may_hold_blanks_but_numbers_are_no_words(tmp_path: Path) -> None:
+def test_glove_words_may_contain_spaces_but_numbers_are_not_words(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(", 1 2\n. . . 3 4\nname@domain.com 5 6\nat name 7 8\nx\u00a0y 9 10\n", encoding="utf-8")
     assert read(tmp_path / "x").words == [",", ". . .", "name@domain.com", "at name", "x\u00a0y"]
     (tmp_path / "x").write_text("a 1 2\nb 3 4 5\n")
@@ -107,12 +107,12 @@ def test_glove_words_may_hold_blanks_but_numbers_are_no_words(tmp_path: Path) ->
 
 
 def unsealed(content: bytes) -> bytes:
-    """A safetensors file as another program writes it, without a hash."""
+    """Write a safetensors file as another program does, without a hash."""
     return safetensors.numpy.save(safetensors.numpy.load(content))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_word_twice_keeps_its_first_vector_and_is_told(tmp_path: Path, format: str,
+def test_repeated_word_keeps_its_first_vector_with_a_warning(tmp_path: Path, format: str,
                                                           caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "x", Vectors(["a", "b", "c"], np.arange(6).reshape(3, 2)), format)
     content = (tmp_path / "x").read_bytes()
@@ -121,8 +121,8 @@ def test_a_word_twice_keeps_its_first_vector_and_is_told(tmp_path: Path, format:
                                                                          b"a " + struct.pack("<f", 4)))
     vectors = read(tmp_path / "x")
     assert same(vectors, ["a", "b"], np.arange(4, dtype=np.float32).reshape(2, 2))
-    told = f"{tmp_path / 'x'}: 1 rows repeat a word (for example 'a'); the first of each is kept"
-    assert [record.getMessage() for record in caplog.records] == [told]
+    expected = f"{tmp_path / 'x'}: 1 rows repeat a word (for example 'a'); the first of each is kept"
+    assert [record.getMessage() for record in caplog.records] == [expected]
 
 
 BINARY = b"2 2\na " + struct.pack("<2f", 1, 2) + b"b " + struct.pack("<2f", 3, 4)
@@ -161,7 +161,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_file_is_one_clear_line(tmp_path: Path, what: str) -> None:
+def test_damaged_file_is_one_clear_line(tmp_path: Path, what: str) -> None:
     content, message = DAMAGED[what]
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -173,7 +173,7 @@ def tensors(path: Path, **tensors: np.ndarray) -> None:
     path.write_bytes(safetensors.numpy.save(tensors))
 
 
-def test_a_safetensors_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_safetensors_file_of_another_kind_is_rejected(tmp_path: Path) -> None:
     x, letters = tmp_path / "x", np.frombuffer(b"a\nb", np.uint8)
     for wrong in ({"u": np.zeros((2, 2), np.float32)},
                   {"vectors": np.zeros((2, 2), np.float64), "words": letters},
@@ -194,8 +194,8 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_more_memory_than_allowed_is_refused(tmp_path: Path, format: str) -> None:
-    write(tmp_path / "x", some(100, 50), format)
+def test_more_memory_than_allowed_is_rejected(tmp_path: Path, format: str) -> None:
+    write(tmp_path / "x", make_vectors(100, 50), format)
     with pytest.raises(ResourceError, match=r"x: .* vectors of 50 numbers take .* bytes of memory, more than the 20"):
         read(tmp_path / "x", max_bytes=20_000)
     assert len(read(tmp_path / "x", max_bytes=40_000)) == 100
@@ -204,8 +204,8 @@ def test_more_memory_than_allowed_is_refused(tmp_path: Path, format: str) -> Non
 @pytest.mark.parametrize("header, error", [(b"3000 300", ResourceError), (b"500000 300", DataError),
                                            (b"99999999999999999 60000", DataError)])
 @pytest.mark.parametrize("binary", [True, False])
-def test_a_header_is_not_believed_before_memory_is_taken(tmp_path: Path, header: bytes, error: type[EmbtrainError],
-                                                         binary: bool) -> None:
+def test_header_is_checked_before_memory_is_allocated(tmp_path: Path, header: bytes, error: type[EmbtrainError],
+                                                      binary: bool) -> None:
     noise = np.random.default_rng(0).bytes(5000)
     rest = noise if binary else noise.hex().encode()
     (tmp_path / "x.gz").write_bytes(gzip.compress(header + b"\na " + rest))
@@ -221,9 +221,9 @@ def test_a_header_is_not_believed_before_memory_is_taken(tmp_path: Path, header:
 
 @settings(max_examples=100)
 @given(st.sampled_from(FORMATS), st.data())
-def test_any_damage_ends_in_our_own_error_or_in_finite_vectors(folder: Path, format: str, data: st.DataObject) -> None:
+def test_any_damage_ends_in_a_data_error_or_in_finite_vectors(folder: Path, format: str, data: st.DataObject) -> None:
     path = folder / "damaged"
-    write(path, some(), format)
+    write(path, make_vectors(), format)
     content = bytearray(path.read_bytes())
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=3)):
         content[at] = data.draw(st.integers(0, 255))
@@ -238,13 +238,13 @@ def test_any_damage_ends_in_our_own_error_or_in_finite_vectors(folder: Path, for
 
 @pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
 @pytest.mark.parametrize("word", ["New York", "", *BLANKS])
-def test_a_word_with_a_blank_is_refused_at_writing_and_leaves_nothing(tmp_path: Path, word: str, format: str) -> None:
+def test_writing_a_word_with_a_space_is_rejected_and_leaves_no_file(tmp_path: Path, word: str, format: str) -> None:
     with pytest.raises(DataError, match=r"x: word 2, .*space"):
         write(tmp_path / "x", Vectors(["a", word], np.zeros((2, 3))), format)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_safetensors_takes_blanks_but_no_newline(tmp_path: Path) -> None:
+def test_safetensors_accepts_spaces_but_no_newline(tmp_path: Path) -> None:
     write(tmp_path / "x", Vectors(["New York", "a\tb"], np.zeros((2, 3))), "safetensors")
     assert read(tmp_path / "x").words == ["New York", "a\tb"]
     with pytest.raises(DataError):
@@ -258,23 +258,23 @@ def test_safetensors_takes_blanks_but_no_newline(tmp_path: Path) -> None:
     (Vectors(["a" * 5000], np.zeros((1, 1))), "longer than 4,096"),
     (Vectors([], np.zeros((0, 3))), "0 vectors"),
 ])
-def test_what_no_reader_could_use_is_not_written(tmp_path: Path, vectors: Vectors, message: str) -> None:
+def test_unreadable_vectors_are_not_written(tmp_path: Path, vectors: Vectors, message: str) -> None:
     with pytest.raises(DataError, match=message):
         write(tmp_path / "x", vectors, "word2vec")
 
 
-def test_a_missing_file_and_an_unknown_format(tmp_path: Path) -> None:
+def test_missing_file_and_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none: cannot be read: No such file"):
         read(tmp_path / "none")
     with pytest.raises(DataError, match=r"none: cannot be read"):
         read(tmp_path / "none", "safetensors")
     with pytest.raises(UsageError, match="there are: word2vec, word2vec-binary, glove, safetensors"):
-        write(tmp_path / "x", some(), "csv")  # type: ignore[arg-type]
+        write(tmp_path / "x", make_vectors(), "csv")  # type: ignore[arg-type]
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    # Somebody at the other end, so that an open would fail to refuse it and not wait for ever.
+    # A process at the other end, so that an open that does not reject the pipe fails instead of waiting for ever.
     end = os.open(tmp_path / "pipe", os.O_RDWR)
     os.write(end, b"1 1\na 1\n")
     for path in (tmp_path / "pipe", tmp_path):
@@ -284,12 +284,12 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.close(end)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None:
     for format in ("word2vec", "word2vec-binary", "glove"):
-        write(tmp_path / "x", some(), format)  # type: ignore[arg-type]
+        write(tmp_path / "x", make_vectors(), format)  # type: ignore[arg-type]
         (tmp_path / "x").write_bytes(codecs.BOM_UTF8 + (tmp_path / "x").read_bytes())
         assert detect_format(tmp_path / "x") == format
-        assert same(read(tmp_path / "x"), some().words, some().table)
+        assert same(read(tmp_path / "x"), make_vectors().words, make_vectors().table)
     marked = Vectors(["\ufeffa", "b"], np.eye(2))
     write(tmp_path / "y", marked, "word2vec")
     assert read(tmp_path / "y").words == marked.words
@@ -303,9 +303,10 @@ def test_words_are_found_with_and_without_their_case() -> None:
     assert vectors.find(["The", "apple", "APPLE", "rome", "x"], lower=True).tolist() == [0, 2, 1, 3, -1]
 
 
-def test_unit_vectors_have_length_one_even_of_huge_numbers_and_zeros_stay() -> None:
+def test_unit_vectors_have_length_one_also_for_huge_numbers_and_zeros_stay() -> None:
     unit = Vectors(["a", "b", "c"], np.array([[3, 4], [0, 0], [3e37, 4e37]])).unit
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.6, 0.8]], rtol=1e-6)
-    unit = Vectors(["a", "b", "c"], np.array([[3e38, 3e38], [3e38, 1], [3e-45, 3e-45]])).unit  # no float32 holds these
+    # no float32 can store these
+    unit = Vectors(["a", "b", "c"], np.array([[3e38, 3e38], [3e38, 1], [3e-45, 3e-45]])).unit
     np.testing.assert_allclose(unit, [[.5 ** .5, .5 ** .5], [1, 0], [.5 ** .5, .5 ** .5]], rtol=1e-6, atol=1e-30)
     assert unit.dtype == np.float32

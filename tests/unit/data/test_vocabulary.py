@@ -31,14 +31,14 @@ def test_words_that_never_occur_have_no_id() -> None:
     assert choose(["a", "b"], np.array([0, 2]), 1, None)[0].words == ["b"]
 
 
-def test_nothing_left_is_an_error() -> None:
+def test_empty_vocabulary_is_an_error() -> None:
     with pytest.raises(DataError, match=r"text\.min_count: no word occurs 10 times"):
         choose(WORDS, COUNTS, 10, None)
 
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 4)), min_size=1,
                 unique_by=lambda pair: pair[0]), st.randoms(use_true_random=False))
-def test_the_order_of_the_text_does_not_matter(pairs: list[tuple[str, int]], shuffler: object) -> None:
+def test_order_of_the_text_does_not_matter(pairs: list[tuple[str, int]], shuffler: object) -> None:
     if not any(count for _, count in pairs):
         return
     shuffled = list(pairs)
@@ -59,7 +59,7 @@ def test_file_round_trip(tmp_path: Path) -> None:
     (b"a\t1\nb 2\n", ":2: "), (b"a\t1\n\t3\n", ":2: "), (b"a\t-1\n", ":1: "), (b"a\t1\na\t2\n", "twice"),
     (b"\xff\t1\n", "not UTF-8"), (b"a\t" + b"9" * 40, ":1: "),
 ])
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -67,6 +67,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt"):
         Vocabulary.read(tmp_path / "none.txt")

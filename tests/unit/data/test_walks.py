@@ -1,4 +1,4 @@
-"""Walks of others and walks that are drawn: what is read is what stands there, and steps have node2vec's law."""
+"""Walks from files and drawn walks: files are read exactly, and steps have node2vec's distribution."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def put(path: Path, content: str) -> Path:
     return path
 
 
-# --- walks of others -------------------------------------------------------------------------------------------------
+# --- walks from files ------------------------------------------------------------------------------------------------
 
-def test_walks_of_ids_are_read_whole_from_text_and_from_an_array(tmp_path: Path) -> None:
-    """Nodes that stand there once have a vector too, and 40 is no word of fewer letters."""
+def test_walks_of_ids_are_read_completely_from_text_and_from_an_array(tmp_path: Path) -> None:
+    """Nodes that occur once have a vector too, and 40 is not a word of fewer letters."""
     of_text = load(put(tmp_path / "walks.txt", "\n".join(map(" ".join, LINES)) + "\n"))
     table = np.full((3, 5), -1, dtype=np.int32)
     for row, line in zip(table, LINES, strict=True):
@@ -66,13 +66,13 @@ def test_walks_of_ids_are_read_whole_from_text_and_from_an_array(tmp_path: Path)
     (np.array([1, 2]), r"two axes, walks and nodes, got int64 \(2,\)"), (np.array([[1.0, 2.0]]), "float64"),
     (np.array([[-1, -1]]), "contains no nodes"), (np.zeros((0, 3), dtype=np.int64), "two axes"),
 ])
-def test_an_array_that_is_no_walks_is_refused(tmp_path: Path, table: np.ndarray, says: str) -> None:
+def test_array_that_contains_no_walks_is_rejected(tmp_path: Path, table: np.ndarray, says: str) -> None:
     np.save(tmp_path / "walks.npy", table)
     with pytest.raises(DataError, match=says):
         load(tmp_path / "walks.npy")
 
 
-def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
+def test_array_of_objects_or_torn_array_is_rejected(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object), allow_pickle=True)
     np.save(tmp_path / "torn.npy", np.ones((50, 50), dtype=np.int64))
     (tmp_path / "torn.npy").write_bytes((tmp_path / "torn.npy").read_bytes()[:1000])
@@ -82,7 +82,7 @@ def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reads", ["auto", "walks"])
-def test_a_folder_of_arrays_is_told_what_is_read(tmp_path: Path, reads: str) -> None:
+def test_folder_of_arrays_reports_what_is_read(tmp_path: Path, reads: str) -> None:
     np.save(tmp_path / "walks.npy", np.ones((5, 5), dtype=np.int64))
     with pytest.raises(DataError, match=r"contains no walks or edges .* give an \.npy of walks by its own"):
         load(tmp_path, format=reads)
@@ -90,32 +90,32 @@ def test_a_folder_of_arrays_is_told_what_is_read(tmp_path: Path, reads: str) -> 
 
 # --- a graph ---------------------------------------------------------------------------------------------------------
 
-def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
+def test_graph_equals_what_networkx_wrote(tmp_path: Path) -> None:
     graph = nx.karate_club_graph()
     nx.write_edgelist(graph, tmp_path / "plain.edgelist", data=False)
     nx.write_weighted_edgelist(graph, tmp_path / "weighted.edgelist")
     for name, weighted in (("plain", False), ("weighted", True)):
-        found = graph_of([tmp_path / f"{name}.edgelist"], directed=False)
-        assert sorted(map(int, found.names)) == list(range(34)) and len(found.to) == 2 * graph.number_of_edges()
-        for v, of in enumerate(found.names):
-            near = found.to[found.start[v]:found.start[v + 1]].tolist()
-            assert {found.names[x] for x in near} == {str(x) for x in graph[int(of)]}
+        result = graph_of([tmp_path / f"{name}.edgelist"], directed=False)
+        assert sorted(map(int, result.names)) == list(range(34)) and len(result.to) == 2 * graph.number_of_edges()
+        for v, of in enumerate(result.names):
+            near = result.to[result.start[v]:result.start[v + 1]].tolist()
+            assert {result.names[x] for x in near} == {str(x) for x in graph[int(of)]}
             if weighted:
-                assert found.share is not None
-                sums = np.cumsum([graph[int(of)][int(found.names[x])]["weight"] for x in near])
-                assert found.share[found.start[v]:found.start[v + 1]] == pytest.approx(sums / sums[-1])
-        assert (found.share is None) is not weighted
+                assert result.share is not None
+                sums = np.cumsum([graph[int(of)][int(result.names[x])]["weight"] for x in near])
+                assert result.share[result.start[v]:result.start[v + 1]] == pytest.approx(sums / sums[-1])
+        assert (result.share is None) is not weighted
 
 
-def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_path: Path) -> None:
+def test_repeated_edges_count_once_and_directed_ones_are_one_way(tmp_path: Path) -> None:
     path = put(tmp_path / "g.txt", "# a remark\na b\nb a\n\nb c\nb c\n")
     both = graph_of([path], directed=False)
     assert both.names == ["a", "b", "c"] and both.start.tolist() == [0, 1, 3, 4] and both.to.tolist() == [1, 0, 2, 1]
     one = graph_of([path], directed=True)
     assert one.start.tolist() == [0, 1, 3, 3] and one.to.tolist() == [1, 0, 2]
-    found = list(walks.draw_walks(one, WalksConfig(directed=True, length=50, per_node=2)))
-    assert {piece.shape for piece in found} == {(3, 50)}
-    for piece in found:                                      # c is the end of every walk that comes there
+    result = list(walks.draw_walks(one, WalksConfig(directed=True, length=50, per_node=2)))
+    assert {piece.shape for piece in result} == {(3, 50)}
+    for piece in result:                                     # c is the end of every walk that reaches it
         for row in piece.tolist():
             ended = row.index(2) if 2 in row else 49
             assert set(row[ended + 1:]) <= {-1} and -1 not in row[:ended]
@@ -131,12 +131,12 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
     ("%%MatrixMarket matrix coordinate real\n3 3 2\n1 2 1\n", "g.txt:1: is a Matrix Market file"),
     ("a b 1\nb a 2\n", "the edge b a has two weights, 2 and 1; .*walks.directed"),
 ])
-def test_lines_that_are_no_edges_are_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_lines_that_are_not_edges_are_rejected(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(put(tmp_path / "g.txt", text), format="graph")
 
 
-def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_comment_needs_a_space_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """SNAP, KONECT and networkx begin comments with `# ` or `% `; tags and users often have a name with a mark."""
     tags = [f"user{i} #tag{i % 6}" if i % 2 else f"#tag{i % 6} user{i}" for i in range(120)]
     more = ["%50 a", "#a %b", "#1 #2", "@a //b", "; x", "// y"]
@@ -144,28 +144,28 @@ def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.L
     path = put(tmp_path / "g.txt", text + "\n")
     graph = graph_of([path], directed=True)
     assert len(graph.to) == 126 and {"#tag1", "%50", "%b", "#1", "//b", ";", "//"} <= set(graph.names)
-    said = f"{path}:1: 6 lines begin with a comment mark and a space (`# `, `% `) and are skipped as comments"
+    message = f"{path}:1: 6 lines begin with a comment mark and a space (`# `, `% `) and are skipped as comments"
     for _ in range(2):                                                              # also from the cache
         caplog.clear()
         corpus = load(path, tmp_path / "cache", directed=True, length=2, per_node=1)
-        assert caplog.messages == [said] and "#tag1" in corpus.vocabulary.words
+        assert caplog.messages == [message] and "#tag1" in corpus.vocabulary.words
     caplog.clear()
     load(put(tmp_path / "one.txt", "a b\n# one\nb c\n"))
     assert caplog.messages == [f"{tmp_path / 'one.txt'}:2: 1 line begins with a comment mark and a space (`# `, `% `) "
                                "and is skipped as a comment"]
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "expected_lines"), [
     ("#From To\na b\nb c\n", [1]), ("#a b\n#b c\nc #a\n", []), ("a b\n#c #d\n", []), ("%x y\n//a c\na c\n", [1]),
 ])
-def test_a_first_line_that_may_be_a_comment_is_read_and_reported(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, told: list[int]) -> None:
+def test_first_line_that_may_be_a_comment_is_read_and_reported(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, expected_lines: list[int]) -> None:
     load(put(tmp_path / "g.txt", text), length=2, per_node=1)
     lines = [int(m.split(":")[1]) for m in caplog.messages if "is read as an edge, but its nodes" in m]
-    assert lines == told and len(caplog.messages) == len(told)
+    assert lines == expected_lines and len(caplog.messages) == len(expected_lines)
 
 
-def test_a_comment_in_a_file_of_walks_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_comment_in_a_file_of_walks_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = put(tmp_path / "w.txt", "# made by hand\na b c d\n#a b c d\n")
     for reads in ("auto", "walks"):
         caplog.clear()
@@ -176,7 +176,7 @@ def test_a_comment_in_a_file_of_walks_is_reported(tmp_path: Path, caplog: pytest
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 def law(graph: nx.Graph, t: int, v: int, p: float, q: float) -> dict[int, float]:
-    """π(x | t, v), straight from the equation."""
+    """Return π(x | t, v) from the equation."""
     mass = {x: graph[v][x].get("weight", 1.0) * (1 / p if x == t else 1 if graph.has_edge(t, x) else 1 / q)
             for x in graph[v]}
     return {x: m / sum(mass.values()) for x, m in mass.items()}
@@ -190,7 +190,7 @@ DIRECTED = [(0, 1), (1, 2), (0, 2), (1, 3), (2, 0), (3, 0), (3, 1), (2, 3), (1, 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
-def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
+def test_steps_follow_the_distribution_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
     """The frequencies of sampled steps against the exact π(x | t, v)."""
     graph = nx.DiGraph() if directed else nx.Graph()
     for i, (a, b) in enumerate(DIRECTED if directed else EDGES):
@@ -213,7 +213,7 @@ def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float
     assert firsts.tolist() == [600] * n
 
 
-def test_the_distance_of_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None:
+def test_distance_in_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None:
     """t = 1, v = 2: an edge leads from 1 to 3, none from 1 to 4, so that π(3) = 1 / (1 + 1/4) = .8."""
     graph = graph_of([put(tmp_path / "g.txt", "1 2\n2 3\n1 3\n2 4\n")], directed=True)
     table = np.concatenate(list(walks.draw_walks(graph, WalksConfig(per_node=10_000, length=3, q=4.0, directed=True))))
@@ -234,7 +234,7 @@ def test_weights_of_a_node_do_not_depend_on_other_nodes(tmp_path: Path, elsewher
     assert shares == pytest.approx([.25, .25, .5], abs=.012)
 
 
-def test_a_weight_of_any_size_beside_others_has_its_share(tmp_path: Path) -> None:
+def test_weights_of_any_size_keep_their_share(tmp_path: Path) -> None:
     weights = [1e17, 3.0, 1e17, 1e-30, 5e16]
     text = "".join(f"a n{i} {w!r}\n" for i, w in enumerate(weights))
     graph = graph_of([put(tmp_path / "g.txt", text)], directed=True)
@@ -242,7 +242,7 @@ def test_a_weight_of_any_size_beside_others_has_its_share(tmp_path: Path) -> Non
     assert np.bincount(steps, minlength=6)[1:] / 50_000 == pytest.approx(np.array(weights) / sum(weights), abs=.012)
 
 
-def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: Path) -> None:
+def test_walks_follow_from_the_seed(tmp_path: Path) -> None:
     nx.write_edgelist(nx.karate_club_graph(), tmp_path / "g.edgelist", data=False)
     settings = {"format": "graph", "length": 20, "per_node": 2, "p": 0.5, "q": 2.0}
     first, again = (lines_of(load(tmp_path / "g.edgelist", **settings)) for _ in range(2))
@@ -250,13 +250,13 @@ def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: P
     assert lines_of(load(tmp_path / "g.edgelist", **settings, seed=1)) != first
 
 
-def test_auto_knows_walks_from_edges(tmp_path: Path) -> None:
+def test_auto_distinguishes_walks_from_edges(tmp_path: Path) -> None:
     assert len(lines_of(load(put(tmp_path / "g.txt", "a b\nb c\n"), length=4, per_node=1))) == 3      # a walk each
     assert lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n"))) == [["a", "b"], ["b", "c", "a", "c"]]
     assert lines_of(load(put(tmp_path / "s.txt", "a b\nb c a\n"), format="walks")) == [["a", "b"], ["b", "c", "a"]]
 
 
-def test_edges_with_data_are_no_walks(tmp_path: Path) -> None:
+def test_edges_with_data_are_not_walks(tmp_path: Path) -> None:
     graph = nx.Graph()
     graph.add_edge("a", "b", weight=3)
     nx.write_edgelist(graph, tmp_path / "g.edgelist")
@@ -264,18 +264,18 @@ def test_edges_with_data_are_no_walks(tmp_path: Path) -> None:
         load(tmp_path / "g.edgelist")
 
 
-def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_line_among_edges_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert len(lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n")))) == 2 and not caplog.records
     path = put(tmp_path / "g.txt", "#a remark\na b\nb c 2\nc d e f g\nc a\n")
     load(path)
-    (told,) = caplog.messages
-    assert told.startswith(f"{path}:4: contains 5 nodes, so this is read as walks, although 4 of the first 5")
+    (message,) = caplog.messages
+    assert message.startswith(f"{path}:4: contains 5 nodes, so this is read as walks, although 4 of the first 5")
     caplog.clear()
     load(path, format="walks")
     assert not caplog.records
 
 
-def test_an_array_is_read_by_itself_and_unpacked(tmp_path: Path) -> None:
+def test_array_is_read_alone_and_packed(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", np.array([[0, 1, 2]]))
     with pytest.raises(DataError, match=r"contains no walks or edges.*\.npy of walks by its own path, uncompressed"):
         load(tmp_path)
@@ -284,14 +284,14 @@ def test_an_array_is_read_by_itself_and_unpacked(tmp_path: Path) -> None:
         load(tmp_path / "w.npy.gz")
 
 
-def test_a_step_that_is_never_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_is_never_taken_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "MAX_TRIES", 10)
     edges: Edges = walks.edges_from_pairs(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
     with pytest.raises(UsageError, match=r"walks\.p: 1e\+06 and walks\.q: 1e\+06"):
         walks.encode_drawn(edges, WalksConfig(p=1e6, q=1e6), AppendableArray())
 
 
-def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_walks_are_held_out_of_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "PARTS", 10)
     for n in (7, 95):
         lines = [[str(i), str(i + 1), str(i)] for i in range(n)]
@@ -304,7 +304,7 @@ def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypat
 
 # --- a run -----------------------------------------------------------------------------------------------------------
 
-def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_over_a_graph_separates_communities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
     graph = nx.connected_caveman_graph(6, 6)
@@ -322,6 +322,6 @@ def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatc
     assert experiment.Run(tmp_path / "run").settings.model.name == "node2vec"
 
 
-def test_a_run_says_what_is_wrong_with_its_graph(tmp_path: Path) -> None:
+def test_run_reports_errors_of_its_graph(tmp_path: Path) -> None:
     with pytest.raises(EmbtrainError, match=":1: expected two nodes"):
         embtrain.fit("sgns", model="node2vec", corpus=put(tmp_path / "g.txt", "one\n"), out=tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Wiki markup: gensim's text, in a time that grows with the page."""
+"""Wiki markup: gensim's text, in a time linear in the size of the page."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ REPEATED = ["[[File:", "[[File:x]", "[[File:a|b]]", "<!--", "<ref>", "<ref ", "<
             "\n[[aa:x]]", "\n[[aa:", "[[Category:", "[[[[a]]", "\nclass=", "&lt;", "-->", "]"]
 
 
-def test_a_page_keeps_its_words_alone() -> None:
+def test_page_keeps_its_words_only() -> None:
     assert " ".join(text_of(PAGE).split()) == (
         "'''Salt''' is a rock. A dish of salt Crystals Name Mass NaCl 58 It costs a little and .")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_text_is_that_of_gensim(seed: int) -> None:
+def test_text_equals_that_of_gensim(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(300):
         marks = chance.sample(MARKS, chance.randint(2, len(MARKS)))
@@ -51,7 +51,7 @@ def test_the_text_is_that_of_gensim(seed: int) -> None:
 
 @pytest.mark.parametrize("closer", ["", "z]]", "\n]", ">", "}}"])
 @pytest.mark.parametrize("mark", REPEATED)
-def test_marks_that_nothing_closes_take_linear_time(mark: str, closer: str) -> None:
+def test_unclosed_marks_take_linear_time(mark: str, closer: str) -> None:
     """100,000 characters of them took gensim up to 80 seconds; a page of Wikipedia has 2,000,000 at most."""
     begun = time.process_time()
     text_of(mark * (100_000 // len(mark)) + closer)

@@ -26,7 +26,7 @@ def corpus_of(lines: list[list[int]], v: int | None = None) -> Corpus:
 
 
 def numbered(lengths: list[int]) -> Corpus:
-    """Every token a word of its own, so that a pair tells where it came from."""
+    """Build a corpus in which every token is a word of its own, so that a pair shows its place."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return corpus_of([list(range(a, b)) for a, b in itertools.pairwise(offsets)])
 
@@ -40,12 +40,12 @@ def brute(lines: list[list[int]], w: int) -> Counter:
                    if i != j and abs(i - j) <= w)
 
 
-def test_by_hand() -> None:
+def test_windows_by_hand() -> None:
     config = TextConfig(sample=0, dynamic_window=False, window=1)
     windows = SkipGramWindows(corpus_of([[0, 1, 2], [3], [4, 1]]), config, 1)
     [batch] = windows.blocks(0, 100, shuffle=False)
     assert pairs_of([batch]) == [(0, 1), (1, 0), (1, 2), (2, 1), (4, 1), (1, 4)]
-    assert batch.window.tolist() == [0, 1, 1, 2, 3, 4]  # 3 stands alone: it has no window
+    assert batch.window.tolist() == [0, 1, 1, 2, 3, 4]  # 3 is alone: it has no window
     assert batch.slot.tolist() == [0] * 6
     assert {x.dtype for x in (batch.centre, batch.target, batch.slot, batch.window)} == {torch.int64}
 
@@ -68,12 +68,12 @@ def test_static_windows_are_all_pairs(lengths: list[int], w: int, block: int, sh
 
 @given(lengths, st.integers(1, 4), st.floats(0.05, 2), st.booleans(), st.integers(0, 5))
 @settings(max_examples=150)
-def test_pairs_lie_in_a_window_of_the_kept_text(lengths: list[int], w: int, t: float, dynamic: bool,
-                                                epoch: int) -> None:
+def test_pairs_are_within_a_window_of_the_kept_text(lengths: list[int], w: int, t: float, dynamic: bool,
+                                                    epoch: int) -> None:
     corpus = numbered(lengths)
     config = TextConfig(sample=min(t / len(corpus.ids), 1), dynamic_window=dynamic, window=w)
     batches = list(SkipGramWindows(corpus, config, 7).blocks(epoch, 5))
-    for batch in batches:  # rows of one centre stand together, and its windows are counted from 0 without a gap
+    for batch in batches:  # rows of one centre are adjacent, and its windows are counted from 0 without a gap
         steps = np.diff(batch.window.numpy(), prepend=-1) if len(batch) else np.array([])
         assert set(steps.tolist()) <= {0, 1}
         assert (np.diff(batch.centre.numpy()) != 0).tolist() == (steps[1:] == 1).tolist()
@@ -106,7 +106,7 @@ def test_dynamic_windows_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("rule", ["word2vec", "eq23"])
-def test_subsampling_keeps_what_the_formula_says(rule: str) -> None:
+def test_subsampling_keeps_the_share_of_the_formula(rule: str) -> None:
     rng = np.random.default_rng(0)
     ids = (rng.zipf(1.4, 200_000) % 300).astype(np.int32)
     corpus = corpus_of([ids.tolist()])
@@ -146,12 +146,12 @@ def same(a: list[SkipGramBatch], b: list[SkipGramBatch]) -> bool:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_place_is_found_again(shuffle: bool) -> None:
+def test_place_is_reproducible(shuffle: bool) -> None:
     corpus = corpus_of([[int(x) for x in np.random.default_rng(2).integers(0, 30, 50)] for _ in range(20)])
     config = TextConfig(sample=0.02)
     whole = list(SkipGramWindows(corpus, config, 9).blocks(3, 64, shuffle=shuffle))
     again = SkipGramWindows(corpus, config, 9)
-    list(again.blocks(0, 64))  # what was drawn before does not matter
+    list(again.blocks(0, 64))  # earlier draws do not matter
     assert same(list(again.blocks(3, 64, start=4, shuffle=shuffle)), whole[4:])
     assert not same(list(again.blocks(4, 64, shuffle=shuffle)), whole)
     assert not same(list(SkipGramWindows(corpus, config, 10).blocks(3, 64, shuffle=shuffle)), whole)
@@ -166,7 +166,7 @@ def test_shuffling_only_reorders() -> None:
     assert shuffled != plain
 
 
-def test_threads_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_chunks_do_not_change_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     corpus = corpus_of([rng.integers(0, 9, n).tolist() for n in rng.integers(1, 30, 40)], 9)
     config = TextConfig(sample=0.05)
@@ -183,19 +183,19 @@ def test_threads_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None
     assert same(list(parts.blocks(0, 50)), blocks)
 
 
-def test_every_epoch_and_seed_draws_anew() -> None:
-    """Each of the three draws on its own: what stays, how far windows reach, and their order."""
+def test_every_epoch_and_seed_draws_again() -> None:
+    """Each of the three draws separately: which words stay, how far windows reach, and their order."""
     corpus = numbered([400])
     def drawn(config: TextConfig, epoch: int, seed: int, shuffle: bool) -> list[tuple[int, int]]:
         return pairs_of(list(SkipGramWindows(corpus, config, seed).blocks(epoch, 64, shuffle=shuffle)))
     for config, shuffle in ((STATIC, True), (STATIC.model_copy(update={"dynamic_window": True}), False),
                             (STATIC.model_copy(update={"sample": 5e-4}), False)):
-        found = [drawn(config, epoch, seed, shuffle) for epoch in range(2) for seed in range(2)]
-        assert all(a != b for a, b in itertools.combinations(found, 2))
-        assert found[0] == drawn(config, 0, 0, shuffle)
+        result = [drawn(config, epoch, seed, shuffle) for epoch in range(2) for seed in range(2)]
+        assert all(a != b for a, b in itertools.combinations(result, 2))
+        assert result[0] == drawn(config, 0, 0, shuffle)
 
 
-def test_any_block_of_any_epoch_is_found_alone() -> None:
+def test_any_block_of_any_epoch_is_computed_alone() -> None:
     corpus = corpus_of([[int(x) for x in np.random.default_rng(2).integers(0, 30, 50)] for _ in range(20)])
     config = TextConfig(sample=0.02)
     whole = {epoch: list(SkipGramWindows(corpus, config, 9).blocks(epoch, 70)) for epoch in range(3)}
@@ -205,7 +205,7 @@ def test_any_block_of_any_epoch_is_found_alone() -> None:
 
 
 def test_windows_and_their_pairs() -> None:
-    """(epoch, block) holds the same either way; a centre alone in its sequence has no window."""
+    """(epoch, block) has equal content both ways; a centre alone in its sequence has no window."""
     config = TextConfig(sample=0, dynamic_window=False, window=1)
     windows = SkipGramWindows(corpus_of([[0, 1, 2], [3], [4, 1]]), config, 1)
     [batch] = windows.windows(0, 100, shuffle=False)
@@ -238,7 +238,7 @@ def test_heldout_over_several_draws() -> None:
     assert max(Counter(pairs_of([batch])).values()) == 1
 
 
-def test_an_empty_text_has_no_pairs() -> None:
+def test_empty_text_has_no_pairs() -> None:
     empty = corpus_of([], 4)
     assert len(heldout(empty, TextConfig(), 100, 0)) == 0
     windows = SkipGramWindows(empty, TextConfig(), 0)

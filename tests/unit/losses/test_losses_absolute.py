@@ -1,4 +1,4 @@
-"""The absolute softmax: P(b|a) ∝ e^{|s|} in training and evaluation alike, and who cannot have it."""
+"""The absolute softmax: P(b|a) ∝ e^{|s|} in training and evaluation, and the models that cannot use it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("absolute"))
 
 
-def of(place: Path, name: str) -> experiment.Settings:
+def settings_for(place: Path, name: str) -> experiment.Settings:
     model, _, corpus, own = RUNS[name]
     return experiment.resolve("softmax", model=model, corpus=corpus if corpus == "grammar" else str(place / corpus),
                               sets=[*TRAIN, *own, "train.engine=autograd", "loss.absolute=true"])
 
 
-def test_its_optimum_is_the_truth_in_sizes_whatever_the_signs() -> None:
+def test_optimum_has_the_true_magnitudes_for_any_signs() -> None:
     world = loss_world()
     signs = torch.where(torch.rand(world.p.shape, generator=torch.Generator().manual_seed(0)) < 0.5, -1.0, 1.0)
     table = (signs * (world.p.log() + 20)).to(DOUBLE).requires_grad_()
@@ -47,9 +47,9 @@ def test_its_optimum_is_the_truth_in_sizes_whatever_the_signs() -> None:
 
 
 @pytest.mark.parametrize("name", ["xc", "lm", "skipgram"])
-def test_evaluation_reads_the_sizes_of_scores(place: Path, tmp_path: Path, name: str) -> None:
-    assert fit(of(place, name), tmp_path / "run").scores
-    of_run = made(of(place, name))
+def test_evaluation_uses_absolute_scores(place: Path, tmp_path: Path, name: str) -> None:
+    assert fit(settings_for(place, name), tmp_path / "run").scores
+    of_run = made(settings_for(place, name))
     for p in of_run.model.parameters():
         torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(1))
     query = scoring.encode_heldout(of_run, of_run.task.heldout("test"))
@@ -61,19 +61,19 @@ def test_evaluation_reads_the_sizes_of_scores(place: Path, tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", ["distmult", "order", "nmt"])
-def test_models_whose_answers_are_ranked_by_the_score_refuse_it(place: Path, name: str) -> None:
+def test_models_ranked_by_the_score_reject_it(place: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"loss\.absolute: model\.name: \w+ ranks candidates by their scores"):
-        made(of(place, name))
+        made(settings_for(place, name))
 
 
-def test_tables_that_begin_at_zero_learn(place: Path, tmp_path: Path) -> None:
-    """Skip-gram's second table does: a slope of 0 would keep all scores there, and the likelihood that of chance."""
-    run = fit(of(place, "skipgram"), tmp_path / "run")
+def test_tables_that_start_at_zero_learn(place: Path, tmp_path: Path) -> None:
+    """Skip-gram's second table does: a slope of 0 would keep all scores at 0, and the likelihood at chance."""
+    run = fit(settings_for(place, "skipgram"), tmp_path / "run")
     chance = -math.log(len(run.vectors))
     assert value(run, "log_likelihood") > chance + 0.01
 
 
-def test_the_kernels_leave_it_to_torch() -> None:
+def test_kernels_do_not_support_it() -> None:
     loss = SoftmaxConfig(absolute=True)
-    said = choose.why_not_fused(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
-    assert any(reason.startswith("loss.absolute: ") for reason in said)
+    actual = choose.why_not_fused(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
+    assert any(reason.startswith("loss.absolute: ") for reason in actual)

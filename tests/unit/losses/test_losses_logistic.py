@@ -8,7 +8,7 @@ from helpers.worlds import DOUBLE, every_column, loss_world, make_loss
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 
 
-def test_the_gradient_is_sigma_minus_label():
+def test_gradient_is_sigma_minus_label():
     world = loss_world()
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0), requires_grad=True)
     exam = every_column(world, 3.0, "private")
@@ -18,30 +18,30 @@ def test_the_gradient_is_sigma_minus_label():
     torch.testing.assert_close(slope, a * (world.p * (sigma - 1) + 3.0 * world.q * sigma))
 
 
-def test_wrong_columns_of_a_question_once_are_binary_cross_entropy_with_every_answer():
-    """Over the rows of all answers: label 1 for each, 0 for the others (KvsAll)."""
+def test_each_negative_once_per_query_is_binary_cross_entropy():
+    """Over the rows of all positives: label 1 for each, 0 for the remaining candidates (KvsAll)."""
     answers, v = [[0], [1, 2, 4], [3, 4]], 6
     s = torch.randn(len(answers), v, dtype=DOUBLE, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    question = torch.tensor([a for a, known in enumerate(answers) for _ in known])
+    query_id = torch.tensor([a for a, known in enumerate(answers) for _ in known])
     target = torch.tensor([b for known in answers for b in known])
-    right = torch.tensor([(i, b) for i, a in enumerate(question.tolist()) for b in answers[a]]).T
-    query = Query(torch.zeros(len(target), 2), question, target, torch.zeros_like(target))
-    drawn = Negatives(torch.arange(v).unsqueeze(0), false_negatives=right)
-    scored = LossInput(s[question, target], s[question], drawn, query)
+    positive = torch.tensor([(i, b) for i, a in enumerate(query_id.tolist()) for b in answers[a]]).T
+    query = Query(torch.zeros(len(target), 2), query_id, target, torch.zeros_like(target))
+    drawn = Negatives(torch.arange(v).unsqueeze(0), false_negatives=positive)
+    scored = LossInput(s[query_id, target], s[query_id], drawn, query)
     known = ProblemSpec(v, torch.ones(v, dtype=DOUBLE), 3, dim=2)
     label = torch.zeros(len(answers), v, dtype=DOUBLE)
-    label[question, target] = 1
-    wanted = torch.nn.functional.binary_cross_entropy_with_logits(s, label, reduction="sum")
+    label[query_id, target] = 1
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(s, label, reduction="sum")
     loss = make_loss("logistic", known, normalize_by="query")
-    torch.testing.assert_close(loss(scored).per_example.sum(), wanted)
-    one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).per_example.sum(), wanted))
+    torch.testing.assert_close(loss(scored).per_example.sum(), expected)
+    one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).per_example.sum(), expected))
     torch.testing.assert_close(one, other)
     assert loss.traits.candidate_scope == "every"
     assert not loss.traits.estimates_log_prob and not loss.traits.estimates_log_odds
-    assert not torch.allclose(make_loss("logistic", known)(scored).per_example.sum(), wanted)
+    assert not torch.allclose(make_loss("logistic", known)(scored).per_example.sum(), expected)
 
 
-def test_it_asks_for_no_density():
+def test_logistic_needs_no_density():
     world = loss_world()
     scored = every_column(world, 3.0, "private").scored(torch.zeros(world.p.shape, dtype=DOUBLE))
     loss = make_loss("logistic", world.known)

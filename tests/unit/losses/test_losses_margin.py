@@ -1,4 +1,4 @@
-"""The margin loss: the hinge, and what an adversary hears in spite of it."""
+"""The margin loss: the hinge, and the cost that an adversary receives in spite of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from helpers.worlds import DOUBLE, every_column, loss_world, make_loss
 WORLD = loss_world()
 
 
-def test_the_hinge_is_silent_once_the_margin_is_won_and_the_adversary_still_hears():
+def test_hinge_is_zero_beyond_the_margin_and_adversary_still_gets_costs():
     table = torch.zeros(WORLD.p.shape, dtype=DOUBLE)
     exam = every_column(WORLD, 3.0, "rows", masked=True)
     scored = exam.scored(table)
@@ -18,12 +18,12 @@ def test_the_hinge_is_silent_once_the_margin_is_won_and_the_adversary_still_hear
     assert (make_loss("margin", WORLD.known, margin=5.01)(scored).per_example > 0).all()
 
 
-def test_the_margin_is_per_column_and_weighted():
+def test_margin_is_per_negative_and_weighted():
     exam = every_column(WORLD, 3.0, "private")
     cost = make_loss("margin", WORLD.known, margin=2.0)(exam.scored(torch.zeros(WORLD.p.shape, dtype=DOUBLE)))
     torch.testing.assert_close(cost.per_example, torch.full_like(cost.per_example, 2.0 * 3.0))
 
 
-def test_it_declares_that_it_pairs():
+def test_margin_declares_pairing():
     margin, logistic = (make_loss(name, WORLD.known).traits for name in ("margin", "logistic"))
     assert margin.pairwise and margin.needs_q == "no" and not logistic.pairwise

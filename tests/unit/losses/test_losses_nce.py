@@ -1,4 +1,4 @@
-"""NCE: the partition function, where it starts, how it is read and saved; what it refuses."""
+"""NCE: the partition function, its start, its use and its state; errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from embtrain.train.engines.autograd import Step
     ({}, None, 0.0), ({"partition": "global"}, (), 0.0),
     ({"partition": "global", "log_z_start": "log n"}, (), math.log(5)),
     ({"partition": "context", "log_z_start": 2.5}, (3,), 2.5)])
-def test_log_z_starts_where_the_settings_say(settings, shape, start):
+def test_log_z_starts_as_configured(settings, shape, start):
     loss = make_loss("nce", loss_world().known, **settings)
     if shape is None:
         assert loss.c is None and not list(loss.parameters()) and loss.metrics() == {}
@@ -33,19 +33,19 @@ def test_log_z_starts_where_the_settings_say(settings, shape, start):
         assert loss.metrics() == {"log_z/mean": pytest.approx(start), "log_z/sd": 0.0}
 
 
-def test_a_number_per_context_needs_contexts_that_are_ids():
+def test_log_z_per_context_needs_context_ids():
     with pytest.raises(UsageError, match=r"loss\.partition: context"):
         make_loss("nce", replace(loss_world().known, n_contexts=None), partition="context")
 
 
-def test_a_start_that_is_no_number_is_refused():
+def test_start_that_is_not_a_number_is_rejected():
     for bad in (math.nan, math.inf, "log k"):
         with pytest.raises(pydantic.ValidationError):
             NceConfig(log_z_start=bad)
 
 
 @pytest.mark.parametrize("gone", ["log_q", "log_q_target"])
-def test_a_source_without_the_density_is_refused(gone):
+def test_source_without_density_is_rejected(gone):
     world = loss_world()
     scored = every_column(world, 2.0, "private").scored(torch.zeros(world.p.shape, dtype=DOUBLE))
     scored = replace(scored, log_q=None) if gone == "log_q" else \
@@ -55,8 +55,8 @@ def test_a_source_without_the_density_is_refused(gone):
 
 
 @pytest.mark.parametrize("partition", ["global", "context"])
-def test_the_model_that_is_evaluated_is_normalised_at_the_optimum(partition):
-    """A free table and c trade a constant: s − c is log P wherever c started, and c ends elsewhere."""
+def test_evaluated_model_is_normalized_at_the_optimum(partition):
+    """A free table and c share a constant: s − c is log P for any start of c, and c ends elsewhere."""
     world, learnt = loss_world(), []
     for start in (0.0, "log n"):
         logit, loss = optimum("nce", every_column(world, 3.0, "rows"), world, partition=partition, log_z_start=start)
@@ -65,8 +65,8 @@ def test_the_model_that_is_evaluated_is_normalised_at_the_optimum(partition):
     assert learnt[1] - learnt[0] > 0.05
 
 
-def test_the_penalty_is_on_the_z_of_the_model_that_is_evaluated():
-    """Through the training step itself: log Σ e^{s − c}, c subtracted once."""
+def test_penalty_uses_the_z_of_the_evaluated_model():
+    """Through the training step: log Σ e^{s − c}, c subtracted once."""
     world = replace(loss_world().known, dim=3)
     model = find_model("skipgram")(find_model("skipgram").Config(dim=3), world).double()
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_the_penalty_is_on_the_z_of_the_model_that_is_evaluated():
     torch.testing.assert_close(costs[1] - costs[0], 0.5 * ((scores - 1.25).logsumexp(1)).square())
 
 
-def test_the_learnt_partition_is_in_the_state():
+def test_learned_partition_is_in_the_state():
     world = loss_world()
     one = make_loss("nce", world.known, partition="context", log_z_start=1.5)
     two = make_loss("nce", world.known, partition="context")

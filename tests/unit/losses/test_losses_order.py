@@ -1,4 +1,4 @@
-"""The loss of order embeddings: what it pays for, and what an adversary hears."""
+"""The loss of order embeddings: its cost, and the cost that an adversary receives."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def scored(pos: list[float], neg: list[list[float]]) -> LossInput:
                   Negatives(torch.zeros(len(pos), len(neg[0]), dtype=torch.int64)), Query(n[:, None], n, n, n))
 
 
-def test_right_pairs_pay_their_energy_and_wrong_ones_what_they_lack_of_alpha() -> None:
-    of = scored([-0.3, 0.0], [[-0.2, -5.0], [-2.0, 0.0]])
-    cost = make_loss("order", WORLD, margin=2.0)(of)
+def test_positives_cost_their_energy_and_negatives_what_they_lack_of_alpha() -> None:
+    inputs = scored([-0.3, 0.0], [[-0.2, -5.0], [-2.0, 0.0]])
+    cost = make_loss("order", WORLD, margin=2.0)(inputs)
     torch.testing.assert_close(cost.per_example, torch.tensor([0.3 + 1.8, 0.0 + 0.0 + 2.0]).double())
     cost.per_example.sum().backward()
-    assert of.pos.grad is not None and of.pos.grad.tolist() == [-1, 0]
-    assert of.neg.grad is not None and of.neg.grad.tolist() == [[1, 0], [0, 1]]
+    assert inputs.pos.grad is not None and inputs.pos.grad.tolist() == [-1, 0]
+    assert inputs.neg.grad is not None and inputs.neg.grad.tolist() == [[1, 0], [0, 1]]
 
 
-def test_an_adversary_hears_of_columns_beyond_the_hinge_too() -> None:
+def test_adversary_also_gets_costs_beyond_the_hinge() -> None:
     cost = make_loss("order", WORLD, margin=1.0)(scored([0.0], [[-7.0, -0.5]]))
     assert cost.per_negative.tolist() == [[-7.0, -0.5]]
 
 
-def test_a_wrong_pair_is_compared_with_alpha_and_not_with_the_right_one() -> None:
+def test_negative_is_compared_with_alpha_not_with_the_positive() -> None:
     near, far = (make_loss("order", WORLD)(scored([pos], [[-0.5]])).per_example for pos in (0.0, -3.0))
     assert float(far.detach() - near.detach()) == 3.0

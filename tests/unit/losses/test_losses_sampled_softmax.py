@@ -1,4 +1,4 @@
-"""Sampled softmax: what each form declares, and what the correction leaves alone."""
+"""Sampled softmax: what each form declares, and what the correction leaves unchanged."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ WORLD = loss_world()
 TABLE = torch.randn(WORLD.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_forms_declare_what_they_need():
+def test_forms_declare_what_they_need():
     sampled, ranking = (make_loss("sampled_softmax", WORLD.known, form=f).traits for f in ("sampled", "ranking"))
     assert (sampled.needs_q, sampled.needs_iid, sampled.accidental_hits) == ("drawn", False, "masked")
     assert (ranking.needs_q, ranking.needs_iid, ranking.accidental_hits) == ("target", True, "kept")
 
 
 @pytest.mark.parametrize("form", ["sampled", "ranking"])
-def test_a_constant_added_to_a_context_changes_nothing(form):
+def test_constant_added_to_a_context_changes_nothing(form):
     exam, loss = every_draw(WORLD, 2, masked=form == "sampled"), make_loss("sampled_softmax", WORLD.known, form=form)
     shift = torch.tensor([[3.0], [-40.0], [700.0]], dtype=DOUBLE)
     torch.testing.assert_close(loss(exam.scored(TABLE + shift)).per_example, loss(exam.scored(TABLE)).per_example)
 
 
-def test_the_mass_matters_to_one_form_only():
+def test_total_weight_matters_to_one_form_only():
     exam, changed = every_draw(WORLD, 2, masked=False), []
     for form in ("sampled", "ranking"):
         scored, loss = exam.scored(TABLE), make_loss("sampled_softmax", WORLD.known, form=form)
@@ -36,7 +36,7 @@ def test_the_mass_matters_to_one_form_only():
     assert changed == [True, False]
 
 
-def test_ranking_refuses_a_source_that_cannot_tell_the_targets_density():
+def test_ranking_rejects_a_source_without_the_target_density():
     scored = every_draw(WORLD, 2, masked=False).scored(TABLE)
     scored = replace(scored, drawn=replace(scored.drawn, log_q_target=None))
     make_loss("sampled_softmax", WORLD.known)(scored)
@@ -44,8 +44,8 @@ def test_ranking_refuses_a_source_that_cannot_tell_the_targets_density():
         make_loss("sampled_softmax", WORLD.known, form="ranking")(scored)
 
 
-def test_the_sampled_loss_lies_below_the_softmax_on_average():
-    """E log Z' < log Z (Jensen): it is no perplexity."""
+def test_sampled_loss_is_below_the_softmax_on_average():
+    """E log Z' < log Z (Jensen): it is not a perplexity."""
     exam = every_draw(WORLD, 2, masked=True)
     sampled = (exam.chance * make_loss("sampled_softmax", WORLD.known)(exam.scored(TABLE)).per_example).sum()
     exact = -(WORLD.p_context[:, None] * WORLD.p * TABLE.log_softmax(1)).sum()

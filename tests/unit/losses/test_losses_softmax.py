@@ -1,4 +1,4 @@
-"""The exact softmax: it checks that its columns are all candidates, and what a mask may do to it."""
+"""The exact softmax: it checks that its negatives are all candidates; the effect of masks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def example(exam):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_is_minus_the_log_of_the_softmax_whether_its_target_was_forgiven_or_not(masked):
+def test_loss_is_minus_log_softmax_with_masked_target_or_not(masked):
     exam = every_once(WORLD, masked)
     torch.testing.assert_close(example(exam), EXACT[exam.context, exam.target])
     torch.testing.assert_close(example(with_probe(exam, 2)), EXACT[exam.context, exam.target])
 
 
-def test_other_right_answers_that_a_mask_forgave_are_left_out():
+def test_other_masked_positives_are_left_out():
     exam = every_once(WORLD, masked=True)
-    right = torch.cat(
+    positive = torch.cat(
         [exam.drawn.false_negatives, torch.tensor([[0, 7], [3, 4]])], 1
     )  # example 0 has target 0; 7 has target 2
-    out = example(replace(exam, drawn=replace(exam.drawn, false_negatives=right)))
+    out = example(replace(exam, drawn=replace(exam.drawn, false_negatives=positive)))
     expected = EXACT[exam.context, exam.target].clone()
     for row, gone in ((0, 3), (7, 4)):
         context, target = int(exam.context[row]), int(exam.target[row])
@@ -42,7 +42,7 @@ def test_other_right_answers_that_a_mask_forgave_are_left_out():
     torch.testing.assert_close(out, expected)
 
 
-def test_rows_of_one_question_are_scored_once():
+def test_rows_of_one_query_are_scored_once():
     exam = every_column(WORLD, 1.0, "rows", masked=True)
     exam = replace(exam, drawn=replace(exam.drawn, weight=None))
     scored = exam.scored(TABLE.clone().requires_grad_())
@@ -52,7 +52,7 @@ def test_rows_of_one_question_are_scored_once():
 
 
 @pytest.mark.parametrize("what", ["too few", "one twice", "weighted", "vectors", "one draw of two"])
-def test_columns_that_are_not_every_candidate_are_refused(what):
+def test_negatives_that_are_not_every_candidate_are_rejected(what):
     exam = every_once(WORLD, masked=False)
     whole = exam.drawn.ids
     if what == "too few":
@@ -70,7 +70,7 @@ def test_columns_that_are_not_every_candidate_are_refused(what):
         example(exam)
 
 
-def test_without_columns_the_sum_is_the_models_own():
+def test_without_negatives_the_sum_is_the_models_own():
     exam = every_once(WORLD, masked=False)
     empty = torch.zeros(1, 0, dtype=torch.int64)
     scored = replace(exam, drawn=Negatives(empty), ids=empty.expand(len(exam.target), -1)).scored(TABLE)
@@ -80,12 +80,12 @@ def test_without_columns_the_sum_is_the_models_own():
         loss(replace(scored, whole_table=None))
 
 
-def test_it_sums_over_every_candidate_and_the_others_over_what_was_drawn():
+def test_softmax_sums_over_every_candidate_and_others_over_the_draw():
     others = {"softmax": "every", "cosine": "target", "power_spherical": "target", "vmf": "target"}
     assert {n: find(n).traits.candidate_scope for n in names()} == {n: others.get(n, "drawn") for n in names()}
 
 
-def test_the_candidates_may_come_in_any_order():
+def test_candidates_may_be_in_any_order():
     exam = every_once(WORLD, masked=True)
     order = torch.tensor([[3, 1, 4, 0, 2]])
     shuffled = replace(exam, ids=order.expand(len(exam.target), -1), drawn=replace(

@@ -1,4 +1,4 @@
-"""The language model: its scores by both routes, its gradients, and the state that goes from block to block."""
+"""The language model: its scores by both paths, its gradients, and the state passed from block to block."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def times(matrix: Tensor, x: list[float]) -> list[float]:
     return [sum(a * b for a, b in zip(row, x, strict=True)) for row in matrix.tolist()]
 
 
-def states_by_hand(of: Lm, words: list[int]) -> list[list[float]]:
-    """h after each word of one stream: LSTM gates i, f, g, o written out."""
-    H = of.config.hidden or D
-    h, c, out = [[0.0] * H for _ in of.lstm], [[0.0] * H for _ in of.lstm], []
+def states_by_hand(lm: Lm, words: list[int]) -> list[list[float]]:
+    """Return h after each word of one stream: LSTM gates i, f, g, o written out."""
+    H = lm.config.hidden or D
+    h, c, out = [[0.0] * H for _ in lm.lstm], [[0.0] * H for _ in lm.lstm], []
     for word in words:
-        x = of.u[word].tolist()
-        for n, cell in enumerate(of.lstm):
+        x = lm.u[word].tolist()
+        for n, cell in enumerate(lm.lstm):
             gates = [sum(parts) for parts in zip(times(cell.weight_ih_l0, x), times(cell.weight_hh_l0, h[n]),
                                                  cell.bias_ih_l0.tolist(), cell.bias_hh_l0.tolist(), strict=True)]
             for j in range(H):
@@ -61,60 +61,61 @@ def states_by_hand(of: Lm, words: list[int]) -> list[list[float]]:
                 c[n][j] = sigmoid(f) * c[n][j] + sigmoid(i) * math.tanh(g)
                 h[n][j] = sigmoid(o) * math.tanh(c[n][j])
             x = h[n]
-        out.append(list(x) if of.w is None else times(of.w, x))
+        out.append(list(x) if lm.w is None else times(lm.w, x))
     return out
 
 
-def score_by_hand(of: Lm, h: list[float], candidate: list[float]) -> float:
+def score_by_hand(lm: Lm, h: list[float], candidate: list[float]) -> float:
     dot = sum(a * b for a, b in zip(h, candidate, strict=True))
-    return dot if of.config.similarity == "dot" else 5.0 * dot / math.hypot(*h) / math.hypot(*candidate)
+    return dot if lm.config.similarity == "dot" else 5.0 * dot / math.hypot(*h) / math.hypot(*candidate)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_score_is_its_formula_by_every_route(kind: dict[str, Any]) -> None:
-    of = model(**kind).double()
-    query = of.encode(block(WORDS, True))
-    by_stream = [states_by_hand(of, WORDS[s::S]) for s in range(S)]
-    table = of.table().tolist()
-    wanted = torch.tensor([[score_by_hand(of, by_stream[i % S][i // S], c) for c in table] for i in range(len(WORDS))])
-    assert query.vector.shape == (len(WORDS), D) and (of.geometry, of.tau) == (
+def test_score_matches_its_formula_by_every_path(kind: dict[str, Any]) -> None:
+    lm = model(**kind).double()
+    query = lm.encode(block(WORDS, True))
+    by_stream = [states_by_hand(lm, WORDS[s::S]) for s in range(S)]
+    table = lm.table().tolist()
+    expected_scores = torch.tensor([[score_by_hand(lm, by_stream[i % S][i // S], c) for c in table]
+                                    for i in range(len(WORDS))])
+    assert query.vector.shape == (len(WORDS), D) and (lm.geometry, lm.tau) == (
         kind["similarity"], 5.0 if kind["similarity"] == "cosine" else 1.0)
     everyone = torch.arange(V).unsqueeze(0)
     for ids in (everyone, everyone.flip(1), everyone.expand(len(WORDS), -1), everyone[:, 2:5]):
-        expected = wanted.gather(1, ids.expand(len(WORDS), -1))
-        torch.testing.assert_close(of.score(query, ids), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
-        vectors = of.table()[ids.expand(len(WORDS), -1)]
-        torch.testing.assert_close(of.score(query, vectors), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
+        expected = expected_scores.gather(1, ids.expand(len(WORDS), -1))
+        torch.testing.assert_close(lm.score(query, ids), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
+        vectors = lm.table()[ids.expand(len(WORDS), -1)]
+        torch.testing.assert_close(lm.score(query, vectors), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sparse", [True, False])
-def test_gradients_are_those_of_small_steps(kind: dict[str, Any], sparse: bool) -> None:
-    of = model(**kind).double()
-    of.sparse = sparse
+def test_gradients_equal_finite_differences(kind: dict[str, Any], sparse: bool) -> None:
+    lm = model(**kind).double()
+    lm.sparse = sparse
     weight = torch.randn(len(WORDS), V + 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     some = torch.tensor([[0, 5, 2]]).expand(len(WORDS), -1)
 
     def value() -> Tensor:
-        query = of.encode(block(WORDS, True))
-        scores = torch.cat([of.score(query, torch.arange(V).unsqueeze(0)), of.score(query, some)], 1)
+        query = lm.encode(block(WORDS, True))
+        scores = torch.cat([lm.score(query, torch.arange(V).unsqueeze(0)), lm.score(query, some)], 1)
         return (weight * scores).sum()
 
     value().backward()
-    for name, p in of.named_parameters():
+    for name, p in lm.named_parameters():
         grad = p.grad.to_dense().view(-1)  # type: ignore[union-attr]
         flat = p.data.view(-1)
         for at in range(0, len(flat), max(1, len(flat) // 5)):
-            was, found = float(flat[at]), []
+            was, result = float(flat[at]), []
             for step in (1e-5, -1e-5):
                 flat[at] = was + step
                 with torch.no_grad():
-                    found.append(float(value()))
+                    result.append(float(value()))
             flat[at] = was
-            assert float(grad[at]) == pytest.approx((found[0] - found[1]) / 2e-5, rel=1e-5, abs=1e-6), (name, at)
+            assert float(grad[at]) == pytest.approx((result[0] - result[1]) / 2e-5, rel=1e-5, abs=1e-6), (name, at)
 
 
-def test_the_first_weights_follow_from_the_seed_alone() -> None:
+def test_initial_weights_follow_from_the_seed() -> None:
     before = torch.get_rng_state()
     one = model(layers=2, hidden=3, tied=False)
     assert torch.equal(torch.get_rng_state(), before)
@@ -129,90 +130,90 @@ def test_the_first_weights_follow_from_the_seed_alone() -> None:
 
 # --- from block to block --------------------------------------------------------------------------------------------
 
-def test_blocks_one_after_the_other_are_one_long_block() -> None:
+def test_blocks_in_turn_equal_one_long_block() -> None:
     whole, cut = model(layers=2), model(layers=2)
     long = whole.encode(block(WORDS, True)).vector
     pieces = []
     for i in range(0, len(WORDS), 4):
         batch = block(WORDS[i:i + 4], i == 0)
         pieces.append(cut.encode(batch).vector)
-        assert same(cut.encode(batch).vector, pieces[-1])       # asked twice, answered alike
+        assert same(cut.encode(batch).vector, pieces[-1])       # two calls, equal results
         cut.after_update(batch)
         assert cut.state is not None and not cut.state.requires_grad
     torch.testing.assert_close(torch.cat(pieces), long)
 
 
-def test_an_epoch_begins_at_zero() -> None:
-    of = model()
+def test_epoch_starts_at_zero() -> None:
+    lm = model()
     first = block(WORDS, True)
-    fresh = of.encode(first).vector
-    of.after_update(first)
-    assert same(of.encode(first).vector, fresh) and not same(of.encode(block(WORDS, False)).vector, fresh)
+    fresh = lm.encode(first).vector
+    lm.after_update(first)
+    assert same(lm.encode(first).vector, fresh) and not same(lm.encode(block(WORDS, False)).vector, fresh)
 
 
-def test_held_out_text_leaves_the_state_alone() -> None:
-    of = model(dropout=0.5)
+def test_held_out_text_leaves_the_state_unchanged() -> None:
+    lm = model(dropout=0.5)
     batch = block(WORDS, True)
-    of.encode(batch)
-    of.eval()
-    alone = of.encode(block(WORDS[:5], True, streams=1)).vector
-    of.train()
-    of.after_update(batch)                                             # of what was encoded in training
-    kept = of.get_extra_state()
-    of.eval()
-    assert same(of.encode(block(WORDS[:5], True, streams=1)).vector, alone)
-    assert same(of.get_extra_state(), kept)
+    lm.encode(batch)
+    lm.eval()
+    alone = lm.encode(block(WORDS[:5], True, streams=1)).vector
+    lm.train()
+    lm.after_update(batch)                                             # of what was encoded in training
+    kept = lm.get_extra_state()
+    lm.eval()
+    assert same(lm.encode(block(WORDS[:5], True, streams=1)).vector, alone)
+    assert same(lm.get_extra_state(), kept)
     with pytest.raises(AssertionError, match="encoded last"):
-        of.after_update(block(WORDS, True))
+        lm.after_update(block(WORDS, True))
 
 
-def test_dropout_is_drawn_anew_at_each_update_and_never_for_held_out_text() -> None:
-    of = model(dropout=0.5, dim=400, similarity="dot")
+def test_dropout_is_drawn_at_each_update_and_never_for_held_out_text() -> None:
+    lm = model(dropout=0.5, dim=400, similarity="dot")
     batch = block(WORDS, True)
-    first = of.encode(batch).vector
-    assert same(of.encode(batch).vector, first)
+    first = lm.encode(batch).vector
+    assert same(lm.encode(batch).vector, first)
     assert 0.4 < float((first == 0).float().mean()) < 0.6
-    of.after_update(batch)
-    assert not same(of.encode(batch).vector, first)
-    of.eval()
-    still = of.encode(batch).vector
-    assert bool((still != 0).all()) and same(of.encode(batch).vector, still)
-    mean = torch.stack([of._dropout(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
+    lm.after_update(batch)
+    assert not same(lm.encode(batch).vector, first)
+    lm.eval()
+    still = lm.encode(batch).vector
+    assert bool((still != 0).all()) and same(lm.encode(batch).vector, still)
+    mean = torch.stack([lm._dropout(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
     assert bool((mean == 1).all())
-    of.train()
-    assert float(of._dropout(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
+    lm.train()
+    assert float(lm._dropout(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
 
 
-def test_the_state_goes_with_a_checkpoint() -> None:
-    of, other = model(dropout=0.3), model(dropout=0.3)
+def test_state_is_saved_in_a_checkpoint() -> None:
+    lm, other = model(dropout=0.3), model(dropout=0.3)
     for begins in (True, False):
         batch = block(WORDS, begins)
-        of.encode(batch)
-        of.after_update(batch)
-    other.load_state_dict(of.state_dict())
+        lm.encode(batch)
+        lm.after_update(batch)
+    other.load_state_dict(lm.state_dict())
     batch = block(WORDS, False)
-    assert same(other.encode(batch).vector, of.encode(batch).vector)
+    assert same(other.encode(batch).vector, lm.encode(batch).vector)
     with pytest.raises(UsageError, match=r"language\.streams: 3, but this run was trained on 2 streams"):
         other.encode(block(WORDS, False, streams=3))
 
 
-def test_a_long_text_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = model(layers=2).eval()
-    whole = of.encode(block(WORDS, True, streams=1)).vector
+def test_long_text_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = model(layers=2).eval()
+    whole = lm.encode(block(WORDS, True, streams=1)).vector
     monkeypatch.setattr("embtrain.models.lm.MAX_WORDS_READ", 5)
-    torch.testing.assert_close(of.encode(block(WORDS, True, streams=1)).vector, whole)
+    torch.testing.assert_close(lm.encode(block(WORDS, True, streams=1)).vector, whole)
 
 
-def test_a_query_says_which_word_stands_before() -> None:
+def test_query_contains_the_previous_word() -> None:
     query: Query = model().encode(block(WORDS, True))
     assert query.context.tolist() == WORDS and query.target.tolist() == [(w + 1) % V for w in WORDS]
     assert query.query_id is None and query.window is None
 
 
-def test_one_rate_a_row_for_tables_and_one_a_number_for_biases() -> None:
+def test_tables_have_one_rate_per_row_and_biases_one_per_number() -> None:
     p, b = torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(3))
-    of = RowAdagrad([p, b], lr=0.5)
+    lm = RowAdagrad([p, b], lr=0.5)
     p.grad, b.grad = torch.tensor([[3.0, 1.0], [0.0, 0.0]]), torch.tensor([2.0, -4.0, 0.0])
-    of.step()
+    lm.step()
     assert b.tolist() == pytest.approx([-0.5, 0.5, 0.0]) and p[0].tolist() == pytest.approx(
         [-1.5 / 5 ** 0.5, -0.5 / 5 ** 0.5])

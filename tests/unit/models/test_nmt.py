@@ -1,4 +1,4 @@
-"""The translator: word by word as all at once, padding that is not seen, a table that stays, searches as by hand."""
+"""The translator: word by word equals all at once, padding is masked, a table stays fixed, searches match loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def model(text: ParallelCorpus, **keys: object) -> Nmt:
                              n_features=len(text.source.vocabulary), words=text.target.vocabulary.words))
 
 
-def of(text: ParallelCorpus, n: int = 8) -> TranslationBatch:
+def batch_of(text: ParallelCorpus, n: int = 8) -> TranslationBatch:
     return make_batch(text, np.array(text.part("test")[:n]))
 
 
@@ -46,149 +46,151 @@ def of(text: ParallelCorpus, n: int = 8) -> TranslationBatch:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_word_by_word_is_the_same_as_all_at_once(text: ParallelCorpus, kind: str) -> None:
-    made, batch = model(text, **KINDS[kind]).eval(), of(text)
-    whole = made.encode(batch)
-    memory = made.encode_source(batch.source, batch.length)
+def test_word_by_word_equals_all_at_once(text: ParallelCorpus, kind: str) -> None:
+    translator, batch = model(text, **KINDS[kind]).eval(), batch_of(text)
+    whole = translator.encode(batch)
+    memory = translator.encode_source(batch.source, batch.length)
     state, steps = memory.start, []
     for t in range(batch.prev_tokens.shape[1]):
-        query, attention, state = made.decode_step(memory, batch.prev_tokens[:, t], state)
+        query, attention, state = translator.decode_step(memory, batch.prev_tokens[:, t], state)
         assert torch.allclose(attention.sum(1), torch.ones(len(attention)))
         assert not attention[memory.is_padding].any()
         steps.append(query.vector)
-    found = torch.stack(steps, 1).flatten(0, 1)[batch.position]
-    torch.testing.assert_close(found, whole.vector, rtol=1e-4, atol=1e-5)
+    result = torch.stack(steps, 1).flatten(0, 1)[batch.position]
+    torch.testing.assert_close(result, whole.vector, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_a_sentence_is_read_as_if_it_were_alone(text: ParallelCorpus, kind: str) -> None:
-    made, batch = model(text, **KINDS[kind]).eval(), of(text)
+def test_sentence_is_encoded_independently_of_its_batch(text: ParallelCorpus, kind: str) -> None:
+    translator, batch = model(text, **KINDS[kind]).eval(), batch_of(text)
     assert len(set(batch.length.tolist())) > 2
-    whole = made.encode(batch).vector
+    whole = translator.encode(batch).vector
     for i in range(len(batch.source)):
-        alone = made.encode(make_batch(text, np.array(text.part("test")[i:i + 1]))).vector
+        alone = translator.encode(make_batch(text, np.array(text.part("test")[i:i + 1]))).vector
         torch.testing.assert_close(alone, whole[batch.window == i], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_sees_the_words_before_it_and_no_others(text: ParallelCorpus, kind: str) -> None:
-    made, batch = model(text, **KINDS[kind]).eval(), of(text, 3)
-    was, later = made.encode(batch).vector, batch.prev_tokens.clone()
-    later[:, 4] = (later[:, 4] + 1) % made.world.n_candidates
-    now = made.encode(replace(batch, prev_tokens=later)).vector
+def test_target_word_sees_only_the_words_before_it(text: ParallelCorpus, kind: str) -> None:
+    translator, batch = model(text, **KINDS[kind]).eval(), batch_of(text, 3)
+    was, later = translator.encode(batch).vector, batch.prev_tokens.clone()
+    later[:, 4] = (later[:, 4] + 1) % translator.world.n_candidates
+    now = translator.encode(replace(batch, prev_tokens=later)).vector
     column = batch.position % batch.prev_tokens.shape[1]
     changed = (was != now).any(1)
     assert not changed[column < 4].any() and changed[column == 4].all()
 
 
-def test_a_source_is_read_both_ways(text: ParallelCorpus) -> None:
-    made, batch = model(text).eval(), of(text, 1)
-    memory = made.encode_source(batch.source, batch.length)
-    for at, half in ((0, slice(4, 8)), (-1, slice(0, 4))):       # the last word reaches the first state, and back
+def test_source_is_encoded_in_both_directions(text: ParallelCorpus) -> None:
+    translator, batch = model(text).eval(), batch_of(text, 1)
+    memory = translator.encode_source(batch.source, batch.length)
+    for at, half in ((0, slice(4, 8)), (-1, slice(0, 4))):  # the last word reaches the first state, and the reverse
         other = batch.source.clone()
         other[0, -2 if at == 0 else 0] = RARE
-        assert not torch.equal(made.encode_source(other, batch.length).values[0, at, half], memory.values[0, at, half])
+        assert not torch.equal(translator.encode_source(other, batch.length).values[0, at, half],
+                               memory.values[0, at, half])
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("targets", [FROZEN, OutputTableConfig(kind="sphere"), OutputTableConfig()])
-def test_scores_are_the_formula(text: ParallelCorpus, similarity: str, targets: OutputTableConfig) -> None:
-    made, batch = model(text, similarity=similarity, tau=3.0, output_table=targets).eval(), of(text, 2)
-    query = made.encode(batch)
-    everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
-    e, v = query.vector, made.table()
-    wanted = e @ v.T if similarity == "dot" else 3.0 * nn.functional.cosine_similarity(e[:, None], v[None], dim=2)
+def test_scores_match_the_formula(text: ParallelCorpus, similarity: str, targets: OutputTableConfig) -> None:
+    translator, batch = model(text, similarity=similarity, tau=3.0, output_table=targets).eval(), batch_of(text, 2)
+    query = translator.encode(batch)
+    everyone = torch.arange(translator.world.n_candidates).unsqueeze(0)
+    e, v = query.vector, translator.table()
+    expected = e @ v.T if similarity == "dot" else 3.0 * nn.functional.cosine_similarity(e[:, None], v[None], dim=2)
     for ids in (everyone, everyone[:, :4], everyone[:, :4].repeat(len(query), 1)):
-        torch.testing.assert_close(made.score(query, ids), wanted[:, :ids.shape[1]])
-    torch.testing.assert_close(made.score(query, v[:4].expand(len(query), -1, -1)), wanted[:, :4])
-    assert (made.has_frozen_table, made.geometry) == (targets.frozen, similarity)
+        torch.testing.assert_close(translator.score(query, ids), expected[:, :ids.shape[1]])
+    torch.testing.assert_close(translator.score(query, v[:4].expand(len(query), -1, -1)), expected[:, :4])
+    assert (translator.has_frozen_table, translator.geometry) == (targets.frozen, similarity)
 
 
-def test_a_row_for_each_answer_chosen_before_the_head(text: ParallelCorpus) -> None:
-    made, batch, seen = model(text), of(text), []
-    made.head.register_forward_hook(lambda _, given, out: seen.append((given[0].shape[0], out.shape[0])))
-    query = made.train().encode(batch)
+def test_rows_for_answers_are_chosen_before_the_head(text: ParallelCorpus) -> None:
+    translator, batch, seen = model(text), batch_of(text), []
+    translator.head.register_forward_hook(lambda _, inputs, out: seen.append((inputs[0].shape[0], out.shape[0])))
+    query = translator.train().encode(batch)
     assert seen == [(len(batch), len(batch))] and len(batch) < batch.prev_tokens.numel()
     assert query.vector.shape == (len(batch), 6) and query.vector.requires_grad
-    assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == made.world.n_candidates
+    assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == translator.world.n_candidates
     with pytest.raises(TypeError):
-        made.encode(batch.rows(slice(0, 2)))
+        translator.encode(batch.rows(slice(0, 2)))
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: ParallelCorpus, tied: bool) -> None:
-    made, batch = model(text, tied=tied, output_table=FROZEN, similarity="cosine").train(), of(text)
-    table = made.table().clone()
-    made.sparse = False                                          # as the trainer does for Adam
-    before = {name: p.detach().clone() for name, p in made.named_parameters()}
-    optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
+def test_table_read_through_a_map_is_unchanged(text: ParallelCorpus, tied: bool) -> None:
+    translator, batch = model(text, tied=tied, output_table=FROZEN, similarity="cosine").train(), batch_of(text)
+    table = translator.table().clone()
+    translator.sparse = False                                    # as the trainer does for Adam
+    before = {name: p.detach().clone() for name, p in translator.named_parameters()}
+    optimizer = torch.optim.Adam(translator.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        (-made.score(made.encode(batch), batch.target[:, None])).mean().backward()
+        (-translator.score(translator.encode(batch), batch.target[:, None])).mean().backward()
         optimizer.step()
-        made.after_update(batch)
-    assert torch.equal(made.table(), table) and made.has_frozen_table
+        translator.after_update(batch)
+    assert torch.equal(translator.table(), table) and translator.has_frozen_table
     torch.testing.assert_close(table.norm(dim=1), torch.ones(len(table)))
-    assert all(not torch.equal(p, before[name]) for name, p in made.named_parameters()), "each part learns"
+    assert all(not torch.equal(p, before[name]) for name, p in translator.named_parameters()), "each part learns"
     assert ("read_w.weight" in before) == tied and "v" not in before
     free = model(text, tied=tied, output_table=OutputTableConfig(kind="sphere"))
     assert "v" in dict(free.named_parameters())
 
 
-def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: ParallelCorpus) -> None:
-    made, batch = model(text, dropout=0.5), of(text)
-    one, again = (made.train().encode(batch).vector for _ in range(2))
-    made.after_update(batch)
-    later = made.encode(batch).vector
+def test_dropout_follows_seed_and_updates_and_is_off_in_evaluation(text: ParallelCorpus) -> None:
+    translator, batch = model(text, dropout=0.5), batch_of(text)
+    one, again = (translator.train().encode(batch).vector for _ in range(2))
+    translator.after_update(batch)
+    later = translator.encode(batch).vector
     assert torch.equal(one, again) and not torch.equal(one, later)
     kept = model(text, dropout=0.5)
-    kept.load_state_dict(made.state_dict())
+    kept.load_state_dict(translator.state_dict())
     assert torch.equal(kept.train().encode(batch).vector, later)
-    assert torch.equal(made.eval().encode(batch).vector, made.encode(batch).vector)
+    assert torch.equal(translator.eval().encode(batch).vector, translator.encode(batch).vector)
 
 
 def test_no_global_random_numbers_are_used(text: ParallelCorpus) -> None:
     state = torch.get_rng_state()
     a, b = (model(text, dropout=0.3, **KINDS["transformer"]) for _ in range(2))
-    a.train().encode(of(text))
+    a.train().encode(batch_of(text))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
 # --- searches -------------------------------------------------------------------------------------------------------
 
-def logits(made: Nmt) -> decoding.Logits:
-    everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
-    return lambda query: made.score(query, everyone)
+def logits(translator: Nmt) -> decoding.Logits:
+    everyone = torch.arange(translator.world.n_candidates).unsqueeze(0)
+    return lambda query: translator.score(query, everyone)
 
 
-def by_hand(made: Nmt, source: Tensor, length: Tensor, words: list[int]) -> Tensor:
-    """The scores (V,) of what follows some words, from the beginning."""
-    memory = made.encode_source(source, length)
+def by_hand(translator: Nmt, source: Tensor, length: Tensor, words: list[int]) -> Tensor:
+    """Return the scores (V,) of the word after some words, from the beginning."""
+    memory = translator.encode_source(source, length)
     state = memory.start
-    for word in [made.world.n_candidates, *words]:
-        query, _, state = made.decode_step(memory, torch.tensor([word]), state)
-    return logits(made)(query)[0]
+    for word in [translator.world.n_candidates, *words]:
+        query, _, state = translator.decode_step(memory, torch.tensor([word]), state)
+    return logits(translator)(query)[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unknown", [False, True])
 @torch.no_grad()
 def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: str, unknown: bool) -> None:
-    made = model(text, **KINDS[kind])
+    translator = model(text, **KINDS[kind])
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
-    first = by_hand(made.eval(), source[:1, :length[0]], length[:1], []) @ made.v.pinverse().T
+    first = by_hand(translator.eval(), source[:1, :length[0]], length[:1], []) @ translator.v.pinverse().T
     first = nn.functional.normalize(first, dim=0)
-    made.v[RARE], made.v[END] = 1.5 * first, 0.99 * first        # often the best, where it may be; sometimes
-    found = decoding.translate(made, logits(made), source, length, unknown=unknown, max_words=length // 2 + 3)
+    translator.v[RARE], translator.v[END] = 1.5 * first, 0.99 * first  # often the best where it may be; sometimes not
+    result = decoding.translate(translator, logits(translator), source, length, unknown=unknown,
+                                max_words=length // 2 + 3)
     ends = 0
-    for i, one in enumerate(found):
+    for i, one in enumerate(result):
         words: list[int] = []
         while len(words) < int(length[i]) // 2 + 3:
-            z = by_hand(made.eval(), source[i:i + 1, :length[i]], length[i:i + 1], words)
+            z = by_hand(translator.eval(), source[i:i + 1, :length[i]], length[i:i + 1], words)
             z[RARE] = z[RARE] if unknown else -torch.inf
             if int(z.argmax()) == END:
                 ends += 1
@@ -196,40 +198,40 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
             words.append(int(z.argmax()))
         assert one.ids == words and len(one.attended) == len(words)
         assert all(0 <= at < int(length[i]) - 1 for at in one.attended)
-    assert (ends > 0 or unknown) and (RARE in [b for one in found for b in one.ids]) == unknown
+    assert (ends > 0 or unknown) and (RARE in [b for one in result for b in one.ids]) == unknown
 
 
 @pytest.mark.parametrize("keys", [{"targets": FROZEN}, {}, {"similarity": "cosine", "tau": 9.0}, KINDS["transformer"]])
 @pytest.mark.parametrize("unknown", [False, True])
 @torch.no_grad()
-def test_a_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
-    made = model(text, **keys).eval()
-    assert made.world.n_candidates > 5 * SHORTLIST_SIZE  # what it does not find cannot be decided on
+def test_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
+    translator = model(text, **keys).eval()
+    assert translator.world.n_candidates > 5 * SHORTLIST_SIZE  # a word outside the shortlist cannot be chosen
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
-    one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
-                  for best in (None, Bf16Search(made)))
+    one, other = (decoding.translate(translator, logits(translator), source, length, unknown=unknown, best=best)
+                  for best in (None, Bf16Search(translator)))
     assert one == other and any(written.ids for written in one)
 
 
 @torch.no_grad()
-def test_what_is_one_to_bfloat16_is_decided_in_float32(text: ParallelCorpus) -> None:
+def test_ties_in_bfloat16_are_decided_in_float32(text: ParallelCorpus) -> None:
     for similarity in ("dot", "cosine"):
-        made, none = model(text, similarity=similarity).eval(), torch.zeros(1, dtype=torch.int64)
-        made.v.copy_(nn.functional.normalize(made.v, dim=1))
+        translator, none = model(text, similarity=similarity).eval(), torch.zeros(1, dtype=torch.int64)
+        translator.v.copy_(nn.functional.normalize(translator.v, dim=1))
         e = nn.functional.normalize(torch.tensor([[1.0, 2, 3, 4, 5, 6]]), dim=1)
         near = nn.functional.normalize(e[0] + torch.tensor([4e-3, 0, 0, 0, 0, 0]), dim=0)
-        for right, of_8, of_9 in ((9, near, e[0]), (8, e[0], near), (8, near, near)):  # of equal ones the first
-            made.v[8], made.v[9], made.v[RARE] = of_8, of_9, e[0] * 1.5
-            rounded, question = Bf16Search(made), Query(e, none, none, none)
+        for expected_word, of_8, of_9 in ((9, near, e[0]), (8, e[0], near), (8, near, near)):  # of equal ones the first
+            translator.v[8], translator.v[9], translator.v[RARE] = of_8, of_9, e[0] * 1.5
+            rounded, query = Bf16Search(translator), Query(e, none, none, none)
             product = (e.bfloat16() @ rounded.table.T)[0]
             assert float(product[8]) == float(product[9]) == float(product[2:].max())
-            for best in (rounded, decoding.nearest(logits(made))):
-                assert int(best(question, False)) == right
-                assert int(best(question, True)) == RARE
+            for best in (rounded, decoding.nearest(logits(translator))):
+                assert int(best(query, False)) == expected_word
+                assert int(best(query, True)) == RARE
 
 
-def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int, bare: bool) -> list[int]:
-    """Of all that grows out of m translations the m of the greatest mean step; words of the best in the end."""
+def beam_by_hand(translator: Nmt, source: Tensor, length: Tensor, m: int, most: int, bare: bool) -> list[int]:
+    """Keep of all extensions of m translations the m of the greatest mean step; return the words of the best."""
     kept: list[tuple[list[int], float]] = [([], 0.0)]            # words, sum of their steps
     for _ in range(most):
         grown = []
@@ -237,7 +239,7 @@ def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int, b
             if words and words[-1] == END:
                 grown.append((words, total))
                 continue
-            z = by_hand(made, source, length, words)
+            z = by_hand(translator, source, length, words)
             z[RARE] = -torch.inf
             step = z if bare else z.log_softmax(0)
             grown += [([*words, b], total + float(step[b])) for b in range(len(z)) if b != RARE]
@@ -247,50 +249,51 @@ def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int, b
 
 @pytest.mark.parametrize("bare", [False, True])
 @torch.no_grad()
-def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
+def test_beam_keeps_the_best_mean_steps(bare: bool) -> None:
     source, length = pad_sources([np.array([2, 3]), np.array([4])])
     ended = found_words = 0
     for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
         small = ProblemSpec(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
-        made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
-                             output_table=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
-        made.head.weight *= 8
-        found = decoding.translate(made, logits(made), source, length, beam=m, max_words=torch.tensor([4, 3]),
-                                   step=(lambda z, _: z) if bare else None)
+        translator = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
+                                   output_table=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
+        translator.head.weight *= 8
+        result = decoding.translate(translator, logits(translator), source, length, beam=m,
+                                    max_words=torch.tensor([4, 3]),
+                                    step=(lambda z, _: z) if bare else None)
         for i, most in enumerate((4, 3)):
-            one = beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
-            assert found[i].ids == one, (seed, i)
-            ended += len(found[i].ids) < most
-            found_words += len(found[i].ids) > 0
+            one = beam_by_hand(translator, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
+            assert result[i].ids == one, (seed, i)
+            ended += len(result[i].ids) < most
+            found_words += len(result[i].ids) > 0
     assert ended and found_words
 
 
 @torch.no_grad()
-def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: ParallelCorpus) -> None:
-    made = model(text)
+def test_wide_beam_is_at_least_as_good_as_greedy(text: ParallelCorpus) -> None:
+    translator = model(text)
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
-    one = decoding.translate(made, logits(made), source, length)
-    assert decoding.translate(made, logits(made), source, length, beam=2) != []
-    few = decoding._beam(made.eval(), logits(made), source, length, 2 * length + 10, 1, False, None)
-    assert [x.ids for x in few] == [x.ids for x in one]          # of one translation each, both are the same
-    assert decoding.translate(made, logits(made), source[:0], length[:0]) == []
+    one = decoding.translate(translator, logits(translator), source, length)
+    assert decoding.translate(translator, logits(translator), source, length, beam=2) != []
+    few = decoding._beam(translator.eval(), logits(translator), source, length, 2 * length + 10, 1, False, None)
+    assert [x.ids for x in few] == [x.ids for x in one]          # of one translation each, both are equal
+    assert decoding.translate(translator, logits(translator), source[:0], length[:0]) == []
 
 
-def test_named_steps_are_off_unless_asked_for() -> None:
-    found, vocabulary, source = Decoded([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
-    assert decoding.words(found, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
-    assert decoding.words(found, vocabulary, source, True, False) == ["a", "y", "b", "b"]
-    assert decoding.words(found, vocabulary, source, False, True) == ["a", "<unk>", "b"]
+def test_named_steps_are_off_by_default() -> None:
+    result, vocabulary, source = Decoded([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
+    assert decoding.words(result, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
+    assert decoding.words(result, vocabulary, source, True, False) == ["a", "y", "b", "b"]
+    assert decoding.words(result, vocabulary, source, False, True) == ["a", "<unk>", "b"]
 
 
-def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
+def test_attention_over_a_source_of_one_word_stays_on_it() -> None:
     attention = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
     assert decoding._attended_word(attention, torch.tensor([2, 2])).tolist() == [0, 0]
     assert decoding._attended_word(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
 
 
-def test_what_is_asked_word_by_word_has_no_target(text: ParallelCorpus) -> None:
-    made, batch = model(text).eval(), of(text, 2)
-    memory = made.encode_source(batch.source, batch.length)
-    query, _, _ = made.decode_step(memory, batch.prev_tokens[:, 0], memory.start)
+def test_word_by_word_queries_have_no_target(text: ParallelCorpus) -> None:
+    translator, batch = model(text).eval(), batch_of(text, 2)
+    memory = translator.encode_source(batch.source, batch.length)
+    query, _, _ = translator.decode_step(memory, batch.prev_tokens[:, 0], memory.start)
     assert isinstance(query, Query) and len(query) == 2 and query.context.tolist() == batch.prev_tokens[:, 0].tolist()

@@ -1,4 +1,4 @@
-"""Sources that draw by cells: their densities against formulas in plain loops, stale summaries, what they are worth."""
+"""Sources that draw by cells: densities against formulas in plain loops, stale summaries, and gradient bias."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Moving:
     def table(self) -> torch.Tensor:
         return self.c
 
-    def score(self, asked: Query, candidates: torch.Tensor) -> torch.Tensor:
-        rows = self.c[candidates.expand(len(asked), -1)]
+    def score(self, one_query: Query, candidates: torch.Tensor) -> torch.Tensor:
+        rows = self.c[candidates.expand(len(one_query), -1)]
         if self.geometry == "dot":
-            return torch.einsum("bd,bkd->bk", asked.vector, rows)
-        return self.tau * torch.einsum("bd,bkd->bk", normalize(asked.vector, dim=1), normalize(rows, dim=2))
+            return torch.einsum("bd,bkd->bk", one_query.vector, rows)
+        return self.tau * torch.einsum("bd,bkd->bk", normalize(one_query.vector, dim=1), normalize(rows, dim=2))
 
 
 def clustered(seed: int = 0) -> torch.Tensor:
@@ -49,7 +49,7 @@ def clustered(seed: int = 0) -> torch.Tensor:
     return centre[torch.arange(N) % 20] + 0.3 * torch.randn(N, D, generator=draw)
 
 
-def asked(seed: int = 1) -> Query:
+def make_query(seed: int = 1) -> Query:
     draw = torch.Generator().manual_seed(seed)
     target = torch.randint(N, (B,), generator=draw)
     vector = clustered()[target] + 0.5 * torch.randn(B, D, generator=draw)
@@ -63,9 +63,9 @@ def large(seed: int = 0) -> ProblemSpec:
 
 def built_source(case: str, view: Moving, **more: object):
     still = {"clusters": 20, "update_every": 0, "recluster_every": 0} if "cluster" in case else {}
-    of = source(case, of=large(), **still | more)
-    of.on_epoch_start(view)
-    return of
+    cell_source = source(case, of=large(), **still | more)
+    cell_source.on_epoch_start(view)
+    return cell_source
 
 
 EVERYONE = torch.arange(N).unsqueeze(0)
@@ -74,30 +74,30 @@ EVERYONE = torch.arange(N).unsqueeze(0)
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
 @pytest.mark.parametrize("inside", ["exact", "unigram", "uniform"])
 @pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
-def test_cluster_is_its_formula(estimate, inside, geometry):
+def test_cluster_matches_its_formula(estimate, inside, geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, some = built_source("cluster", view, estimate=estimate, within_cell=inside), asked()
-    log_q = of.log_prob(some, EVERYONE)
+    cell_source, queries = built_source("cluster", view, estimate=estimate, within_cell=inside), make_query()
+    log_q = cell_source.log_prob(queries, EVERYONE)
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
-    h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
+    h = (TAU * normalize(queries.vector, dim=1) if geometry == "cosine" else queries.vector).double()
     for b in range(2):
         cells = []
-        for cell in range(int(of.index.cell.max()) + 1):
-            x = c[of.index.cell == cell]
+        for cell in range(int(cell_source.index.cell.max()) + 1):
+            x = c[cell_source.index.cell == cell]
             away = x - x.mean(0)
             spread = {"centroid": 0.0, "diagonal": float((h[b] ** 2) @ away.square().mean(0)),
                       "full": float(((away @ h[b]) ** 2).mean())}[estimate]
             cells.append(len(x) * math.exp(float(h[b] @ x.mean(0)) + spread / 2))
         for i in range(0, N, 37):
-            own = of.index.cell == of.index.cell[i]
+            own = cell_source.index.cell == cell_source.index.cell[i]
             weight = {"exact": (c @ h[b]).exp(), "unigram": torch.arange(1, N + 1).double(),
                       "uniform": torch.ones(N).double()}[inside]
-            q = cells[int(of.index.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
+            q = cells[int(cell_source.index.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
             assert float(log_q[b, i]) == pytest.approx(math.log(q), abs=1e-4)
 
 
 def one_sided(rows: int, seed: int) -> Query:
-    """Questions that have a mean, as those of a trained model do: 3 along every axis, and 1 beside it."""
+    """Return queries with a mean, as trained models have: 3 along every axis, and 1 orthogonal to it."""
     draw = torch.Generator().manual_seed(seed)
     none = torch.zeros(rows, dtype=torch.int64)
     return Query(3 + torch.randn(rows, D, generator=draw), none, torch.randint(N, (rows,), generator=draw), none)
@@ -105,31 +105,32 @@ def one_sided(rows: int, seed: int) -> Query:
 
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
 @pytest.mark.parametrize("rows", [3, 100])
-def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
-    monkeypatch.setattr(clusters, "ROWS_PER_CHUNK", 64)                    # seven parts, the last of them short
+def test_fitted_mass_is_the_line_of_mean_height_and_slope_at_received_queries(rows, geometry, monkeypatch):
+    monkeypatch.setattr(clusters, "ROWS_PER_CHUNK", 64)                    # seven parts, the last one short
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, heard, some = built_source("cluster", view), one_sided(rows, 3), asked()
-    of.draw(heard, 2, view)
-    of.draw(one_sided(50, 4), 2, view)                           # summaries are kept: nobody hears these
+    cell_source, received, queries = built_source("cluster", view), one_sided(rows, 3), make_query()
+    cell_source.draw(received, 2, view)
+    cell_source.draw(one_sided(50, 4), 2, view)                  # summaries are kept: these queries are not used
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return (TAU * normalize(x, dim=1) if geometry == "cosine" else x).double()
 
-    h = scaled(heard.vector)[[0, 1, 2] if rows == 3 else [round(n * 99 / 31) for n in range(32)]].requires_grad_()
+    h = scaled(received.vector)[[0, 1, 2] if rows == 3 else [round(n * 99 / 31) for n in range(32)]].requires_grad_()
     masses = []
-    for cell in range(int(of.index.cell.max()) + 1):
-        L = (h @ c[of.index.cell == cell].T).logsumexp(1)
+    for cell in range(int(cell_source.index.cell.max()) + 1):
+        L = (h @ c[cell_source.index.cell == cell].T).logsumexp(1)
         g = torch.autograd.grad(L.sum(), h)[0].mean(0)
-        masses.append((L.mean() + (scaled(some.vector) - h.mean(0)) @ g).detach())
-    wanted = torch.stack(masses, 1).log_softmax(1)
-    found = of.log_prob(some, EVERYONE).double()
+        masses.append((L.mean() + (scaled(queries.vector) - h.mean(0)) @ g).detach())
+    expected = torch.stack(masses, 1).log_softmax(1)
+    result = cell_source.log_prob(queries, EVERYONE).double()
     for cell in range(len(masses)):
-        torch.testing.assert_close(found[:, of.index.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
+        torch.testing.assert_close(result[:, cell_source.index.cell == cell].logsumexp(1), expected[:, cell], atol=2e-4,
+                                   rtol=0)
 
 
 def prominent(rows: int, seed: int) -> Query:
-    """Questions near the candidates 5, 17 and 40, and each near one more."""
+    """Return queries near the candidates 5, 17 and 40, and each near one more."""
     draw, c = torch.Generator().manual_seed(seed), clustered()
     near = c[[5, 17, 40]].mean(0) + 0.7 * c[torch.randint(N, (rows,), generator=draw)]
     none = torch.zeros(rows, dtype=torch.int64)
@@ -137,232 +138,234 @@ def prominent(rows: int, seed: int) -> Query:
 
 
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
-def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry):
+def test_candidate_prominent_at_several_queries_has_its_own_cell(geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    heard, v = prominent(7, 3), torch.arange(N)
-    p = view.score(heard, EVERYONE).double().softmax(1)
+    received, v = prominent(7, 3), torch.arange(N)
+    p = view.score(received, EVERYONE).double().softmax(1)
     rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
-        of = built_source("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
-        assert of.singleton_mask is None                                  # nothing was heard
-        before = of.index.cell.clone()
-        of.draw(heard, 2, view)
-        wanted = v[rest > least / N]
-        if len(wanted) > 20:                                     # no more than clusters
-            wanted = v[rest >= rest.sort(descending=True)[0][19]]
-        assert (alone == 8.0 or len(wanted) > 0) and v[of.singleton_mask].tolist() == wanted.tolist()
-        size = torch.bincount(of.index.cell)
-        assert (size[of.index.cell[wanted]] == 1).all() and int(size.sum()) == N
-        others = ~of.singleton_mask                                       # stay together, but for those that are parted
-        cell = of.index.cell[others]
+        cell_source = built_source("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
+        assert cell_source.singleton_mask is None                         # no query was received
+        before = cell_source.index.cell.clone()
+        cell_source.draw(received, 2, view)
+        expected = v[rest > least / N]
+        if len(expected) > 20:                                   # no more than clusters
+            expected = v[rest >= rest.sort(descending=True)[0][19]]
+        assert (alone == 8.0 or len(expected) > 0) and v[cell_source.singleton_mask].tolist() == expected.tolist()
+        size = torch.bincount(cell_source.index.cell)
+        assert (size[cell_source.index.cell[expected]] == 1).all() and int(size.sum()) == N
+        others = ~cell_source.singleton_mask  # stay together, except for those that are split
+        cell = cell_source.index.cell[others]
         assert ((cell[:, None] == cell) <= (before[others][:, None] == before[others])).all()
 
 
 @pytest.mark.parametrize("settings", [{"singleton_threshold": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
-def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
+def test_no_single_cells_if_disabled_or_after_one_query(settings):
     view = Moving(clustered(), "dot", 1.0)
-    of = built_source("cluster", view, **settings)
-    of.draw(prominent(7, 3), 2, view)
-    assert of.singleton_mask is None
-    of = built_source("cluster", view)
-    of.draw(prominent(1, 3), 2, view)
-    assert of.singleton_mask is None
+    cell_source = built_source("cluster", view, **settings)
+    cell_source.draw(prominent(7, 3), 2, view)
+    assert cell_source.singleton_mask is None
+    cell_source = built_source("cluster", view)
+    cell_source.draw(prominent(1, 3), 2, view)
+    assert cell_source.singleton_mask is None
 
 
-def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
+def test_single_cells_bring_q_closer_if_few_candidates_have_most_of_the_mass():
     c, kl = clustered() / 2, {}
-    c[:, 0] = -1.2 * torch.arange(1, N + 1).log()                # as counts by Zipf's law, of whatever meaning
+    c[:, 0] = -1.2 * torch.arange(1, N + 1).log()                # as counts by Zipf's law, regardless of meaning
 
-    def some(seed: int) -> Query:
-        asked = one_sided(200, seed)
-        return replace(asked, vector=(asked.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
+    def queries(seed: int) -> Query:
+        one_query = one_sided(200, seed)
+        return replace(one_query, vector=(one_query.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
 
     view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
     for alone in (0.0, 2.0):
-        of = built_source("cluster", view, singleton_threshold=alone)
-        of.draw(some(2), 1, view)
-        kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
+        cell_source = built_source("cluster", view, singleton_threshold=alone)
+        cell_source.draw(queries(2), 1, view)
+        kl[alone] = float(closeness(view.score(queries(1), EVERYONE),
+                                    cell_source.log_prob(queries(1), EVERYONE)).kl.mean())
     assert kl[2.0] < 0.7 * kl[0.0]
 
 
-def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
-    view, some = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
-    o, kl = view.score(some, EVERYONE), {}
+def test_queries_with_a_mean_need_fitted_masses():
+    view, queries = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
+    o, kl = view.score(queries, EVERYONE), {}
     for estimate in ("fitted", "centroid", "full"):
-        of = built_source("cluster", view, estimate=estimate)
-        of.draw(one_sided(200, 2), 1, view)                      # others of their kind
-        kl[estimate] = float(closeness(o, of.log_prob(some, EVERYONE)).kl.mean())
+        cell_source = built_source("cluster", view, estimate=estimate)
+        cell_source.draw(one_sided(200, 2), 1, view)             # other queries of the same kind
+        kl[estimate] = float(closeness(o, cell_source.log_prob(queries, EVERYONE)).kl.mean())
     assert kl["fitted"] < 0.3 * kl["centroid"] and kl["full"] < kl["centroid"]
 
 
-def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_float32_are_no_harm():
+def test_fitted_mass_without_queries_equals_centroid_and_scores_beyond_float32_are_finite():
     view = Moving(clustered(), "dot", 1.0)
-    torch.testing.assert_close(built_source("cluster", view).log_prob(asked(), EVERYONE),
-                               built_source("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
+    torch.testing.assert_close(built_source("cluster", view).log_prob(make_query(), EVERYONE),
+                               built_source("cluster", view, estimate="centroid").log_prob(make_query(), EVERYONE))
     far = Moving(clustered() * 300, "dot", 1.0)                  # scores of thousands: most masses are 0
-    of = built_source("cluster", far)
-    drawn = of.draw(one_sided(40, 1), 5, far)
-    log_q = of.log_prob(one_sided(40, 1), EVERYONE)
+    cell_source = built_source("cluster", far)
+    drawn = cell_source.draw(one_sided(40, 1), 5, far)
+    log_q = cell_source.log_prob(one_sided(40, 1), EVERYONE)
     assert bool(drawn.log_q.isfinite().all()) and bool((log_q.logsumexp(1).abs() < 1e-4).all())
 
 
 @pytest.mark.parametrize("quantisation", ["product", "residual"])
 @pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
-def test_midx_is_its_formula(inside, quantisation):
-    view, some = Moving(clustered(), "dot", 1.0), asked()
-    of = built_source("midx", view, codewords=5, quantisation=quantisation, within_cell=inside)
-    log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
-    a, b = of.labels // 5, of.labels % 5
+def test_midx_matches_its_formula(inside, quantisation):
+    view, queries = Moving(clustered(), "dot", 1.0), make_query()
+    cell_source = built_source("midx", view, codewords=5, quantisation=quantisation, within_cell=inside)
+    log_q, c, h = cell_source.log_prob(queries, EVERYONE), view.c.double(), queries.vector.double()
+    a, b = cell_source.labels // 5, cell_source.labels % 5
     half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
     other = slice(D // 2, D) if quantisation == "product" else slice(0, D)
     first = torch.stack([c[a == k][:, half].mean(0) for k in range(5)])
     left = c[:, other] - (first[a] if quantisation == "residual" else 0)
     second = torch.stack([left[b == k].mean(0) for k in range(5)])
-    code = (h[:, half] @ first.T)[:, a] + (h[:, other] @ second.T)[:, b]          # (B, N) e^. is M / ω of one's cell
+    code = (h[:, half] @ first.T)[:, a] + (h[:, other] @ second.T)[:, b]  # (B, N) e^. is M / ω of the candidate's cell
     pop = torch.arange(1, N + 1).double() if inside == "unigram" else torch.ones(N).double()
     z = (code.exp() * pop).sum(1, keepdim=True)                                     # Σ over cells of ω e^. , by members
     weight = (h @ c.T).exp() if inside == "exact" else pop.expand(B, N)
-    own = of.index.cell.unsqueeze(0) == of.index.cell.unsqueeze(1)
+    own = cell_source.index.cell.unsqueeze(0) == cell_source.index.cell.unsqueeze(1)
     omega = (own * pop).sum(1)
     q = code.exp() * omega / z * weight / (weight @ own.double())
     torch.testing.assert_close(log_q.double(), q.log(), atol=1e-4, rtol=0)
 
 
-def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
-    """Clustered vectors, m = 20: chance is all the bias that is left, and uniform draws have many times that."""
-    view, some = Moving(clustered()), asked()
-    o = view.score(some, EVERYONE)
+def test_cluster_gradient_is_nearly_as_good_as_softmax_gradient():
+    """Clustered vectors, m = 20: the remaining bias is chance, and uniform draws have many times that."""
+    view, queries = Moving(clustered()), make_query()
+    o = view.score(queries, EVERYONE)
     c = TAU * normalize(view.c, dim=1)
-    found = {}
+    result = {}
     for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
                        ("uniform", {}), ("uniform inside", {"estimate": "centroid", "within_cell": "uniform"})):
         log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
-        log_q = built_source("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
-        error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
-        found[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
+        log_q = built_source("cluster", view, **more).log_prob(queries, EVERYONE) if log_q is None else log_q
+        error = gradient_error(o, c, queries.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
+        result[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
     for which, less in ((0, 0.5), (1, 0.9), (2, 0.95)):           # KL, bias, rmse
-        assert found["full"][which] < 1.02 * found["centroid"][which]
-        assert found["centroid"][which] < less * found["uniform inside"][which]
-        assert found["uniform inside"][which] < found["uniform"][which]
-    assert found["full"][1] < 1.1 * found["exp"][1] and found["centroid"][1] < 1.3 * found["exp"][1]
-    assert found["uniform"][1] > 5 * found["exp"][1] and found["full"][0] < 0.01
+        assert result["full"][which] < 1.02 * result["centroid"][which]
+        assert result["centroid"][which] < less * result["uniform inside"][which]
+        assert result["uniform inside"][which] < result["uniform"][which]
+    assert result["full"][1] < 1.1 * result["exp"][1] and result["centroid"][1] < 1.3 * result["exp"][1]
+    assert result["uniform"][1] > 5 * result["exp"][1] and result["full"][0] < 0.01
 
 
-def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
-    view, some = Moving(clustered()), asked()
-    of = built_source("cluster", view)
-    of.draw(some, 1, view)                                       # the first questions are heard, and no others
-    shares = {cell: of.log_prob(some, EVERYONE)[:, of.index.cell == cell].logsumexp(1) for cell in range(3)}
+def test_stale_masses_define_draw_and_current_scores_define_inside():
+    view, queries = Moving(clustered()), make_query()
+    cell_source = built_source("cluster", view)
+    cell_source.draw(queries, 1, view)                           # uses the first queries only
+    shares = {cell: cell_source.log_prob(queries, EVERYONE)[:, cell_source.index.cell == cell].logsumexp(1)
+              for cell in range(3)}
     view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
-    drawn = of.draw(some, 50, view)
-    torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
-    log_q, o = of.log_prob(some, EVERYONE), view.score(some, EVERYONE)
+    drawn = cell_source.draw(queries, 50, view)
+    torch.testing.assert_close(cell_source.log_prob(queries, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+    log_q, o = cell_source.log_prob(queries, EVERYONE), view.score(queries, EVERYONE)
     for cell, share in shares.items():
-        own = of.index.cell == cell
+        own = cell_source.index.cell == cell
         torch.testing.assert_close(log_q[:, own].logsumexp(1), share, atol=1e-5, rtol=0)
         torch.testing.assert_close(log_q[:, own] - share.unsqueeze(1), o[:, own].log_softmax(1), atol=1e-4, rtol=0)
-    of.on_epoch_start(view)
-    assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+    cell_source.on_epoch_start(view)
+    assert (cell_source.log_prob(queries, EVERYONE) - log_q).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
-def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
-    view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
+def test_copies_are_of_last_summary_and_draw_and_report_agree(geometry, name):
+    view, queries = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), make_query()
     with using(name):
-        of = built_source("cluster", view, within_cell="quantized")
-        of.draw(some, 1, view)
-        log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
+        cell_source = built_source("cluster", view, within_cell="quantized")
+        cell_source.draw(queries, 1, view)
+        log_q, before = cell_source.log_prob(queries, EVERYONE), view.c.clone()
         view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
-        drawn = of.draw(some, 50, view)
+        drawn = cell_source.draw(queries, 50, view)
         torch.testing.assert_close(log_q.gather(1, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
-        torch.testing.assert_close(log_q[range(B), some.target], drawn.log_q_target, atol=1e-5, rtol=0)
-        assert torch.equal(of.log_prob(some, EVERYONE), log_q)
-        c, h = before.double(), some.vector.double()
+        torch.testing.assert_close(log_q[range(B), queries.target], drawn.log_q_target, atol=1e-5, rtol=0)
+        assert torch.equal(cell_source.log_prob(queries, EVERYONE), log_q)
+        c, h = before.double(), queries.vector.double()
         if geometry == "cosine":
             c, h = normalize(before, dim=1).double(), TAU * normalize(h, dim=1)
         kept = RowStore(N, D, "int8", "cpu")
         kept.write(torch.arange(N), c.float())
         o = kept.round_query(h) @ kept.read(slice(None)).T
-        assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is seen, and is small
-        for cell in range(of.index.n_cells):
-            own = of.index.cell == cell
+        assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is measurable, and small
+        for cell in range(cell_source.index.n_cells):
+            own = cell_source.index.cell == cell
             inside = log_q[:, own].log_softmax(1).double()
             torch.testing.assert_close(inside, o[:, own].log_softmax(1), atol=1e-4, rtol=0)
-        of.on_epoch_start(view)
-        assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+        cell_source.on_epoch_start(view)
+        assert (cell_source.log_prob(queries, EVERYONE) - log_q).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("inside", ["exact", "quantized"])
 @pytest.mark.parametrize("name", CORES)
-def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside):
+def test_reported_q_follows_each_summary_and_each_grouping(name, inside):
     view = Moving(clustered())
     with using(name):
-        of = source("cluster", of=large(), clusters=20, update_every=2, recluster_every=5, within_cell=inside)
+        cell_source = source("cluster", of=large(), clusters=20, update_every=2, recluster_every=5, within_cell=inside)
         for step in range(8):
             view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
-            drawn = of.draw(asked(), 20, view)
-            torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
+            drawn = cell_source.draw(make_query(), 20, view)
+            torch.testing.assert_close(cell_source.log_prob(make_query(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
             if inside == "quantized" and step % 2 == 0:             # a summary was due
                 fresh = RowStore(N, D, "int8", "cpu")
-                fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.index.order])
-                for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh), strict=True):
-                    assert torch.equal(mine, theirs)
+                fresh.write(torch.arange(N), normalize(view.c, dim=1)[cell_source.index.order])
+                for actual, theirs in zip(stored_tensors(cell_source.copy), stored_tensors(fresh), strict=True):
+                    assert torch.equal(actual, theirs)
 
 
-def test_summaries_and_groups_are_renewed_when_they_are_due():
+def test_summaries_and_groups_are_refreshed_when_due():
     view = Moving(clustered())
-    of = source("cluster", of=large(), clusters=20, update_every=3, recluster_every=40)
+    cell_source = source("cluster", of=large(), clusters=20, update_every=3, recluster_every=40)
     summed, grouped = [], []
-    keep_sum, keep_group = of.summarise, of._recluster
+    keep_sum, keep_group = cell_source.summarise, cell_source._recluster
 
     def count_sum(c):
-        summed.append(of.n_draws)
+        summed.append(cell_source.n_draws)
         return keep_sum(c)
 
     def count_group(v):
-        grouped.append(of.n_draws)
+        grouped.append(cell_source.n_draws)
         keep_group(v)
 
-    of.summarise, of._recluster = count_sum, count_group
+    cell_source.summarise, cell_source._recluster = count_sum, count_group
     for _ in range(120):
-        of.draw(asked(), 2, view)
+        cell_source.draw(make_query(), 2, view)
     assert grouped == [0, 10, 30, 70, 110]                       # 10 draws, doubling up to 40
     assert set(summed) == {*range(0, 120, 3), *grouped}
 
 
-def test_the_first_question_makes_a_summary_anew_where_none_is_due():
+def test_first_query_builds_a_summary_if_none_is_due():
     view = Moving(clustered())
-    of = built_source("cluster", view)
-    blind = of.summary
-    of.draw(asked(), 2, view)
-    fitted = of.summary
-    of.draw(asked(2), 2, view)
-    assert of.summary is fitted is not blind and of.recent_queries.shape == (B, D)
+    cell_source = built_source("cluster", view)
+    blind = cell_source.summary
+    cell_source.draw(make_query(), 2, view)
+    fitted = cell_source.summary
+    cell_source.draw(make_query(2), 2, view)
+    assert cell_source.summary is fitted is not blind and cell_source.recent_queries.shape == (B, D)
     still = built_source("cluster", view, estimate="centroid")
     blind = still.summary
-    still.draw(asked(), 2, view)
+    still.draw(make_query(), 2, view)
     assert still.summary is blind and still.recent_queries is None
 
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
-def test_an_untrained_table_does_not_make_one_cell_of_all(case):
+def test_untrained_table_does_not_collapse_into_one_cell(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
-    of = built_source(case, view)
-    assert int(torch.bincount(of.index.cell).max()) <= 4 * N / of.n_cells_requested + 1
-    log_q = of.log_prob(asked(), EVERYONE)
+    cell_source = built_source(case, view)
+    assert int(torch.bincount(cell_source.index.cell).max()) <= 4 * N / cell_source.n_cells_requested + 1
+    log_q = cell_source.log_prob(make_query(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
     if case == "cluster":
         torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("case", ["cluster", "cluster of copies", "cluster with covariances", "midx"])
-def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
-    def steps(of, view, first, last):
+def test_resumed_source_draws_bitwise_while_model_moves(case):
+    def steps(cell_source, view, first, last):
         out = []
         for step in range(first, last):
             view.c = view.c + 0.1 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
-            drawn = of.draw(asked(step), 4, view)
+            drawn = cell_source.draw(make_query(step), 4, view)
             out += [drawn.ids, drawn.log_q, drawn.log_q_target]
         return out
 
@@ -372,7 +375,7 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     state, there = whole.state_dict(), Moving(view.c.clone())
     resumed = source(case, of=large(5), **settings)
     resumed.load_state_dict(state)
-    resumed.world = large()                                       # the world of the run that goes on
+    resumed.world = large()                                       # the world of the run that continues
     for a, b in zip(steps(whole, view, 7, 20), steps(resumed, there, 7, 20), strict=True):
         assert torch.equal(a, b)
     assert source(case).state_dict().keys() == whole.state_dict().keys()
@@ -380,79 +383,81 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
 
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize(("case", "exponent"), [("cluster", 4.0), ("cluster", -4.0), ("midx", 4.0), ("cluster", 10.0)])
-def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
-    """Counts of 1 to 5e5 to the fourth span more than a float64's digits."""
+def test_steep_unigram_inside_keeps_small_weights(case, exponent, exclude):
+    """Counts of 1 to 5e5 to the fourth power span more than the digits of a float64."""
     counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
-    of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), within_cell="unigram", exponent=exponent,
-                exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
+    cell_source = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), within_cell="unigram",
+                         exponent=exponent,
+                         exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
     view = Moving(clustered())
-    of.on_epoch_start(view)
-    drawn = of.draw(asked(), 400, view)
-    log_q = of.log_prob(asked(), EVERYONE)
+    cell_source.on_epoch_start(view)
+    drawn = cell_source.draw(make_query(), 400, view)
+    log_q = cell_source.log_prob(make_query(), EVERYONE)
     torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B).double(), rtol=1e-5, atol=0)
     rows = drawn.per_row(drawn.ids, B)
     torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, rows), rtol=1e-4, atol=1e-4)
-    assert drawn.log_q.isfinite().all() and not (exclude and (rows == asked().target.unsqueeze(1)).any())
-    index = of.index
+    assert drawn.log_q.isfinite().all() and not (exclude and (rows == make_query().target.unsqueeze(1)).any())
+    index = cell_source.index
     inside = torch.stack([log_q[:, index.cell == c].logsumexp(1) for c in range(index.n_cells)], 1)[:, index.cell]
     w = counts ** exponent
-    for row, target in enumerate(asked().target.tolist()):
+    for row, target in enumerate(make_query().target.tolist()):
         kept = w.clone()
         kept[target] = 0 if exclude else kept[target]
-        total = torch.zeros(of.index.n_cells).double().index_add_(0, of.index.cell, kept)[of.index.cell]
+        total = torch.zeros(cell_source.index.n_cells).double().index_add_(0, cell_source.index.cell,
+                                                                           kept)[cell_source.index.cell]
         there = kept > 0
         r = (log_q[row].double() - inside[row].double()).exp()
         torch.testing.assert_close(r[there], (kept / total)[there], rtol=1e-3, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
-def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_above(case):
-    """200 above the others of its cell, a target has all of e^o; what draws is of the others, as is what is told."""
+def test_q_of_cell_members_is_exact_with_dominant_target(case):
+    """200 above the rest of its cell, the target has all of e^o; the draw and the report are of the rest."""
     c = torch.zeros(6, D)
     c[:, 0] = torch.tensor([300.0, 100.0, 99.0, 98.0, 0.0, 0.0])
     counts = torch.ones(6).double()
-    of = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
-                within_cell="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
+    cell_source = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
+                         within_cell="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
     view = Moving(c, "dot")
-    of.on_epoch_start(view)
-    one = replace(asked(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
-    log_q = of.log_prob(one, torch.arange(6).unsqueeze(0))
-    wanted = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
-    torch.testing.assert_close(log_q[:, 1:4], wanted[:3].expand(B, 3), rtol=1e-5, atol=1e-5)
+    cell_source.on_epoch_start(view)
+    one = replace(make_query(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
+    log_q = cell_source.log_prob(one, torch.arange(6).unsqueeze(0))
+    expected = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
+    torch.testing.assert_close(log_q[:, 1:4], expected[:3].expand(B, 3), rtol=1e-5, atol=1e-5)
     assert (log_q[:, 0] == -torch.inf).all()
-    drawn = of.draw(one, 50, view)
+    drawn = cell_source.draw(one, 50, view)
     torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, drawn.per_row(drawn.ids, B)))
 
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
-def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
-    """An evaluation before training groups by vectors that an epoch's refresh, later, is not to begin with."""
+def test_log_prob_before_first_draw_does_not_change_draws(case):
+    """An evaluation before training groups by vectors that the later refresh of an epoch must not start from."""
     alone, met = source(case, of=large()), source(case, of=large())
     met.prepare_log_prob(Moving(clustered(5)))
-    for of in (alone, met):
-        of.on_epoch_start(Moving(clustered()))
+    for cell_source in (alone, met):
+        cell_source.on_epoch_start(Moving(clustered()))
     assert torch.equal(alone.labels, met.labels) and alone.n_groupings == met.n_groupings
     for _ in range(3):
-        drawn = [of.draw(asked(), 4, Moving(clustered())) for of in (alone, met)]
+        drawn = [cell_source.draw(make_query(), 4, Moving(clustered())) for cell_source in (alone, met)]
         assert torch.equal(drawn[0].ids, drawn[1].ids) and torch.equal(drawn[0].log_q, drawn[1].log_q)
 
 
 @needs_core
 @pytest.mark.parametrize("case", ["cluster", "rff"])
-def test_what_was_drawn_stays_as_it_was_and_no_two_draws_are_alike(case):
-    """Small draws have their room made many at a time, and count through one stream."""
-    of, asked, view = source(case), query(6), TableView()
-    drawn = [of.draw(asked, k, view) for _ in range(90) for k in (8, 5)]
+def test_draws_keep_their_values_and_differ(case):
+    """Small draws share one buffer allocated for many, and one random stream."""
+    cell_source, one_query, view = source(case), query(6), TableView()
+    drawn = [cell_source.draw(one_query, k, view) for _ in range(90) for k in (8, 5)]
     before = [(d.ids.clone(), d.log_q.clone(), d.log_q_target.clone()) for d in drawn]
     for _ in range(300):
-        of.draw(asked, 8, view)
+        cell_source.draw(one_query, 8, view)
     for d, (ids, log_q, log_q_target) in zip(drawn, before, strict=True):
         assert torch.equal(d.ids, ids) and torch.equal(d.log_q, log_q) and torch.equal(d.log_q_target, log_q_target)
         assert torch.isfinite(d.log_q).all() and (d.ids >= 0).all() and (d.ids < V).all()
     assert len({tuple(d.ids.flatten().tolist()) for d in drawn}) == len(drawn)
 
 
-def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
+def test_no_random_number_is_used_twice_for_any_k():
     numbers, used = CounterRng(torch.Generator().manual_seed(3)), []
     for n, k in ((4, 10), (3, 7), (1, 100), (5, 1), (2, 10)):
         first = numbers.reserve(n, k)
@@ -466,12 +471,12 @@ def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
 @pytest.mark.parametrize("state", [
     {"seeds": [1], "given": 0}, {"seeds": [1, 2 ** 64], "given": 0}, {"seeds": [1, 2], "given": -1},
     {"seeds": [1, 2], "given": 2 ** 63}, {"seeds": [1, 0.5], "given": 0}, {"seeds": 3, "given": 0}])
-def test_numbers_that_were_not_given_are_refused(state: dict[str, Any]) -> None:
+def test_numbers_not_generated_are_rejected(state: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         CounterRng(torch.Generator()).load(state)
 
 
-def test_kmeans_is_the_same_each_time_and_finds_the_groups():
+def test_kmeans_is_deterministic_and_finds_the_groups():
     c = clustered()
     a, b = kmeans(c, 20, 3), kmeans(c, 20, 3)
     assert torch.equal(a, b) and a.dtype == torch.int64 and int(a.max()) < 20
@@ -479,15 +484,15 @@ def test_kmeans_is_the_same_each_time_and_finds_the_groups():
     assert float(together.double().mean()) > 0.95
 
 
-def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
+def test_rows_of_a_window_share_a_draw_if_their_query_is_equal():
     drawn = source("cluster uniform inside by windows").draw(query(30), 4, TableView())
-    some = query(30)
+    queries = query(30)
     for i in range(29):
-        same = bool(some.window[i] == some.window[i + 1]) and bool(some.context[i] == some.context[i + 1])
+        same = bool(queries.window[i] == queries.window[i + 1]) and bool(queries.context[i] == queries.context[i + 1])
         assert (drawn.draw_id[i] == drawn.draw_id[i + 1]) == same
 
 
-def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
+def test_rows_drawn_by_slices_equal_rows_drawn_at_once(monkeypatch):
     for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
@@ -501,7 +506,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
 
 @pytest.mark.parametrize(("step", "cuts"), [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
                                             (5, [3, 7]), (6, [3, 7]), (9, [7])])
-def test_a_slice_ends_where_a_window_does(step, cuts):
+def test_slice_ends_at_a_window(step, cuts):
     window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
     assert list(sampler._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
 
@@ -515,14 +520,14 @@ def test_a_slice_ends_where_a_window_does(step, cuts):
     ("cluster", {"replacement": False}, "negatives.replacement"),
     ("cluster", {"exclude_target": True, "share_draws_by": "window"}, "negatives.exclude_target"),
 ])
-def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
+def test_unsupported_use_is_rejected_in_one_line(case, settings, says):
     with pytest.raises(UsageError, match=says) as raised:
         source(case, **settings)
     assert len(str(raised.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
-def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
+def test_one_candidate_and_nan_vectors_are_rejected_in_one_line(case):
     with pytest.raises(UsageError, match="two or more candidates, but there is 1"):
         source(case, of=ProblemSpec(1, torch.ones(1).double(), 1, dim=4))
     view = Moving(torch.full((V, 8), math.nan))
@@ -532,7 +537,7 @@ def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
         source(case).log_prob(query(), torch.arange(V).unsqueeze(0))
 
 
-def test_covariances_that_would_not_fit_are_refused():
+def test_covariances_that_do_not_fit_are_rejected():
     counts = torch.ones(200_000, dtype=torch.float64)
     with pytest.raises(UsageError, match="use diagonal"):
         source("cluster", of=ProblemSpec(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
@@ -541,20 +546,20 @@ def test_covariances_that_would_not_fit_are_refused():
 @needs_core
 @pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster of copies without the target",
                                   "midx exact inside"])
-def test_without_a_core_torch_draws_from_the_same_q(case):
-    view, some = Moving(clustered()), asked()
+def test_torch_without_core_draws_from_the_same_q(case):
+    view, queries = Moving(clustered()), make_query()
     settings = {"codewords": 5} if "midx" in case else {}
-    of = built_source(case, view, **settings)
-    found = {}
+    cell_source = built_source(case, view, **settings)
+    result = {}
     for name in CORES:
         with using(name):
-            drawn = of.draw(some, 4000, view)
-            torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
-            found[name] = of.log_prob(some, EVERYONE), torch.bincount(drawn.ids.flatten(), minlength=N)
-    q, off = found["off"]
+            drawn = cell_source.draw(queries, 4000, view)
+            torch.testing.assert_close(cell_source.log_prob(queries, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+            result[name] = cell_source.log_prob(queries, EVERYONE), torch.bincount(drawn.ids.flatten(), minlength=N)
+    q, off = result["off"]
     for name in NATIVE:
-        torch.testing.assert_close(found[name][0], q, atol=1e-5, rtol=0)
-        assert float((found[name][1] - off).abs().sum()) / (4000 * B) < 0.2
+        torch.testing.assert_close(result[name][0], q, atol=1e-5, rtol=0)
+        assert float((result[name][1] - off).abs().sum()) / (4000 * B) < 0.2
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -562,19 +567,19 @@ def test_without_a_core_torch_draws_from_the_same_q(case):
 @pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "within_cell": "unigram"},
                                       {"case": "midx"},
                                       {"case": "midx", "within_cell": "exact"}])
-def test_the_others_are_drawn_by_their_own_shares_however_little_the_target_leaves(settings, gap, core):
-    """Candidate 3 has all of q but e^-60, and is the target: 1 - q_t has no digits left."""
+def test_remaining_candidates_keep_their_shares_with_dominant_target(settings, gap, core):
+    """Candidate 3 has all of q except e^-60, and is the target: 1 - q_t has no digits left."""
     n, k = 30, 3000
     c = 0.1 * torch.randn(n, D, generator=torch.Generator().manual_seed(3))
     c[3] = torch.eye(D)[0] * gap
     none = torch.zeros(2, dtype=torch.int64)
-    some, view = Query(torch.eye(D)[:1].repeat(2, 1), none, none + 3, none), Moving(c, "dot")
+    queries, view = Query(torch.eye(D)[:1].repeat(2, 1), none, none + 3, none), Moving(c, "dot")
     counts = torch.arange(1, n + 1).double()
     with using(core):
-        of = source(**settings, of=ProblemSpec(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
-                    **({"codewords": 6} if settings["case"] == "midx" else {"clusters": 6}))
-        drawn = of.draw(some, k, view)
-        q = of.log_prob(some, torch.arange(n).unsqueeze(0)).double().exp()
+        cell_source = source(**settings, of=ProblemSpec(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
+                             **({"codewords": 6} if settings["case"] == "midx" else {"clusters": 6}))
+        drawn = cell_source.draw(queries, k, view)
+        q = cell_source.log_prob(queries, torch.arange(n).unsqueeze(0)).double().exp()
     assert q.sum(1).tolist() == pytest.approx([1, 1], abs=1e-5) and q[:, 3].tolist() == [0, 0]
     torch.testing.assert_close(drawn.log_q.double(), q.gather(1, drawn.ids).log(), atol=1e-4, rtol=0)
     seen = torch.bincount(drawn.ids.flatten(), minlength=n)[q[0] > 0]

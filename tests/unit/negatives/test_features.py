@@ -1,4 +1,4 @@
-"""Feature maps against the kernels that they stand for."""
+"""Feature maps against the kernels that they estimate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random(seed: int = 0) -> torch.Generator:
 
 
 def units(n: int, d: int, seed: int, near: float = 0.0) -> torch.Tensor:
-    """Unit vectors; `near` pulls them to one side, as those of words lie."""
+    """Return unit vectors; `near` pulls them to one side, as word vectors are."""
     x = torch.randn(n, d, generator=random(seed), dtype=DOUBLE)
     return normalize(normalize(x, dim=1) + near * normalize(torch.ones(d, dtype=DOUBLE), dim=0), dim=1)
 
@@ -34,14 +34,14 @@ def rff(d: int, features: int, kind: DirectionKind = "plain", seed: int = 0, nu:
     return FourierMap(RffConfig(features=features, directions=kind, nu=nu), d, random(seed), "cpu")
 
 
-def mse(of: FeatureMap, x: torch.Tensor, y: torch.Tensor, exact: torch.Tensor) -> float:
-    """Mean squared error of φ(x)·φ(y), pair by pair."""
-    return float(((of.encode_queries(x) * of.encode_classes(y)).sum(1) - exact).square().mean())
+def mse(features: FeatureMap, x: torch.Tensor, y: torch.Tensor, exact: torch.Tensor) -> float:
+    """Return the mean squared error of φ(x)·φ(y), pair by pair."""
+    return float(((features.encode_queries(x) * features.encode_classes(y)).sum(1) - exact).square().mean())
 
 
 # --- directions ----------------------------------------------------------------------------------------------------
 
-def test_the_fast_transform_is_the_product_with_the_matrix() -> None:
+def test_fast_transform_equals_matrix_product() -> None:
     h = torch.ones(1, 1, dtype=DOUBLE)
     for _ in range(5):
         h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)]) / math.sqrt(2)
@@ -50,7 +50,7 @@ def test_the_fast_transform_is_the_product_with_the_matrix() -> None:
     torch.testing.assert_close(hadamard(hadamard(x)), x)
 
 
-def test_orthogonal_directions_are_at_right_angles_and_as_long_as_normal_ones() -> None:
+def test_orthogonal_directions_are_perpendicular_with_normal_lengths() -> None:
     w = orthogonal(25, 10, random()).double()
     for block in (w[:10], w[10:20], w[20:]):
         gram = block @ block.T
@@ -62,89 +62,90 @@ def test_orthogonal_directions_are_at_right_angles_and_as_long_as_normal_ones() 
 
 @pytest.mark.parametrize("kind", ["plain", "orthogonal", "structured"])
 @pytest.mark.parametrize("d", [5, 16])
-def test_products_with_directions_have_the_spread_of_normal_ones(kind: DirectionKind, d: int) -> None:
-    of = RandomDirections(6000, d, kind, random(), "cpu")
+def test_products_with_directions_have_normal_variance(kind: DirectionKind, d: int) -> None:
+    features = RandomDirections(6000, d, kind, random(), "cpu")
     x = torch.randn(2, d, generator=random(1), dtype=DOUBLE)
-    p = of.project(x)                                                        # (2, D)
+    p = features.project(x)                                                  # (2, D)
     torch.testing.assert_close(p @ p.T / 6000, x @ x.T, rtol=0.1, atol=0.3)
-    assert of.project(x.float()).dtype == torch.float32
-    assert float(of.squared_norms().mean()) == pytest.approx(d if kind != "structured" else of.padded_dim, rel=0.05)
+    assert features.project(x.float()).dtype == torch.float32
+    assert float(features.squared_norms().mean()) == pytest.approx(d if kind != "structured" else features.padded_dim,
+                                                                   rel=0.05)
 
 
-def test_structured_directions_are_the_product_of_their_matrices() -> None:
-    of = RandomDirections(20, 8, "structured", random(), "cpu")
+def test_structured_directions_equal_product_of_their_matrices() -> None:
+    features = RandomDirections(20, 8, "structured", random(), "cpu")
     h = hadamard(torch.eye(8, dtype=DOUBLE))
     rows = []
     for block in range(3):
         w = torch.eye(8, dtype=DOUBLE)
-        for signs in of.w.double()[:, block]:
+        for signs in features.w.double()[:, block]:
             w = h @ signs.diag() @ w
         rows.append(w * math.sqrt(8))
     x = torch.randn(4, 8, generator=random(2), dtype=DOUBLE)
-    torch.testing.assert_close(of.project(x), x @ torch.cat(rows)[:20].T)
+    torch.testing.assert_close(features.project(x), x @ torch.cat(rows)[:20].T)
 
 
 # --- random Fourier features ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", ["plain", "orthogonal", "structured"])
-def test_fourier_features_near_the_gaussian_kernel_as_1_over_d(kind: DirectionKind) -> None:
+def test_fourier_features_approach_gaussian_kernel_as_1_over_d(kind: DirectionKind) -> None:
     d, nu = 16, 4.0
     x, y = (units(400, d, seed) * math.sqrt(nu) for seed in (1, 2))
     exact = torch.exp(-(x - y).square().sum(1) / 2)
     errors = {}
     for features in (64, 1024):
         maps = [rff(d, features, kind, seed) for seed in range(6)]
-        for of in maps:
-            of.fit(y, nu)
-        errors[features] = sum(mse(of, x, y, exact) for of in maps) / 6
+        for feature_map in maps:
+            feature_map.fit(y, nu)
+        errors[features] = sum(mse(feature_map, x, y, exact) for feature_map in maps) / 6
     assert 8 < errors[64] / errors[1024] < 32                              # 16 = 1024 / 64
     assert errors[1024] < 1 / 1024                                         # (1 - K²)² / 2D a frequency
     other = torch.exp(-(x - y).square().sum(1) / (2 * nu ** 2))            # the kernel of the printed w ~ N(0, I/ν)
     assert mse(maps[0], x, y, other) > 30 * errors[1024]
 
 
-def test_orthogonal_fourier_features_err_less() -> None:
+def test_orthogonal_fourier_features_have_lower_error() -> None:
     x, y = units(400, 16, 1), units(400, 16, 2)
     exact = torch.exp(-(x - y).square().sum(1) / 2)
     error = {}
     for kind in ("plain", "orthogonal", "structured"):
         maps = [rff(16, 64, kind, seed) for seed in range(20)]
-        for of in maps:
-            of.fit(y, 1.0)
-        error[kind] = sum(mse(of, x, y, exact) for of in maps) / 20
+        for features in maps:
+            features.fit(y, 1.0)
+        error[kind] = sum(mse(features, x, y, exact) for features in maps) / 20
     assert error["orthogonal"] < 0.7 * error["plain"] and error["structured"] < 0.8 * error["plain"]
 
 
-def test_vectors_of_any_length_are_weighted_into_the_exponential_kernel() -> None:
-    """e^{‖y‖²/2} φ(x)·φ(y) is e^{x·y} but for a factor of x; the largest weight is 1."""
+def test_vectors_of_any_length_are_weighted_into_exponential_kernel() -> None:
+    """e^{‖y‖²/2} φ(x)·φ(y) is e^{x·y} up to a factor of x; the largest weight is 1."""
     x, y = units(1, 6, 1) * 0.7, units(20, 6, 2) * torch.linspace(0.1, 2.0, 20, dtype=DOUBLE).unsqueeze(1)
-    of = rff(6, 100_000)
-    of.fit(y, float(y.square().sum(1).max()))
-    mass = of.encode_classes(y) @ of.encode_queries(x)[0]
+    features = rff(6, 100_000)
+    features.fit(y, float(y.square().sum(1).max()))
+    mass = features.encode_classes(y) @ features.encode_queries(x)[0]
     exact = torch.exp(y @ x[0])
-    torch.testing.assert_close(mass / exact, (of.log_neutral(x).exp()).expand(20), rtol=0.15, atol=0)
-    assert float(of.encode_classes(y).square().sum(1).max()) == pytest.approx(1, abs=1e-6)
+    torch.testing.assert_close(mass / exact, (features.log_neutral(x).exp()).expand(20), rtol=0.15, atol=0)
+    assert float(features.encode_classes(y).square().sum(1).max()) == pytest.approx(1, abs=1e-6)
 
 
 def test_long_vectors_do_not_overflow() -> None:
     y = units(50, 6, 2) * torch.linspace(1, 300, 50, dtype=DOUBLE).unsqueeze(1)
-    of = rff(6, 32)
-    of.fit(y, 300.0 ** 2)
-    assert torch.isfinite(of.encode_classes(y.float())).all()
+    feature_map = rff(6, 32)
+    feature_map.fit(y, 300.0 ** 2)
+    assert torch.isfinite(feature_map.encode_classes(y.float())).all()
     for kind in ("plain", "hyperbolic", "bounded"):
         positive = PositiveMap(PositiveConfig(features=32, kind=kind), 6, random(), "cpu")
         positive.fit(y, 300.0 ** 2)
-        for z in (y, 3 * y):                                               # and where training made them longer since
+        for z in (y, 3 * y):                                               # and if training has made them longer since
             assert torch.isfinite(positive.encode_classes(z.float())).all()
             assert torch.isfinite(positive.encode_queries(z)).all() and (positive.encode_queries(z).amax(1) == 1).all()
 
 
-# --- the others ----------------------------------------------------------------------------------------------------
+# --- other maps ----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("of", "tau", "z"), [("score", 3.0, 3.0), ("product", 3.0, 1.0)])
-def test_the_quadratic_map_is_its_kernel(of: str, tau: float, z: float) -> None:
+@pytest.mark.parametrize(("features", "tau", "z"), [("score", 3.0, 3.0), ("product", 3.0, 1.0)])
+def test_quadratic_map_equals_its_kernel(features: str, tau: float, z: float) -> None:
     h, c = units(20, 7, 1), units(20, 7, 2)
-    square = QuadraticMap(QuadraticConfig(alpha=100.0, argument=of), 7, "cpu")
+    square = QuadraticMap(QuadraticConfig(alpha=100.0, argument=features), 7, "cpu")
     s = square.scale(tau)
     exact = 100 * (z * (h * c).sum(1)).square() + 1
     assert square.width == 7 * 8 // 2 + 1
@@ -154,12 +155,12 @@ def test_the_quadratic_map_is_its_kernel(of: str, tau: float, z: float) -> None:
 
 def test_maclaurin_features_are_unbiased() -> None:
     x, y = units(5, 4, 1), units(5, 4, 2)
-    of = MaclaurinMap(ExponentialConfig(features=300_000), 4, random(), "cpu")
-    phi = of.encode_queries(x) * of.encode_classes(y) * 300_000                        # (5, D) each an estimate
+    feature_map = MaclaurinMap(ExponentialConfig(features=300_000), 4, random(), "cpu")
+    phi = feature_map.encode_queries(x) * feature_map.encode_classes(y) * 300_000      # (5, D), one estimate each
     error = (phi.mean(1) - torch.exp((x * y).sum(1))) / (phi.std(1) / math.sqrt(300_000))
     assert float(error.abs().max()) < 4
-    assert sorted(of.degree.tolist(), reverse=True) == of.degree.tolist()
-    assert float((of.degree == 0).double().mean()) == pytest.approx(0.5, abs=0.01)
+    assert sorted(feature_map.degree.tolist(), reverse=True) == feature_map.degree.tolist()
+    assert float((feature_map.degree == 0).double().mean()) == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("directions", ["plain", "orthogonal"])
@@ -167,50 +168,50 @@ def test_maclaurin_features_are_unbiased() -> None:
 def test_positive_features_are_positive_and_unbiased(kind: str, directions: str) -> None:
     x, y = units(4, 5, 1) * 1.2, units(4, 5, 2) * 0.8
     n = 200_000
-    of = PositiveMap(PositiveConfig(features=n, kind=kind, directions=directions), 5, random(), "cpu")
-    of.fit(y, 0.64)
-    of.offset.zero_()
-    class_, query = of.encode_classes(y), of.log_features(x).exp()
-    assert (class_ > 0).all() and (of.encode_queries(x) >= 0).all()
+    feature_map = PositiveMap(PositiveConfig(features=n, kind=kind, directions=directions), 5, random(), "cpu")
+    feature_map.fit(y, 0.64)
+    feature_map.offset.zero_()
+    class_, query = feature_map.encode_classes(y), feature_map.log_features(x).exp()
+    assert (class_ > 0).all() and (feature_map.encode_queries(x) >= 0).all()
     torch.testing.assert_close((query * class_).sum(1), torch.exp((x * y).sum(1)), rtol=0.05, atol=0)
-    assert (float(of.a) < 0) == (kind == "bounded")
+    assert (float(feature_map.a) < 0) == (kind == "bounded")
 
 
 def variance(kind: str, directions: str) -> float:
     x, y = units(300, 8, 1, 0.5) * 1.5, units(300, 8, 2, 0.5) * 1.5
     exact, total = torch.exp((x * y).sum(1)), 0.0
     for seed in range(12):
-        of = PositiveMap(PositiveConfig(features=64, kind=kind, directions=directions), 8, random(seed), "cpu")
-        of.fit(y, 2.25)
-        of.offset.zero_()
-        estimate = (of.log_features(x).exp() * of.encode_classes(y)).sum(1)
+        feature_map = PositiveMap(PositiveConfig(features=64, kind=kind, directions=directions), 8, random(seed), "cpu")
+        feature_map.fit(y, 2.25)
+        feature_map.offset.zero_()
+        estimate = (feature_map.log_features(x).exp() * feature_map.encode_classes(y)).sum(1)
         total += float((estimate / exact - 1).square().mean())
     return total / 12
 
 
-def test_each_kind_of_positive_features_varies_less_than_the_plain_one() -> None:
+def test_each_kind_of_positive_features_has_lower_variance_than_plain() -> None:
     plain = variance("plain", "plain")
     assert variance("plain", "orthogonal") < plain
     assert variance("hyperbolic", "plain") < plain
     assert variance("bounded", "plain") < 0.6 * plain
 
 
-def test_the_bound_of_bounded_features_holds() -> None:
+def test_bound_of_bounded_features_holds() -> None:
     x = units(50, 5, 1) * 3
-    of = PositiveMap(PositiveConfig(features=20_000, kind="bounded", directions="plain"), 5, random(), "cpu")
-    of.fit(x, 9.0)
-    a = float(of.a)
+    feature_map = PositiveMap(PositiveConfig(features=20_000, kind="bounded", directions="plain"), 5, random(), "cpu")
+    feature_map.fit(x, 9.0)
+    a = float(feature_map.a)
     u = (1 - 4 * a) / (-2 * a) - 1
-    assert float(of.log_features(x).max()) <= 5 / 4 * math.log(1 - 4 * a) + u / 2 * 9 - math.log(20_000) / 2
-    s = 2 * 9.0                                                            # A has the least variance: nudge it
+    assert float(feature_map.log_features(x).max()) <= 5 / 4 * math.log(1 - 4 * a) + u / 2 * 9 - math.log(20_000) / 2
+    s = 2 * 9.0                                                            # A has the least variance: perturb it
     def log_variance(t: float) -> float:
         return 5 * math.log(1 - 4 * t) - 2.5 * math.log(1 - 8 * t) + 2 * (1 - 4 * t) * s / (1 - 8 * t)
     assert log_variance(a) < min(log_variance(a * 1.1), log_variance(a * 0.9), log_variance(-1e-9))
 
 
-def test_the_order_of_the_papers_table_1() -> None:
-    """MSE of e^{ν h·c}, in parts of e^ν: Maclaurin far above all; more Fourier features, less; the best quadratic
-    a h² + b is passed by Fourier features. In four dimensions the cosines are broad, as they are between images."""
+def test_errors_are_ordered_as_in_table_1_of_the_paper() -> None:
+    """MSE of e^{ν h·c}, in units of e^ν: Maclaurin far above all; more Fourier features, less; Fourier features pass
+    the best quadratic a h² + b. In four dimensions the cosines are broad, as they are between images."""
     d, nu, n = 4, 4.0, 600
     h, c = units(n, d, 1), units(n, d, 2)
     x, y, scale = h * math.sqrt(nu), c * math.sqrt(nu), math.exp(-nu)
@@ -220,16 +221,17 @@ def test_the_order_of_the_papers_table_1() -> None:
     quadratic = float((best[:, 0] - exact).square().mean())
     fourier = {}
     for features in (100, 1000, 5000):
-        of = rff(d, features)
-        of.fit(y, nu)
-        fourier[features] = mse(of, x, y, exact)
-    of = MaclaurinMap(ExponentialConfig(features=5000), d, random(), "cpu")
-    maclaurin = float(((of.encode_queries(x) * of.encode_classes(y)).sum(1) * scale - exact).square().mean())
+        feature_map = rff(d, features)
+        feature_map.fit(y, nu)
+        fourier[features] = mse(feature_map, x, y, exact)
+    feature_map = MaclaurinMap(ExponentialConfig(features=5000), d, random(), "cpu")
+    products = (feature_map.encode_queries(x) * feature_map.encode_classes(y)).sum(1)
+    maclaurin = float((products * scale - exact).square().mean())
     assert fourier[100] > 5 * fourier[1000] > 10 * fourier[5000]
     assert maclaurin > 5 * fourier[5000] and quadratic > 5 * fourier[1000]
 
 
-def test_settings_that_make_no_map_are_refused() -> None:
+def test_invalid_feature_settings_are_rejected() -> None:
     with pytest.raises(UsageError, match="nu and temperature"):
         FourierMap(RffConfig(nu=1.0, temperature=2.0), 4, random(), "cpu")
     with pytest.raises(UsageError, match="101 is odd"):
@@ -238,19 +240,21 @@ def test_settings_that_make_no_map_are_refused() -> None:
 
 @pytest.mark.parametrize(("settings", "tau", "nu"), [({"nu": 2.5}, 9.0, 2.5), ({"temperature": 0.5}, 9.0, 4.0),
                                                      ({}, 9.0, 4.0), ({}, 1.0, 1.0)])
-def test_nu_is_given_as_itself_or_as_a_temperature_or_follows_tau(settings: dict, tau: float, nu: float) -> None:
-    of = FourierMap(RffConfig(**settings), 4, random(), "cpu")
-    assert of.scale(tau) ** 2 == pytest.approx(nu)
+def test_nu_is_a_value_or_a_temperature_or_follows_tau(settings: dict, tau: float, nu: float) -> None:
+    features = FourierMap(RffConfig(**settings), 4, random(), "cpu")
+    assert features.scale(tau) ** 2 == pytest.approx(nu)
 
 
-def test_squares_are_summed_and_multiplied_as_their_features_are() -> None:
+def test_squares_are_summed_and_multiplied_as_their_features() -> None:
     for alpha in (100.0, 0.5):
-        of = QuadraticMap(QuadraticConfig(alpha=alpha), 6, "cpu")
+        features = QuadraticMap(QuadraticConfig(alpha=alpha), 6, "cpu")
         y, prior = units(4 * 5, 6, 1).view(4, 5, 6) * 1.7, torch.rand(4, 5, generator=random(), dtype=DOUBLE)
-        x, asks = units(3, 6, 2), torch.tensor([0, 2])
-        assert not of.encode_queries(x.clone().requires_grad_()).requires_grad       # a draw has no gradient
-        torch.testing.assert_close(of.sums(y, prior), FeatureMap.sums(of, y, prior))
-        pairs = [torch.outer(v, v)[of.i, of.j] * of.pair_scale * alpha ** 0.5 for v in x]
-        torch.testing.assert_close(of.encode_queries(x), torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
-        every = of.all_products(x, of.encode_queries(x), asks, y[0])
-        torch.testing.assert_close(every, FeatureMap.all_products(of, x, of.encode_queries(x), asks, y[0]))
+        x, query_rows = units(3, 6, 2), torch.tensor([0, 2])
+        assert not features.encode_queries(x.clone().requires_grad_()).requires_grad  # a draw has no gradient
+        torch.testing.assert_close(features.sums(y, prior), FeatureMap.sums(features, y, prior))
+        pairs = [torch.outer(v, v)[features.i, features.j] * features.pair_scale * alpha ** 0.5 for v in x]
+        torch.testing.assert_close(features.encode_queries(x),
+                                   torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
+        every = features.all_products(x, features.encode_queries(x), query_rows, y[0])
+        torch.testing.assert_close(every,
+                                   FeatureMap.all_products(features, x, features.encode_queries(x), query_rows, y[0]))

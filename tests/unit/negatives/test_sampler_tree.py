@@ -1,4 +1,4 @@
-"""The tree against a walk in plain Python, its sums under updates, its memory, and its tosses."""
+"""The tree against a walk in plain Python: its sums under updates, its memory, and its random choices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("float32", "int8")
 
 def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: StoredDtype = "float32"
             ) -> tuple[SumTree, torch.Tensor, torch.Tensor, TreeQuery]:
-    """A tree, its candidates' φ (n, W) and π, and three questions. A third of the masses are negative."""
+    """Return a tree, its candidates' φ (n, W) and π, and three queries. A third of the masses are negative."""
     draw = torch.Generator().manual_seed(seed)
     phi, prior = torch.randn(n, WIDTH, generator=draw) + 0.3, torch.rand(n, generator=draw, dtype=torch.float64) + 0.2
     tree = SumTree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind)
@@ -37,7 +37,7 @@ def sums(phi: torch.Tensor, prior: torch.Tensor, blocks: torch.Tensor, leaf: int
 
 def by_walking(phi: torch.Tensor, prior: torch.Tensor, h: torch.Tensor, least: float, fan: int, leaf: int,
                without: int | None = None) -> list[float]:
-    """q of every block: recursion over spans of candidates, each mass a sum of its candidates, one by one."""
+    """Return q of every block: recursion over spans of candidates, each mass a sum of its candidates, one by one."""
     n = len(phi)
     depth, span = 0, leaf
     while span * fan < n:
@@ -69,17 +69,17 @@ def by_walking(phi: torch.Tensor, prior: torch.Tensor, h: torch.Tensor, least: f
 
 @given(st.integers(2, 60), st.integers(2, 5), st.integers(1, 6), st.booleans(), st.integers(0, 5))
 def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int, excluded: bool, seed: int) -> None:
-    tree, phi, prior, asked = planted(n, fan, leaf, seed)
+    tree, phi, prior, queries = planted(n, fan, leaf, seed)
     everyone = torch.arange(tree.blocks)
-    for question in range(3):
-        target = (7 * question + seed) % n
+    for query in range(3):
+        target = (7 * query + seed) % n
         without = None
         if excluded and n > leaf:
-            mass = prior[target] * (phi[target].double() @ asked.phi[question])
+            mass = prior[target] * (phi[target].double() @ queries.phi[query])
             without = ExcludedTargets(torch.full((tree.blocks,), target), mass.expand(tree.blocks),
                               prior[target].expand(tree.blocks))
-        q = tree.walk(asked, torch.full((tree.blocks,), question), everyone, without, None)[1].exp()
-        expected = by_walking(phi, prior, asked.phi[question], float(asked.floor[question]), fan, leaf,
+        q = tree.walk(queries, torch.full((tree.blocks,), query), everyone, without, None)[1].exp()
+        expected = by_walking(phi, prior, queries.phi[query], float(queries.floor[query]), fan, leaf,
                               target if without is not None else None)
         possible = torch.tensor(expected) > 0
         torch.testing.assert_close(q[possible], torch.tensor(expected, dtype=torch.float64)[possible], rtol=1e-4,
@@ -91,15 +91,15 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("excluded", [False, True])
 @pytest.mark.parametrize(("n", "fan", "leaf"), [(50, 2, 1), (61, 4, 3), (33, 16, 2)])
-def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, leaf: int, excluded: bool) -> None:
-    """And near that of the sums themselves: rounding moves a mass by some hundredths of the largest at most."""
-    tree, phi, prior, asked = planted(n, fan, leaf, kind="int8")
+def test_q_of_int8_tree_is_that_of_stored_values(name: str, n: int, fan: int, leaf: int, excluded: bool) -> None:
+    """It is close to that of the sums: rounding moves a mass by at most some hundredths of the largest."""
+    tree, phi, prior, queries = planted(n, fan, leaf, kind="int8")
     exact, everyone, target = planted(n, fan, leaf)[0], torch.arange(tree.blocks), n // 3
     without = None
     if excluded:
-        mass = prior[target] * (phi[target].double() @ asked.phi[1])
+        mass = prior[target] * (phi[target].double() @ queries.phi[1])
         without = ExcludedTargets(*(x.expand(tree.blocks) for x in (torch.tensor(target), mass, prior[target])))
-    whole, scale = quantize(asked.phi[1:2].float())
+    whole, scale = quantize(queries.phi[1:2].float())
     h, place, log_q = (whole * scale.unsqueeze(1)).double()[0], everyone, torch.zeros(tree.blocks, dtype=torch.float64)
     for level in range(len(tree.sums) - 1, -1, -1):
         m, least, count = tree.sums[level].read(slice(None)) @ h, 0.2 * tree.prior[level], tree.count[level].clone()
@@ -108,36 +108,37 @@ def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, le
             m[above], least[above], count[above] = m[above] - mass, least[above] - 0.2 * prior[target], count[above] - 1
         m = torch.maximum(m, least).masked_fill(count <= 0, 0)
         log_q, place = log_q + m[place].log() - m.view(-1, fan).sum(1).log()[place // fan], place // fan
-    asks = torch.ones_like(everyone)
+    query_rows = torch.ones_like(everyone)
     with using(name):
-        found = tree.walk(asked, asks, everyone, without, None)[1]
-        near = exact.walk(asked, asks, everyone, without, None)[1]
+        rounded = tree.walk(queries, query_rows, everyone, without, None)[1]
+        near = exact.walk(queries, query_rows, everyone, without, None)[1]
     possible = log_q.isfinite()
-    torch.testing.assert_close(found[possible], log_q[possible], rtol=0, atol=1e-5)
-    assert not found[~possible].exp().nan_to_num(0).any()
-    assert float((found.exp() - near.exp()).nan_to_num(0).abs().max()) < 0.03
+    torch.testing.assert_close(rounded[possible], log_q[possible], rtol=0, atol=1e-5)
+    assert not rounded[~possible].exp().nan_to_num(0).any()
+    assert float((rounded.exp() - near.exp()).nan_to_num(0).abs().max()) < 0.03
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("fan", "leaf"), [(2, 1), (3, 2), (16, 1)])
-def test_both_ways_to_the_masses_agree(fan: int, leaf: int, kind: StoredDtype) -> None:
-    """One question of one node gathers its sums; many questions of all nodes are a product of matrices."""
-    tree, _, _, asked = planted(300, fan, leaf, kind=kind)
+def test_both_computations_of_masses_agree(fan: int, leaf: int, kind: StoredDtype) -> None:
+    """One query of one node gathers its sums; many queries of all nodes are a product of matrices."""
+    tree, _, _, queries = planted(300, fan, leaf, kind=kind)
     level = len(tree.sums) - 1
     parents = torch.arange(tree.nodes[level] // fan)
-    whole = tree.masses(level, asked, torch.ones_like(parents), parents, None)
-    alone = torch.cat([tree.masses(level, asked, torch.tensor([1]), parent.view(1), None) for parent in parents[:20]])
+    whole = tree.masses(level, queries, torch.ones_like(parents), parents, None)
+    alone = torch.cat([tree.masses(level, queries, torch.tensor([1]), parent.view(1), None) for parent in parents[:20]])
     torch.testing.assert_close(alone, whole[:20], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "fan", "leaf"), [(50, 2, 1), (64, 2, 1), (200, 4, 3), (33, 16, 2), (5, 2, 8)])
-def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int, leaf: int) -> None:
-    tree, _, _, asked = planted(n, fan, leaf)
-    draws, question = 60_000, 1
-    asks = torch.full((draws,), question)
-    block, log_q = tree.walk(asked, asks, torch.full_like(asks, -1), None, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(log_q, tree.walk(asked, asks, block, None, None)[1], rtol=0, atol=1e-9)
-    q = tree.walk(asked, asks[:tree.blocks], torch.arange(tree.blocks), None, None)[1].exp()
+def test_blocks_follow_reported_probability(n: int, fan: int, leaf: int) -> None:
+    tree, _, _, queries = planted(n, fan, leaf)
+    draws, query = 60_000, 1
+    query_rows = torch.full((draws,), query)
+    block, log_q = tree.walk(queries, query_rows, torch.full_like(query_rows, -1), None,
+                             torch.Generator().manual_seed(1))
+    torch.testing.assert_close(log_q, tree.walk(queries, query_rows, block, None, None)[1], rtol=0, atol=1e-9)
+    q = tree.walk(queries, query_rows[:tree.blocks], torch.arange(tree.blocks), None, None)[1].exp()
     seen, expected = torch.bincount(block, minlength=tree.blocks).double(), q * draws
     big = expected >= 50
     if big.sum() > 1:
@@ -149,38 +150,38 @@ def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_updating_in_parts_is_rebuilding(name: str, kind: StoredDtype) -> None:
+def test_partial_updates_equal_rebuild(name: str, kind: StoredDtype) -> None:
     with using(name):
         tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
         phi, before = phi.clone(), [s.clone() for s in tree.stored_tensors()]
         draw = torch.Generator().manual_seed(4)
-        for _ in range(200):                                # as many steps as would show a drift
+        for _ in range(200):                                # enough steps to show a drift
             some = torch.randint(0, 500, (5,), generator=draw)
             phi[some] = torch.randn(5, WIDTH, generator=draw)
             tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
         fresh = SumTree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
         fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
-    for mine, theirs, old in zip(tree.stored_tensors(), fresh.stored_tensors(), before, strict=True):
-        assert torch.equal(mine, theirs)
-        assert not torch.equal(mine, old)
+    for actual, theirs, old in zip(tree.stored_tensors(), fresh.stored_tensors(), before, strict=True):
+        assert torch.equal(actual, theirs)
+        assert not torch.equal(actual, old)
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_a_node_is_the_sum_of_its_children(name: str) -> None:
+def test_node_is_the_sum_of_its_children(name: str) -> None:
     with using(name):
         tree, phi, prior, _ = planted(500, 4, 3)
     for level in range(1, len(tree.sums)):
         summed = tree.sums[level].read(slice(None)).view(-1, 4, WIDTH).sum(1)
-        mine = tree.sums[level - 1].read(slice(None))
-        torch.testing.assert_close(mine[:len(summed)], summed, rtol=1e-6, atol=1e-6)
-        assert (mine[len(summed):] == 0).all()
+        actual = tree.sums[level - 1].read(slice(None))
+        torch.testing.assert_close(actual[:len(summed)], summed, rtol=1e-6, atol=1e-6)
+        assert (actual[len(summed):] == 0).all()
     whole = (phi.double() * prior.unsqueeze(1)).sum(0)
     torch.testing.assert_close(tree.sums[0].read(slice(None)).sum(0), whole, rtol=1e-5, atol=1e-5)
     assert [int(c.sum()) for c in tree.count] == [500] * len(tree.count)
     assert all(float(p.sum()) == pytest.approx(float(prior.sum())) for p in tree.prior)
 
 
-def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_tree_is_rejected_with_its_numbers_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     prior = torch.ones(500_000, dtype=torch.float64)
     monkeypatch.setattr(machine, "free", lambda: 16 * GIB)
     with pytest.raises(ResourceError, match=r"500,000 .* nodes x 2,000 numbers x 4 bytes = 7\.\d+ .* 4 .* int8"):
@@ -195,7 +196,7 @@ def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypa
     assert 4 * 2000 * sum(tree.nodes) + 8 * sum(map(len, [*tree.prior, *tree.count])) < 150e6 < GIB
 
 
-def test_a_choice_never_falls_on_no_mass() -> None:
+def test_choice_never_has_zero_mass() -> None:
     mass = torch.tensor([[0.0, 3.0, 0.0, 1.0, 0.0]], dtype=torch.float64).expand(50_000, -1)
     slot, log_share = choose_column(mass, torch.Generator().manual_seed(0))
     assert set(slot.tolist()) == {1, 3}
@@ -203,8 +204,8 @@ def test_a_choice_never_falls_on_no_mass() -> None:
     torch.testing.assert_close(log_share.exp(), torch.where(slot == 1, 0.75, 0.25).double())
 
 
-def test_an_extreme_toss_stays_within_the_masses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for toss, wanted in ((0.0, 1), (1 - 2.0**-53, 3), (1.0, 3)):
+def test_extreme_random_number_stays_within_the_masses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for toss, expected in ((0.0, 1), (1 - 2.0**-53, 3), (1.0, 3)):
         monkeypatch.setattr(torch, "rand", lambda *shape, toss=toss, **_: torch.full(shape, toss, dtype=torch.float64))
         mass = torch.tensor([[0.0, 3.0, 0.0, 1e-3, 0.0]], dtype=torch.float64)
-        assert int(choose_column(mass, torch.Generator())[0]) == wanted
+        assert int(choose_column(mass, torch.Generator())[0]) == expected

@@ -1,4 +1,4 @@
-"""Rows of questions: contexts of one column or of several, asked in any order."""
+"""Rows of queries: contexts of one column or of several, in any order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from embtrain.negatives.sampling.context_index import ContextIndex, context_size
 
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6), (3, 2, 5)])
-def test_keys_are_distinct_and_give_their_context_back(sizes: tuple[int, ...]) -> None:
+def test_keys_are_distinct_and_return_their_context(sizes: tuple[int, ...]) -> None:
     slots = ContextIndex(sizes, "cpu")
     every = torch.cartesian_prod(*(torch.arange(n) for n in sizes))
     key = slots.key(every)
@@ -19,7 +19,7 @@ def test_keys_are_distinct_and_give_their_context_back(sizes: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6)])
-def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) -> None:
+def test_rows_are_found_in_any_order_of_insertion(sizes: tuple[int, ...]) -> None:
     slots = ContextIndex(sizes, "cpu")
     assert slots.find(torch.tensor([4, 29])).tolist() == [-1, -1]
     slots.add(torch.tensor([17, 3]), 0)
@@ -34,7 +34,7 @@ def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) ->
     assert slots.find(torch.tensor([3, 0])).tolist() == [-1, -1] and len(slots.stored_keys()) == 0
 
 
-def test_the_first_row_of_each_draw() -> None:
+def test_first_row_of_each_draw() -> None:
     assert group_starts(torch.tensor([0, 0, 1, 2, 2, 2])).tolist() == [0, 2, 3]
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, which are passed over, and that none is believed before it is checked."""
+"""Checkpoints: which are kept, which are skipped, and that each is checked before it is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pair(step: int, again: bool = False) -> list[str]:
 # -- which are kept -----------------------------------------------------------------------------------------------
 
 
-def test_only_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
+def test_only_newest_checkpoints_are_kept_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / ".other.part").write_text("mine")
     for step in (1, 2, 30, 4_000_000_000_0):
@@ -41,7 +41,7 @@ def test_only_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) ->
     assert load(tmp_path / pair(30)[1]) == {"step": 30}
 
 
-def test_strays_are_cleaned(tmp_path: Path) -> None:
+def test_stray_files_are_deleted(tmp_path: Path) -> None:
     save(tmp_path, 1, {"x": torch.ones(3)}, keep=2)
     parts = [f".{name}.abc.part" for name in pair(2)]
     for name in (*parts, pair(2)[0], pair(1, True)[0]):
@@ -50,14 +50,14 @@ def test_strays_are_cleaned(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted(pair(1) + pair(3))
 
 
-def test_a_step_saved_again_takes_the_place(tmp_path: Path) -> None:
+def test_step_saved_again_replaces_the_old_one(tmp_path: Path) -> None:
     for i, again in enumerate([False, True, False]):
         save(tmp_path, 5, {"x": torch.full((3,), i)}, keep=1)
         assert names(tmp_path) == sorted(pair(5, again))
         assert load(tmp_path)["x"][0] == i
 
 
-def test_going_back_drops_the_abandoned_future(tmp_path: Path) -> None:
+def test_resume_drops_later_checkpoints(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path, step, {"v": step}, keep=3)
     save(tmp_path, 2, {"v": "new"}, keep=3)
@@ -65,7 +65,7 @@ def test_going_back_drops_the_abandoned_future(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted(pair(1) + pair(2, True))
 
 
-def test_a_damaged_one_does_not_push_a_good_one_out(tmp_path: Path) -> None:
+def test_damaged_checkpoint_does_not_displace_a_good_one(tmp_path: Path) -> None:
     save(tmp_path, 1, {"v": 1}, keep=2)
     damaged = save(tmp_path, 2, {"v": 2, "x": torch.ones(9)}, keep=2)
     os.truncate(damaged.with_suffix(".safetensors"), 20)
@@ -73,7 +73,7 @@ def test_a_damaged_one_does_not_push_a_good_one_out(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted(pair(1) + pair(3))
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="file"):
         save(tmp_path / "file" / "checkpoints", 0, {}, keep=1)
@@ -102,7 +102,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_one_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable) -> None:
+def test_damaged_checkpoint_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable) -> None:
     good = save(tmp_path, 1, {"lr": 0.5}, keep=2)
     path = save(tmp_path, 2, {"lr": 0.25, "x": torch.arange(9)}, keep=2)
     damage(path)
@@ -114,7 +114,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "\n" not in str(error.value)
 
 
-def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match="no complete checkpoint") as error:
             latest(folder)
@@ -125,7 +125,7 @@ def test_no_checkpoint_at_all(tmp_path: Path) -> None:
 
 
 def forge(folder: Path, state: Any, stored: dict[str, torch.Tensor], **changed: Any) -> Path:
-    """A manifest whose seal and hash fit, whatever it says."""
+    """Write a manifest whose seal and hash fit, with any content."""
     path = folder / "step-0000000001.json"
     tensors = path.with_suffix(".safetensors")
     save_file(stored, tensors)
@@ -139,7 +139,7 @@ ONE = {"0": torch.ones(8, dtype=torch.uint8)}
 USE = {"dict": [["x", {"tensor": 0}]]}
 
 
-def test_the_forger_can_forge(tmp_path: Path) -> None:
+def test_forged_manifest_loads(tmp_path: Path) -> None:
     assert same(load(forge(tmp_path, USE, ONE)), {"x": ONE["0"]})
     as_bytes = {"dict": [["x", {"tensor": 0, "dtype": "complex64", "shape": [1]}]]}
     assert load(forge(tmp_path, as_bytes, ONE))["x"].dtype == torch.complex64
@@ -162,7 +162,7 @@ def nested(levels: int) -> Any:
     {"dict": [["x", {"tensor": 0, "dtype": "complex64", "shape": [1 << 40, 1 << 40]}]]},
     {"dict": [["x", {"tensor": 0}], ["y", nested(60)]]},
 ], ids=lambda node: json.dumps(node)[:60])
-def test_a_hostile_tree_is_refused_in_one_line(tmp_path: Path, node: Any) -> None:
+def test_hostile_tree_is_rejected_in_one_line(tmp_path: Path, node: Any) -> None:
     path = forge(tmp_path, node, ONE)
     with pytest.raises(DataError, match="step-0000000001") as error:
         load(path)
@@ -174,7 +174,7 @@ def test_a_hostile_tree_is_refused_in_one_line(tmp_path: Path, node: Any) -> Non
     {"bytes": 1 << 60}, {"sha256": None}, {"sha256": "0" * 64}, {"file": "/etc/passwd"}, {"file": "../x.safetensors"},
     {"file": None}, {"file": ["a"]},
 ], ids=str)
-def test_a_hostile_manifest_is_refused_in_one_line(tmp_path: Path, changed: dict) -> None:
+def test_hostile_manifest_is_rejected_in_one_line(tmp_path: Path, changed: dict) -> None:
     with pytest.raises(DataError, match="step-0000000001") as error:
         load(forge(tmp_path, USE, ONE, **changed))
     assert "\n" not in str(error.value)
@@ -184,15 +184,15 @@ def test_a_hostile_manifest_is_refused_in_one_line(tmp_path: Path, changed: dict
     b"[" * 100_000, b'{"seal": 1}', b"[1]", b"null", b"\xff\xfe", b'{"a": ' + b"9" * 5000 + b"}", b"NaN",
     b'{"a": NaN}', b'{"seal": null, "a": 1e999}',
 ], ids=lambda text: repr(text[:20]))
-def test_text_that_is_no_manifest(tmp_path: Path, text: bytes) -> None:
+def test_text_that_is_not_a_manifest_is_rejected(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "step-0000000001.json"
     path.write_bytes(text)
     with pytest.raises(DataError, match="damaged"):
         load(path)
 
 
-def test_tensor_files_that_are_none(tmp_path: Path) -> None:
-    """The hash fits, so all that stands between the file and us is what it says of itself."""
+def test_files_that_are_not_tensor_files_are_rejected(tmp_path: Path) -> None:
+    """The hash fits, so only the checks of the header protect the reader."""
     for content in (b"", b"\xff" * 8, struct.pack("<Q", 1 << 50), struct.pack("<Q", 2) + b"{]",
                     *(struct.pack("<Q", len(h)) + h for h in (
                         b'{"0":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}',
@@ -208,7 +208,7 @@ def test_tensor_files_that_are_none(tmp_path: Path) -> None:
             load(path)
 
 
-def test_sizes_are_checked_before_memory_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_checked_before_memory_is_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, 1, {"x": torch.ones(3)}, keep=1)
     monkeypatch.setattr(os, "sysconf", lambda _: 5)
     with pytest.raises(ResourceError, match="memory"):
@@ -219,7 +219,7 @@ def test_sizes_are_checked_before_memory_is_taken(tmp_path: Path, monkeypatch: p
         load(path)
 
 
-def test_a_state_that_no_load_would_take_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_cannot_be_loaded_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "MAX_MANIFEST", 300)
     save(tmp_path, 1, {}, keep=1)
     with pytest.raises(ValueError, match="300"):
@@ -227,7 +227,7 @@ def test_a_state_that_no_load_would_take_is_not_saved(tmp_path: Path, monkeypatc
     assert load(tmp_path) == {}
 
 
-def test_a_pipe_or_a_folder_under_the_name(tmp_path: Path) -> None:
+def test_pipe_or_folder_with_the_name_of_a_checkpoint(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / pair(2)[1])
     (tmp_path / pair(3)[1]).mkdir()
     save(tmp_path, 1, {"v": 1}, keep=1)

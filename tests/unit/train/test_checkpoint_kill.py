@@ -1,6 +1,6 @@
 """A process that dies while it saves, at any call and at any moment, loses no checkpoint.
 
-And the test for it notices three ways to save that would.
+The test detects three ways to save that would lose one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def state_of(version: int) -> dict:
 
 
 def faults(folder: Path, allowed: set[int]) -> list[str]:
-    """What a death has done to a folder: nothing, or 'lost', 'torn' (a damaged file under its final name), 'wrong'."""
-    said: list[logging.LogRecord] = []
+    """Return what a death did to a folder: nothing, or 'lost', 'torn' (a damaged file under its final name), 'wrong'.
+    """
+    actual: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = said.append  # type: ignore[method-assign]
+    handler.emit = actual.append  # type: ignore[method-assign]
     checkpoint._log.addHandler(handler)
     try:
         state = load(folder)
@@ -51,11 +52,11 @@ def faults(folder: Path, allowed: set[int]) -> list[str]:
         checkpoint._log.removeHandler(handler)
     version = state["version"]
     good = version in allowed and same(state, state_of(version))
-    return ["torn"] * bool(said) + ["wrong"] * (not good)
+    return ["torn"] * bool(actual) + ["wrong"] * (not good)
 
 
 class Mortal:
-    """Counts down at every call that touches the disk, and dies at zero; a write may die in its middle."""
+    """Counts down at every call that writes to the disk, and dies at zero; a write may stop half-way."""
 
     def __init__(self, calls: int):
         self.left = calls
@@ -109,13 +110,13 @@ def die_saving(calls: int, folder: Path, step: int, state: dict, keep: int) -> N
     save(folder, step, state, keep)
 
 
-# what was saved before, the step saved while dying, how many are kept
+# checkpoints saved before, the step saved while dying, how many are kept
 SCENES = {"the next": ([1], 2, 1), "the same step": ([1], 1, 1), "the same step twice": ([1, 1], 1, 1),
           "after going back": ([1, 2, 3], 2, 2)}
 
 
 def deaths(tmp_path: Path, before: list[int], step: int, keep: int) -> Iterator[tuple[int, list[str]]]:
-    """Die at the first call, at the second, … until one lives; what each death did."""
+    """Die at the first call, the second, … until a run survives; yield what each death did."""
     origin = tmp_path / "origin"
     for version, s in enumerate(before):
         save(origin, s, state_of(version), keep=9)
@@ -127,7 +128,7 @@ def deaths(tmp_path: Path, before: list[int], step: int, keep: int) -> Iterator[
         code = in_child(partial(die_saving, calls, folder, step, state_of(new), keep))
         assert code in (0, DIED)
         yield calls, faults(folder, {new} if code == 0 else {new - 1, new})
-        # What was left behind is cleared by the next save.
+        # The next save deletes the remains.
         save(folder, 9, state_of(new), keep=1)
         assert sorted(os.listdir(folder)) == ["step-0000000009.json", "step-0000000009.safetensors"]
         assert faults(folder, {new}) == []
@@ -136,13 +137,14 @@ def deaths(tmp_path: Path, before: list[int], step: int, keep: int) -> Iterator[
 
 
 @pytest.mark.parametrize(("before", "step", "keep"), SCENES.values(), ids=SCENES)
-def test_a_death_at_any_call_loses_nothing(tmp_path: Path, before: list[int], step: int, keep: int) -> None:
-    found = list(deaths(tmp_path, before, step, keep))
-    assert len(found) >= 15  # two files: made, written, synced, renamed, their folder synced; then the old ones deleted
-    assert [f for f in found if f[1]] == []
+def test_death_at_any_call_loses_no_checkpoint(tmp_path: Path, before: list[int], step: int, keep: int) -> None:
+    result = list(deaths(tmp_path, before, step, keep))
+    # two files: created, written, synced, renamed, their folder synced; then the old ones deleted
+    assert len(result) >= 15
+    assert [f for f in result if f[1]] == []
 
 
-def test_a_death_at_the_first_checkpoint_leaves_it_whole_or_none(tmp_path: Path) -> None:
+def test_death_at_first_checkpoint_leaves_it_whole_or_absent(tmp_path: Path) -> None:
     seen = set()
     for calls in itertools.count():
         folder = tmp_path / str(calls)
@@ -154,7 +156,7 @@ def test_a_death_at_the_first_checkpoint_leaves_it_whole_or_none(tmp_path: Path)
 
 @contextlib.contextmanager
 def in_place(path: Path, mode: str = "wb") -> Iterator[Any]:
-    """How not to write a file: under its own name from the first byte."""
+    """Write a file the wrong way: under its final name from the first byte."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), mode) as file:
         yield file
@@ -178,22 +180,22 @@ def old_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
     (write_in_place, "the next", "torn"), (write_in_place, "the same step", "lost"),
     (one_name_a_step, "the same step", "lost"), (old_ones_first, "the next", "lost"),
 ])
-def test_broken_ways_to_save_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable, scene: str,
-                                         kind: str) -> None:
+def test_broken_ways_to_save_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable, scene: str,
+                                          kind: str) -> None:
     broken(monkeypatch)
-    assert any(kind in found for _, found in deaths(tmp_path, *SCENES[scene]))
+    assert any(kind in result for _, result in deaths(tmp_path, *SCENES[scene]))
 
 
-def test_every_byte_is_on_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power cut would show: tensors synced, named, the name synced; then the manifest; then the old ones go."""
+def test_every_byte_is_on_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Order after a power cut: tensors synced, named, the name synced; then the manifest; then old files deleted."""
     save(tmp_path, 1, {"x": torch.ones(2)}, keep=1)
     done: list[str] = []
 
     def note(name: str, call: Callable) -> None:
-        def noted(*args: Any) -> Any:
+        def noted_call(*args: Any) -> Any:
             done.append(f"{name} {Path(args[-1]).suffix}" if name != "fsync" else name)
             return call(*args)
-        monkeypatch.setattr(os, name, noted)
+        monkeypatch.setattr(os, name, noted_call)
 
     for name in ("fsync", "replace", "unlink"):
         note(name, getattr(os, name))
@@ -202,8 +204,8 @@ def test_every_byte_is_on_disk_before_its_name_is(tmp_path: Path, monkeypatch: p
                     "unlink .json", "unlink .safetensors"]
 
 
-def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
-    """SIGKILL while checkpoints are saved in a loop: what save returned from is never lost, and nothing is torn."""
+def test_twenty_kills_at_random_moments_lose_no_checkpoint(tmp_path: Path) -> None:
+    """SIGKILL while checkpoints are saved in a loop: a checkpoint whose save returned is never lost, none is torn."""
     moments = random.Random(20)
     returned = FORK.RawValue("q", -1)  # the newest version whose save has returned
     begun = FORK.RawValue("q", 0)      # the newest version whose save has begun

@@ -1,4 +1,4 @@
-"""The loop: its rates, its lines, when it ends, and that it neither loses nor spoils what was learnt."""
+"""The training loop: rates, log lines, when it ends, and that it keeps what was learned."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
 V, ROWS = 12, 6
-RARE = V - 1  # a word that no batch and no draw holds
+RARE = V - 1  # a word that no batch and no draw contains
 
-BETTER = "valid/log_likelihood"  # what Fit watches where nothing else is named
+BETTER = "valid/log_likelihood"  # the metric that Fit monitors by default
 
 
 class Blocks:
-    """`n` blocks of ROWS examples an epoch, which (epoch, block) determines; `before[step]` is called ahead of one."""
+    """`n` blocks of ROWS examples an epoch, determined by (epoch, block); `before[step]` is called before that step."""
 
     def __init__(self, n: int = 4, empty: tuple[int, ...] = ()):
-        self.n, self.empty, self.asked, self.before = n, empty, 0, dict[int, Callable[[], None]]()
+        self.n, self.empty, self.n_requests, self.before = n, empty, 0, dict[int, Callable[[], None]]()
 
     def n_blocks(self, epoch: int, block: int) -> int:
         return 0 if epoch in self.empty else self.n
@@ -46,7 +46,7 @@ class Blocks:
             self.before.get(epoch * self.n + i, int)()
             draw = torch.Generator().manual_seed(1000 * epoch + i)
             target, centre = torch.randint(RARE, (2, ROWS), generator=draw)
-            self.asked += 1
+            self.n_requests += 1
             yield SkipGramBatch(target, torch.zeros_like(target), centre, torch.arange(ROWS))
 
 
@@ -55,7 +55,8 @@ def never() -> dict[str, float]:
 
 
 def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: Blocks | None = None,
-        source: str = "unigram", loss: str = "logistic", of: dict[str, Any] | None = None, **train: Any) -> Trainer:
+        source: str = "unigram", loss: str = "logistic", loss_settings: dict[str, Any] | None = None,
+        **train: Any) -> Trainer:
     counts = torch.arange(V, 0, -1).double()
     counts[RARE] = 0
     world = ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=4, seed=3)
@@ -66,7 +67,8 @@ def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: 
     draws = sources.find(source)
     more = {"min_perplexity": 2, "hidden": 3} if source == "ace" else {}
     settings = draws.Config(source=source, k=3, filter="none" if loss == "nce" else "target", **more)
-    return Trainer(model, draws(settings, world), cost(cost.Config(name=loss, **(of or {})), world), blocks or Blocks(),
+    return Trainer(model, draws(settings, world), cost(cost.Config(name=loss, **(loss_settings or {})), world), blocks
+                   or Blocks(),
                TrainConfig(**{"epochs": 2, "lr": 0.1, "log_every": 1, **train}), folder, evaluate)
 
 
@@ -82,20 +84,20 @@ def series(*values: float) -> Callable[[], dict[str, float]]:
 # -- rates ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_rate_falls_in_a_line_under_a_warm_up(tmp_path: Path) -> None:
+def test_rate_falls_linearly_after_warm_up(tmp_path: Path) -> None:
     fit(tmp_path, lr=0.1, min_lr=0.02, warmup=3, epochs=2).run()
     line = [0.1 - 0.08 * step / 8 for step in range(8)]
     assert [x["lr"] for x in lines(tmp_path)] == pytest.approx([line[0] / 3, line[1] * 2 / 3, *line[2:]], rel=1e-12)
 
 
-def test_a_floor_above_the_rate_leaves_the_rate(tmp_path: Path) -> None:
+def test_floor_above_the_rate_keeps_the_rate(tmp_path: Path) -> None:
     fit(tmp_path, lr=0.1, min_lr=0.5, epochs=1).run()
     assert [x["lr"] for x in lines(tmp_path)] == [0.1] * 4
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
-def test_the_optimiser_is_given_the_rate_and_the_loss_its_own(tmp_path: Path, optimizer: str) -> None:
-    training = fit(tmp_path, loss="nce", of={"partition": "global"}, optimizer=optimizer, lr=0.1, min_lr=0.0,
+def test_optimizer_gets_the_rate_and_the_loss_its_own(tmp_path: Path, optimizer: str) -> None:
+    training = fit(tmp_path, loss="nce", loss_settings={"partition": "global"}, optimizer=optimizer, lr=0.1, min_lr=0.0,
                    loss_lr=0.03, epochs=1)
     training.run()
     tables, own = training.optimizers
@@ -103,8 +105,8 @@ def test_the_optimiser_is_given_the_rate_and_the_loss_its_own(tmp_path: Path, op
     assert tables.param_groups[0]["lr"] == pytest.approx(0.1 / 4) and own.param_groups[0]["lr"] == 0.03
 
 
-def test_a_rate_of_the_last_block_is_what_moved_the_tables(tmp_path: Path) -> None:
-    """Two runs that differ only in min_lr part at the second block, and not before."""
+def test_rate_of_the_last_block_updates_the_tables(tmp_path: Path) -> None:
+    """Two runs that differ only in min_lr separate at the second block, not before."""
     one, other = (fit(tmp_path / str(low), min_lr=low, epochs=1, blocks=Blocks(2)) for low in (0.0, 0.09))
     steps = [[training.model.u.detach().clone()] for training in (one, other)]
     for training, seen in zip((one, other), steps, strict=True):
@@ -114,36 +116,37 @@ def test_a_rate_of_the_last_block_is_what_moved_the_tables(tmp_path: Path) -> No
     assert same(steps[0][1], steps[1][1]) and not same(steps[0][2], steps[1][2])
 
 
-# -- lines ----------------------------------------------------------------------------------------------------------
+# -- log lines ------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_every_so_often_and_at_the_end_of_each_epoch(tmp_path: Path) -> None:
+def test_log_lines_at_intervals_and_at_the_end_of_each_epoch(tmp_path: Path) -> None:
     at = fit(tmp_path, log_every=3).run()
-    found = lines(tmp_path)
-    assert [(x["step"], x["epoch"], x["examples"]) for x in found] == [(3, 0, 18), (4, 0, 24), (6, 1, 36), (8, 1, 48)]
+    result = lines(tmp_path)
+    assert [(x["step"], x["epoch"], x["examples"]) for x in result] == [(3, 0, 18), (4, 0, 24), (6, 1, 36), (8, 1, 48)]
     assert (at.step, at.examples, at.epoch) == (8, 48, 2)
-    clock = [x["seconds"] for x in found]
-    assert clock == sorted(clock) and all(x["cpu_seconds"] >= 0 for x in found)
+    clock = [x["seconds"] for x in result]
+    assert clock == sorted(clock) and all(x["cpu_seconds"] >= 0 for x in result)
 
 
-def test_a_line_says_what_the_step_told(tmp_path: Path) -> None:
+def test_log_line_contains_what_the_step_reported(tmp_path: Path) -> None:
     training = fit(tmp_path, epochs=1)
-    told, step = [], training.step
-    training.step = lambda *args, **keys: told.append(step(*args, **keys)) or told[-1]  # type: ignore[assignment]
+    result, step = [], training.step
+    training.step = lambda *args, **keys: result.append(step(*args, **keys)) or result[-1]  # type: ignore[assignment]
     training.step.view = step.view
     training.run()
-    for line, of in zip(lines(tmp_path), told, strict=True):
-        assert line["loss"] == float(of.loss)
-        hits = of.drawn.ids == of.query.target.unsqueeze(1)
-        assert line["loss/noise"] == pytest.approx(float(of.cost[~hits].mean()))     # a right answer is no negative
+    for line, step_result in zip(lines(tmp_path), result, strict=True):
+        assert line["loss"] == float(step_result.loss)
+        hits = step_result.drawn.ids == step_result.query.target.unsqueeze(1)
+        # a false negative is not a negative
+        assert line["loss/noise"] == pytest.approx(float(step_result.cost[~hits].mean()))
         assert line["masked"] == pytest.approx(float(hits.double().mean()))
     assert any(line["masked"] > 0 for line in lines(tmp_path))
 
 
-def test_what_a_source_and_a_loss_learnt_is_in_the_line(tmp_path: Path) -> None:
+def test_log_line_contains_what_source_and_loss_learned(tmp_path: Path) -> None:
     fit(tmp_path / "a", source="ace", epochs=1).run()
     assert {"source/entropy", "source/reward", "loss/noise", "loss/generator"} <= lines(tmp_path / "a")[-1].keys()
-    training = fit(tmp_path / "z", loss="nce", of={"partition": "global"}, epochs=1)
+    training = fit(tmp_path / "z", loss="nce", loss_settings={"partition": "global"}, epochs=1)
     training.run()
     assert lines(tmp_path / "z")[-1]["loss/log_z/mean"] == training.loss.metrics()["log_z/mean"] != 0
 
@@ -151,23 +154,23 @@ def test_what_a_source_and_a_loss_learnt_is_in_the_line(tmp_path: Path) -> None:
 # -- evaluations, the target, patience --------------------------------------------------------------------------------
 
 
-def test_an_evaluation_after_each_epoch(tmp_path: Path) -> None:
+def test_evaluation_after_each_epoch(tmp_path: Path) -> None:
     fit(tmp_path, series(-3.0, -2.0)).run()
     assert [(x["step"], x["epoch"], x[BETTER]) for x in lines(tmp_path, BETTER)] == [(4, 1, -3), (8, 2, -2)]
 
 
-def test_an_evaluation_every_so_many_blocks(tmp_path: Path) -> None:
+def test_evaluation_every_n_blocks(tmp_path: Path) -> None:
     fit(tmp_path, series(-3.0, -2.0), evaluate_every=3).run()
     assert [(x["step"], x[BETTER]) for x in lines(tmp_path, BETTER)] == [(3, -3), (6, -2)]
 
 
-def test_an_epoch_without_blocks(tmp_path: Path) -> None:
+def test_epoch_without_blocks(tmp_path: Path) -> None:
     at = fit(tmp_path, series(-3.0, -2.0), blocks=Blocks(empty=(1,)), epochs=3).run()
     assert (at.epoch, at.step) == (3, 8) and [x["step"] for x in lines(tmp_path, BETTER)] == [4, 8]
 
 
 @pytest.mark.parametrize("every", [0, 2])
-def test_it_stops_when_patience_is_at_its_end_and_gives_the_best_back(tmp_path: Path, every: int) -> None:
+def test_training_stops_without_patience_and_restores_the_best(tmp_path: Path, every: int) -> None:
     tables: list[torch.Tensor] = []
     worth = series(-3.0, -1.0, -2.0, -1.0)
 
@@ -177,7 +180,7 @@ def test_it_stops_when_patience_is_at_its_end_and_gives_the_best_back(tmp_path: 
 
     training = fit(tmp_path, evaluate, patience=2, epochs=9, evaluate_every=every)
     at = training.run()
-    assert len(tables) == 4 and at.step == 4 * (every or 4)  # as good as the best is not better
+    assert len(tables) == 4 and at.step == 4 * (every or 4)  # equal to the best is not better
     assert (at.best, at.evaluations_since_best) == (-1.0, 2)
     assert same(training.model.u.detach(), tables[3])
     training.load("best")
@@ -191,8 +194,8 @@ def test_it_stops_when_patience_is_at_its_end_and_gives_the_best_back(tmp_path: 
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path, between: bool,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_run_never_resumes_before_its_best(tmp_path: Path, between: bool,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after the best of step 4, or between the checkpoint and the best; no checkpoint was due before."""
     class Killed(BaseException):
         pass
@@ -225,11 +228,11 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     assert checkpoint.load(tmp_path / "best")["position"]["step"] == reached
 
 
-def test_patience_that_is_not_lost_ends_nothing(tmp_path: Path) -> None:
+def test_patience_left_does_not_stop_training(tmp_path: Path) -> None:
     assert fit(tmp_path, series(-3.0, -4.0, -2.0, -4.0, -1.0, -2.0), patience=2, epochs=6).run().step == 24
 
 
-def test_patience_with_nothing_to_watch(tmp_path: Path) -> None:
+def test_patience_without_a_metric_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^train\.patience: .*set train\.patience: 0$"):
         fit(tmp_path, lambda: {"x": 1.0}, patience=1).run()
 
@@ -237,8 +240,9 @@ def test_patience_with_nothing_to_watch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "step"), [("valid/log_likelihood>-2.5", 8), ("valid/log_likelihood > -3.5", 4),
                                             ("valid/log_likelihood<-2", 4), ("valid/log_likelihood<-2.9", 4),
                                             ("valid/log_likelihood<-3", None), ("valid/log_likelihood>-1", None)])
-def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text: str, step: int | None) -> None:
-    training = fit(tmp_path, series(-9.0, -3.0, -2.0, -1.0), target=text, epochs=3)  # the first to see the keys
+def test_first_time_the_target_is_reached_is_reported(tmp_path: Path, text: str, step: int | None) -> None:
+    # the first evaluation that sees the keys
+    training = fit(tmp_path, series(-9.0, -3.0, -2.0, -1.0), target=text, epochs=3)
     reached = training.run().reached
     assert reached.get("step") == step
     if step is not None:
@@ -250,15 +254,15 @@ def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text:
     assert again.position.reached == reached
 
 
-def test_a_target_that_nothing_measures(tmp_path: Path) -> None:
+def test_target_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^train\.track_until: no evaluation gives 'valid/mrr'; there are: a/b, "
                                          r"valid/log"):
         fit(tmp_path, lambda: {BETTER: -1.0, "a/b": 2.0}, target="valid/mrr>.5").run()
-    assert lines(tmp_path) == []  # told before anything is trained
+    assert lines(tmp_path) == []  # reported before training
 
 
 @pytest.mark.parametrize("text", ["", "mrr", "mrr>", "mrr>high", "mrr=5", "mrr>=5"])
-def test_a_target_that_is_no_comparison(text: str) -> None:
+def test_target_that_is_not_a_comparison_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"^train\.track_until: .*write e\\.g\\."):
         parse_threshold(text)
 
@@ -274,14 +278,14 @@ def poison(training: Trainer, where: str, value: float) -> None:
          }[where].fill_(value)
 
 
-def test_a_step_that_stumbles_over_such_numbers_says_so_before_the_next_line(tmp_path: Path) -> None:
+def test_step_error_from_non_finite_numbers_is_reported_at_once(tmp_path: Path) -> None:
     training = fit(tmp_path, never, Blocks(16), log_every=8, epochs=1)
 
     def stumble(block: Any, keep_costs: bool) -> Any:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     training.step = stumble  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="probability tensor"):
-        training.run_step(None)  # nothing is wrong with the numbers: the fault is another
+        training.run_step(None)  # the numbers are finite: the error has another cause
     poison(training, "seen", math.nan)
     with pytest.raises(UsageError, match=r"^train\.lr: the model is no longer finite"):
         training.run_step(None)
@@ -289,9 +293,9 @@ def test_a_step_that_stumbles_over_such_numbers_says_so_before_the_next_line(tmp
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("where", ["seen", "never seen", "loss", "source"])
-def test_it_stops_within_a_log_interval_and_keeps_the_last_finite_state(tmp_path: Path, where: str,
-                                                                        value: float) -> None:
-    """After block 5 something is no longer finite; the next line is due at 8."""
+def test_training_stops_within_a_log_interval_and_keeps_last_finite_state(tmp_path: Path, where: str,
+                                                                          value: float) -> None:
+    """After block 5 a number is not finite; the next line is due at 8."""
     more: dict[str, Any] = {"loss": {"loss": "nce", "of": {"partition": "global"}}, "source": {"source": "ace"}}
     training = fit(tmp_path, never, Blocks(16), log_every=4, checkpoint_every=1e-9, epochs=1, keep=1,
                    **more.get(where, {}))
@@ -307,7 +311,7 @@ def test_it_stops_within_a_log_interval_and_keeps_the_last_finite_state(tmp_path
     assert same(kept, good[0]) and kept["position"]["step"] == 5 and is_finite(kept)
 
 
-def test_a_rate_that_is_far_too_high(tmp_path: Path) -> None:
+def test_far_too_high_rate_stops_training(tmp_path: Path) -> None:
     training = fit(tmp_path, lr=1e17, min_lr=1e17, epochs=100, log_every=2)
     training.save()
     with pytest.raises(UsageError, match=r"^train\.lr: 1e\+17: the loss is (nan|inf) at block .*; lower it$"):
@@ -315,14 +319,14 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path) -> None:
     assert training.position.step <= 10 and is_finite(checkpoint.load(tmp_path / "checkpoints"))
 
 
-def test_no_evaluation_sees_what_is_not_finite(tmp_path: Path) -> None:
+def test_no_evaluation_gets_non_finite_numbers(tmp_path: Path) -> None:
     training = fit(tmp_path, lambda: pytest.fail("evaluated"), Blocks(16), log_every=9, evaluate_every=3)
     training.examples.before = {2: lambda: poison(training, "never seen", math.nan)}
     with pytest.raises(UsageError, match="the model is no longer finite at block 3"):
         training.run()
 
 
-def test_what_finite_looks_at() -> None:
+def test_finite_check_covers_all_parameters() -> None:
     assert is_finite({"a": [torch.ones(3), (torch.tensor([1, 2]), 5, None)], "b": {"c": torch.zeros(0)}, "d": math.nan})
     for bad in (math.nan, math.inf, -math.inf):
         for state in ([torch.tensor([1.0, bad])], {"a": ({"b": torch.tensor(bad)},)}):
@@ -334,13 +338,13 @@ def test_what_finite_looks_at() -> None:
 
 
 @given(rows=some.lists(some.integers(0, 4), max_size=8), largest=some.floats(0.01, 50), seed=some.integers(0, 99))
-def test_gradients_are_clipped_together_sparse_ones_as_the_dense_ones_they_stand_for(
+def test_sparse_gradients_are_clipped_with_the_dense_ones(
         rows: list[int], largest: float, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     table, other, idle = (torch.zeros(5, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
     values = torch.randn(len(rows), 3, generator=draw, dtype=torch.float64)
     index = torch.tensor([rows], dtype=torch.int64)
-    table.grad = torch.sparse_coo_tensor(index, values, (5, 3), check_invariants=True)  # a row may stand there twice
+    table.grad = torch.sparse_coo_tensor(index, values, (5, 3), check_invariants=True)  # a row may occur there twice
     other.grad = torch.randn(5, 3, generator=draw, dtype=torch.float64)
     before = torch.cat([table.grad.to_dense(), other.grad])
     clip_gradients([table, idle, other], largest)
@@ -351,31 +355,31 @@ def test_gradients_are_clipped_together_sparse_ones_as_the_dense_ones_they_stand
     assert float(after.norm()) <= largest * (1 + 1e-9)
 
 
-def test_nothing_to_clip() -> None:
+def test_clipping_without_gradients() -> None:
     idle = torch.zeros(3, requires_grad=True)
     clip_gradients([idle], 1.0)
     assert idle.grad is None
 
 
 def moved(folder: Path, **train: Any) -> torch.Tensor:
-    """How far one block moves the tables."""
+    """Return how far one block moves the tables."""
     training = fit(folder, blocks=Blocks(1), epochs=1, **train)
     before = [p.detach().clone() for p in training.model.parameters()]
     training.run()
     return torch.cat([p.detach() - b for p, b in zip(training.model.parameters(), before, strict=True)])
 
 
-def test_a_clipped_update_has_that_length(tmp_path: Path) -> None:
+def test_clipped_update_has_the_configured_length(tmp_path: Path) -> None:
     free, clipped = (moved(tmp_path / str(clip), clip=clip, lr=0.5) for clip in (None, 0.01))
     assert float(clipped.norm()) == pytest.approx(0.5 * 0.01, rel=1e-4) and float(free.norm()) > 0.05
     torch.testing.assert_close(clipped / clipped.norm(), free / free.norm(), rtol=1e-3, atol=1e-5)
 
 
-def test_a_mean_is_the_sum_over_the_rows_of_its_own_batch(tmp_path: Path) -> None:
+def test_mean_is_the_sum_divided_by_the_rows_of_its_batch(tmp_path: Path) -> None:
     whole = {name: moved(tmp_path / name, reduction=name) for name in ("sum", "mean")}
     torch.testing.assert_close(whole["sum"], ROWS * whole["mean"], rtol=1e-4, atol=1e-6)
-    # Batches of 4 and 2 rows: to a rate of 1e-4 the two updates simply add up.
-    parts = {name: moved(tmp_path / f"{name} parted", reduction=name, batch=4, lr=1e-4, min_lr=1e-4)
+    # Batches of 4 and 2 rows: up to a rate of 1e-4 the two updates simply add up.
+    parts = {name: moved(tmp_path / f"{name} split", reduction=name, batch=4, lr=1e-4, min_lr=1e-4)
              for name in ("sum", "mean")}
     one = fit(tmp_path / "one", blocks=Blocks(1), batch=4, lr=1e-4)
     block = next(one.examples.blocks(0, 0))
@@ -394,14 +398,14 @@ def test_a_mean_is_the_sum_over_the_rows_of_its_own_batch(tmp_path: Path) -> Non
 # -- signals and checkpoints --------------------------------------------------------------------------------------
 
 
-def ask_to_stop(number: int = signal.SIGTERM) -> None:
+def request_stop(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_the_block_with_all_saved(tmp_path: Path, number: int) -> None:
+def test_signal_ends_training_after_the_block_with_all_saved(tmp_path: Path, number: int) -> None:
     training = fit(tmp_path, series(-1.0, -1.0))
-    training.examples.before = {5: lambda: ask_to_stop(number)}
+    training.examples.before = {5: lambda: request_stop(number)}
     with pytest.raises(Stopped) as stopped:
         training.run()
     assert stopped.value.code == 128 + number
@@ -412,8 +416,8 @@ def test_a_signal_ends_it_after_the_block_with_all_saved(tmp_path: Path, number:
 
 
 @pytest.mark.parametrize("every", [0, 2])
-def test_a_signal_during_an_evaluation_ends_it_at_once_and_a_resume_evaluates(tmp_path: Path, every: int) -> None:
-    """Evaluations can take longer than whoever asks is ready to wait."""
+def test_signal_during_evaluation_ends_at_once_and_resume_evaluates(tmp_path: Path, every: int) -> None:
+    """An evaluation may take longer than the user waits."""
     whole = fit(tmp_path / "whole", series(*range(8)), evaluate_every=every, patience=3)
     whole.run()
 
@@ -422,7 +426,7 @@ def test_a_signal_during_an_evaluation_ends_it_at_once_and_a_resume_evaluates(tm
     def evaluate() -> dict[str, float]:
         calls.append(training.position.step)
         if len(calls) == 2:
-            ask_to_stop()
+            request_stop()
             finished.append(True)
         return {BETTER: {s: i for i, s in enumerate(sorted(set(calls)))}[training.position.step]}
 
@@ -438,37 +442,37 @@ def test_a_signal_during_an_evaluation_ends_it_at_once_and_a_resume_evaluates(tm
     training.run()
     assert calls[2] == second and len(calls) == len(set(calls)) + 1
 
-    def told(folder: Path) -> list[dict[str, Any]]:
+    def evaluated_lines(folder: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in x.items() if "seconds" not in k} for x in read(folder / "metrics.jsonl")]
 
-    assert told(tmp_path / "cut") == told(tmp_path / "whole")
+    assert evaluated_lines(tmp_path / "cut") == evaluated_lines(tmp_path / "whole")
     assert same(training.model.state_dict(), whole.model.state_dict())
 
 
-def test_a_signal_before_an_evaluation_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_signal_before_evaluation_skips_it(tmp_path: Path) -> None:
     training = fit(tmp_path, lambda: pytest.fail("evaluated"), evaluate_every=2)
-    training.examples.before = {1: ask_to_stop}
+    training.examples.before = {1: request_stop}
     with pytest.raises(Stopped):
         training.run()
     assert checkpoint.load(tmp_path / "checkpoints")["position"]["step"] == 2
 
 
-def test_a_signal_while_an_epoch_is_laid_out(tmp_path: Path) -> None:
+def test_signal_while_an_epoch_is_prepared(tmp_path: Path) -> None:
     training = fit(tmp_path)
     plain = training.examples.n_blocks
 
     def slow(epoch: int, block: int) -> int:
         if epoch == 1:
-            ask_to_stop()
+            request_stop()
         return plain(epoch, block)
 
     training.examples.n_blocks = slow  # type: ignore[method-assign]
     with pytest.raises(Stopped):
         training.run()
-    assert training.examples.asked == 4 and checkpoint.load(tmp_path / "checkpoints")["position"]["epoch"] == 1
+    assert training.examples.n_requests == 4 and checkpoint.load(tmp_path / "checkpoints")["position"]["epoch"] == 1
 
 
-def test_a_checkpoint_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_at_intervals_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("embtrain.train.loop.time.monotonic", lambda: now[0])
     training = fit(tmp_path, checkpoint_every=2.5)
@@ -480,7 +484,7 @@ def test_a_checkpoint_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: p
     assert saved == [3, 6, 8]
 
 
-def test_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_continues_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("embtrain.train.loop.time.monotonic", lambda: now[0])
 
@@ -488,7 +492,7 @@ def test_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monke
         now[0] += 1
 
     training = fit(tmp_path)
-    training.examples.before = {**dict.fromkeys(range(8), tick), 5: ask_to_stop}
+    training.examples.before = {**dict.fromkeys(range(8), tick), 5: request_stop}
     with pytest.raises(Stopped):
         training.run()
     assert training.position.seconds == 5
@@ -506,7 +510,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path: Path, other: str) -> None:
+def test_checkpoint_of_another_run_is_rejected_in_one_line(tmp_path: Path, other: str) -> None:
     for first, then in (({}, OTHERS[other]), (OTHERS[other], {})):
         fit(tmp_path / str(bool(first)), **first).run()
         with pytest.raises(DataError, match="belongs to another model, source, loss or optimizer") as error:
@@ -514,7 +518,7 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path: Path, o
         assert "\n" not in str(error.value)
 
 
-def test_a_checkpoint_of_another_size_or_without_its_parts_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_of_another_size_or_incomplete_is_rejected(tmp_path: Path) -> None:
     training = fit(tmp_path)
     training.save()
     state = checkpoint.load(tmp_path / "checkpoints")

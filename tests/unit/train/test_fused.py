@@ -1,6 +1,6 @@
-"""The fused engine against the step: the same update, the same lines, the same costs for a source that learns.
+"""The fused engine against the step: the same update, log lines and costs for a source that learns.
 
-Two worlds. `apart`: several windows in which no row of a table occurs twice, so that updates one after the other are
+Two worlds. `apart`: several windows in which no row of a table occurs twice, so that updates one after the other equal
 one update. `crowded`: one window, or one block of windows, with few words, so that rows repeat and draws hit targets;
 that is one update for both engines.
 """
@@ -65,27 +65,27 @@ ALL = list(itertools.product(SOURCES, SHARES, LOSSES, MASKS, OPTIMIZERS))
 
 
 @dataclass
-class Made:
+class Built:
     model: SkipGram
     source: NegativeSource
     loss: Loss
     engine: Step | CompiledWindows
     heard: list[tuple[Query, Negatives, Tensor]]
 
-    def learnt(self) -> dict[str, Tensor]:
-        """Every number that training has moved."""
-        found = {f"{part}.{name}": p.detach() for part in ("model", "loss")
-                 for name, p in getattr(self, part).named_parameters()}
+    def learned_values(self) -> dict[str, Tensor]:
+        """Return every number that training changes."""
+        result = {f"{part}.{name}": p.detach() for part in ("model", "loss")
+                  for name, p in getattr(self, part).named_parameters()}
         if hasattr(self.source, "generator"):
-            found |= {f"generator.{name}": p.detach() for name, p in self.source.generator.named_parameters()}
+            result |= {f"generator.{name}": p.detach() for name, p in self.source.generator.named_parameters()}
         for name, p in self.model.named_parameters():
             state = self.engine.optimizers[0].state.get(p, {})
-            found |= {f"{name}.acc": state["acc"]} if "acc" in state else {}
-        return found
+            result |= {f"{name}.acc": state["acc"]} if "acc" in state else {}
+        return result
 
 
 class Third:
-    """Every third candidate was seen with everything."""
+    """Every third candidate is a known positive."""
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor:
         return ids % 3 == 0
@@ -97,90 +97,92 @@ def world(v: int) -> ProblemSpec:
 
 
 def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) -> tuple[NegativeSource, Loss]:
-    found, cost = sources.find(source.split()[0]), losses.find(loss.split()[0])
+    source_class, cost = sources.find(source.split()[0]), losses.find(loss.split()[0])
     of_batches = {"baseline": "leave_one_out"} if (source, share) == ("ace", "batch") else {}  # no probe for each row
-    settings = found.Config(source=found.name, share_draws_by=share, share_size=2, filter=mask, k=3,
-                            **SOURCES[source] | of_batches | more)
-    return found(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
+    settings = source_class.Config(source=source_class.name, share_draws_by=share, share_size=2, filter=mask, k=3,
+                                   **SOURCES[source] | of_batches | more)
+    return source_class(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
 
 
-def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss: Loss, v: int, **train: Any) -> Made:
-    of = SkipGram(SkipGramConfig(dim=D), world(v))
+def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss: Loss, v: int, **train: Any) -> Built:
+    model = SkipGram(SkipGramConfig(dim=D), world(v))
     draw = torch.Generator().manual_seed(8)
     with torch.no_grad():
-        for p in of.parameters():
+        for p in model.parameters():
             p.copy_(torch.randn(p.shape, generator=draw))
         for p in loss.parameters():
             p.copy_(torch.linspace(0.2, 1.2, p.numel()).reshape(p.shape))
-    config, heard = TrainConfig(**{"lr": 0.1, **train}), list[tuple[Query, Negatives, Tensor]]()
+    config, received = TrainConfig(**{"lr": 0.1, **train}), list[tuple[Query, Negatives, Tensor]]()
     answers: KnownPositives = (
         KnownPairs(torch.tensor([3, 3, 3, 6, 6]), torch.tensor([6, 4, 1, 0, 5]), v) if v < 10 else Third()
     )
     learn = source.learn
-    source.learn = lambda *told: (heard.append(told), learn(*told))[1]  # type: ignore[method-assign]
-    made = kind(of, source, loss, optimizers(of, loss, config), config,
-                answers if source.config.filter == "observed" else None)
-    return Made(of, source, loss, made, heard)
+    source.learn = lambda *result: (received.append(result), learn(*result))[1]  # type: ignore[method-assign]
+    built = kind(model, source, loss, optimizers(model, loss, config), config,
+                 answers if source.config.filter == "observed" else None)
+    return Built(model, source, loss, built, received)
 
 
 def both(block: WindowBatch, source: str, share: str, loss: str, mask: str, v: int, **train: Any
-         ) -> tuple[tuple[Made, StepResult], tuple[Made, StepResult]]:
-    """The same block through both engines; APART with the first seed that draws no row twice."""
+         ) -> tuple[tuple[Built, StepResult], tuple[Built, StepResult]]:
+    """Run the same block through both engines; APART with the first seed that draws no row twice."""
     for seed in range(50):
         one, other = (make(kind, *parts(source, share, loss, mask, v), v, **train) for kind in (Step, CompiledWindows))
-        for made in (one, other):
-            made.source.random.manual_seed(seed)
-        told = one.engine(block.pairs(), keep_costs=True)  # type: ignore[arg-type]
-        if block is WINDOW or block is BLOCK or not collides(block, told.drawn):  # type: ignore[arg-type]
-            return (one, told), (other, other.engine(block, keep_costs=True))  # type: ignore[arg-type]
+        for built in (one, other):
+            built.source.random.manual_seed(seed)
+        result = one.engine(block.pairs(), keep_costs=True)  # type: ignore[arg-type]
+        if block is WINDOW or block is BLOCK or not collides(block, result.drawn):  # type: ignore[arg-type]
+            return (one, result), (other, other.engine(block, keep_costs=True))  # type: ignore[arg-type]
     raise AssertionError("no draw without repeated rows")
 
 
 def collides(block: WindowBatch, drawn: Negatives) -> bool:
-    """Whether a row of the candidates' table would be moved twice. Probes move nothing."""
+    """Whether a row of the candidates' table would be updated twice. Probes update nothing."""
     assert drawn.ids is not None
     ids = drawn.ids if drawn.weight is None else drawn.ids[:, drawn.weight.expand(drawn.ids.shape)[0] > 0]
     moved = torch.cat([ids.reshape(-1), block.target])
     return len(moved.unique()) < len(moved)
 
 
-def assert_agree(step: tuple[Made, StepResult], fast: tuple[Made, StepResult]) -> None:
-    (one, told), (other, said) = step, fast
-    torch.testing.assert_close(other.learnt(), one.learnt(), rtol=2e-4, atol=2e-6)
-    torch.testing.assert_close(said.loss, told.loss, rtol=1e-5, atol=1e-6)
-    assert said.source == pytest.approx(told.source, rel=1e-3, abs=1e-5)
-    assert said.query is not None and told.query is not None and said.drawn is not None and told.drawn is not None
-    assert said.cost is not None and told.cost is not None
-    torch.testing.assert_close(said.cost, told.cost, rtol=1e-4, atol=1e-5)
+def assert_agree(step: tuple[Built, StepResult], fast: tuple[Built, StepResult]) -> None:
+    (one, result), (other, actual) = step, fast
+    torch.testing.assert_close(other.learned_values(), one.learned_values(), rtol=2e-4, atol=2e-6)
+    torch.testing.assert_close(actual.loss, result.loss, rtol=1e-5, atol=1e-6)
+    assert actual.source == pytest.approx(result.source, rel=1e-3, abs=1e-5)
+    assert actual.query is not None and actual.drawn is not None
+    assert result.query is not None and result.drawn is not None
+    assert actual.cost is not None and result.cost is not None
+    torch.testing.assert_close(actual.cost, result.cost, rtol=1e-4, atol=1e-5)
     lines = [hardness(x.query, x.drawn, x.cost, m.engine.view) for m, x in (step, fast)]  # type: ignore[arg-type]
     assert lines[0].keys() == lines[1].keys() and lines[1] == pytest.approx(lines[0], rel=1e-3, abs=1e-4)
-    forgiven = [0 if x.drawn.false_negatives is None else x.drawn.false_negatives.shape[1] for x in (told, said)]  # type: ignore[union-attr]
-    assert forgiven[0] == forgiven[1] and len(said.query) * said.drawn.k == len(told.query) * told.drawn.k
+    n_masked = [0 if x.drawn.false_negatives is None else x.drawn.false_negatives.shape[1]
+                for x in (result, actual)]  # type: ignore[union-attr]
+    assert n_masked[0] == n_masked[1] and len(actual.query) * actual.drawn.k == len(result.query) * result.drawn.k
     assert len(one.heard) == len(other.heard) == int(one.source.traits.learns)
-    for (query, drawn, cost), (asked, answered, costs) in zip(one.heard, other.heard, strict=True):
+    for (query, drawn, cost), (queries, actual_drawn, costs) in zip(one.heard, other.heard, strict=True):
         assert cost.shape == ((len(query), drawn.k) if one.source.traits.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
         for name in ("context", "target", "slot", "query_id", "window"):
-            assert torch.equal(getattr(asked, name), getattr(query, name))
-        assert torch.equal(answered.ids, drawn.ids)
-        assert drawn.false_negatives is None or torch.equal(answered.false_negatives, drawn.false_negatives)
+            assert torch.equal(getattr(queries, name), getattr(query, name))
+        assert torch.equal(actual_drawn.ids, drawn.ids)
+        assert drawn.false_negatives is None or torch.equal(actual_drawn.false_negatives, drawn.false_negatives)
 
 
 def is_refused(source: str, share: str, loss: str, mask: str, optimizer: str) -> bool:
-    """What engine.py refuses, written down a second time."""
+    """Return what engine.py rejects, written a second time."""
     return share == "batch" or loss == "softmax" or optimizer in ("adagrad", "adam") or source in ("every", "none")
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_combination_is_the_same_update_or_refused(name: str) -> None:
+def test_every_combination_gives_the_same_update_or_is_rejected(name: str) -> None:
     counted = Counter[str]()
     for source, share, loss, mask, optimizer in (one for one in ALL if one[0] == name):
         draws, cost = parts(source, share, loss, mask, 40)
-        of = SkipGram(SkipGramConfig(dim=D), world(40))
+        model = SkipGram(SkipGramConfig(dim=D), world(40))
         train = TrainConfig(optimizer=optimizer)
-        refused = engine.why_not_fused(of.config, type(draws), draws.config, cost.config, train, True)
+        refused = engine.why_not_fused(model.config, type(draws), draws.config, cost.config, train, True)
         assert bool(refused) == is_refused(source, share, loss, mask, optimizer)
-        if incompatibilities(draws, cost, of):
+        if incompatibilities(draws, cost, model):
             counted["means nothing"] += 1
         elif refused:
             counted["fused refuses"] += 1
@@ -192,7 +194,7 @@ def test_every_combination_is_the_same_update_or_refused(name: str) -> None:
     assert counted == COUNTED[name] and sum(counted.values()) == 4 * 8 * 3 * 4
 
 
-#: 4 shares · 8 losses · 3 masks · 4 optimisers = 384 of each source.
+#: 4 shares · 8 losses · 3 masks · 4 optimizers = 384 of each source.
 COUNTED = {
     "unigram": {"runs": 108, "fused refuses": 180, "means nothing": 96},
     "unigram with a mass": {"runs": 102, "fused refuses": 170, "means nothing": 112},
@@ -204,11 +206,11 @@ COUNTED = {
 }
 
 
-def test_how_many_combinations_run() -> None:
-    assert len(ALL) == 2688 and sum(found.get("runs", 0) for found in COUNTED.values()) == 468
+def test_number_of_combinations_that_run() -> None:
+    assert len(ALL) == 2688 and sum(result.get("runs", 0) for result in COUNTED.values()) == 468
 
 
-#: Sources whose q follows the model, beside whom they share a draw with, and how they forgive.
+#: Sources whose q follows the model, with how they share a draw and what they mask.
 LOOKING: dict[str, dict[str, Any]] = {
     "exp": {}, "exp by windows": {"exclude_target": False, "share_draws_by": "window", "total_weight": 4.5},
     "quadratic": {"leaf_size": 3, "exclude_target": True}, "rff": {"features": 16, "nu": 0.1},
@@ -226,65 +228,66 @@ LOOKING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", LOOKING)
 @pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
-def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss: str, mask: str) -> None:
-    found, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
+def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str, mask: str) -> None:
+    source_class, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
     for block, v in ((APART, 600), (WINDOW, 7)):
         for seed in range(50):
             pair = []
             for kind in (Step, CompiledWindows):
-                config = found.Config(**{"source": found.name, "k": 3, "filter": mask, **LOOKING[case]})
-                of = found(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
-                made = make(kind, *of, v)
-                of[0].random.manual_seed(seed)
-                if incompatibilities(*of, made.model):
+                config = source_class.Config(**{"source": source_class.name, "k": 3, "filter": mask, **LOOKING[case]})
+                components = source_class(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
+                built = make(kind, *components, v)
+                components[0].random.manual_seed(seed)
+                if incompatibilities(*components, built.model):
                     assert loss == "sampled_softmax ranking"
                     return
-                assert found.traits.uses_model
-                assert not engine.why_not_fused(made.model.config, found, config, of[1].config, TrainConfig(), True)
+                assert source_class.traits.uses_model
+                assert not engine.why_not_fused(built.model.config, source_class, config,
+                                                                            components[1].config, TrainConfig(), True)
                 batch: Any = block.pairs() if kind is Step else block
-                pair.append((made, made.engine(batch, keep_costs=True)))
+                pair.append((built, built.engine(batch, keep_costs=True)))
             if block is WINDOW or not collides(block, pair[0][1].drawn):  # type: ignore[arg-type]
                 assert_agree(*pair)
                 break
         else:
-            assert case == "resampled"  # of few candidates, the best again and again
+            assert case == "resampled"  # few candidates, the best again and again
 
 
 @pytest.mark.parametrize("name", ["in_batch", "hardest"])
-def test_draws_of_another_shape_are_refused_before_training(name: str) -> None:
-    found, loss = sources.find(name), losses.find("logistic").Config()
-    config = found.Config(source=name)
-    assert engine.why_not_fused(SkipGramConfig(), found, config, loss, TrainConfig(), True)[0].startswith(
+def test_draws_of_another_shape_are_rejected_before_training(name: str) -> None:
+    source_class, loss = sources.find(name), losses.find("logistic").Config()
+    config = source_class.Config(source=name)
+    assert engine.why_not_fused(SkipGramConfig(), source_class, config, loss, TrainConfig(), True)[0].startswith(
         f"negatives.source: {name}: its draws")
-    assert engine.choose(SkipGramConfig(), found, config, loss, TrainConfig())[0].engine == "autograd"
+    assert engine.choose(SkipGramConfig(), source_class, config, loss, TrainConfig())[0].engine == "autograd"
 
 
-def test_a_source_that_looks_gets_the_blocks_of_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_reads_the_model_gets_the_blocks_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "core", object)
     for name, block in (("unigram", 32_768), ("cluster", 4096)):
-        found = sources.find(name)
+        source_class = sources.find(name)
         loss = losses.find("logistic").Config()
-        train = engine.choose(SkipGramConfig(), found, found.Config(source=name), loss, TrainConfig())[0]
+        train = engine.choose(SkipGramConfig(), source_class, source_class.Config(source=name), loss, TrainConfig())[0]
         assert (train.engine, train.chunk) == ("fused", block)
 
 
-# -- what the combinations leave out --------------------------------------------------------------------------------
+# -- not among the combinations -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", ["row", "window", "block"])
 @pytest.mark.parametrize(("loss", "mask"), [("nce global", "none"), ("nce context", "observed")])
-def test_a_learnt_log_z_takes_a_step_every_batch(share: str, loss: str, mask: str) -> None:
+def test_learned_log_z_is_updated_every_batch(share: str, loss: str, mask: str) -> None:
     """Windows of two pairs, batches of four: three steps of c in both engines."""
     block = WindowBatch(torch.tensor([1, 30, 4, 9, 2, 7]), torch.arange(0, 13, 2), torch.arange(50, 170, 10))
-    found = both(block, "unigram", share, loss, mask, 3000, batch=4)
-    torch.testing.assert_close(*(made.learnt() for made, _ in found), rtol=2e-4, atol=2e-6)
-    torch.testing.assert_close(*(told.loss for _, told in found), rtol=1e-5, atol=1e-6)
-    steps = [made.engine.optimizers[1].state[made.loss.c]["step"] for made, _ in found]
+    results = both(block, "unigram", share, loss, mask, 3000, batch=4)
+    torch.testing.assert_close(*(built.learned_values() for built, _ in results), rtol=2e-4, atol=2e-6)
+    torch.testing.assert_close(*(result.loss for _, result in results), rtol=1e-5, atol=1e-6)
+    steps = [built.engine.optimizers[1].state[built.loss.c]["step"] for built, _ in results]
     assert steps == [3, 3]
 
 
 class Given(NegativeSource):
-    """Draws what it is told to, and learns nothing from what it hears."""
+    """Draws fixed negatives, and learns nothing from their costs."""
 
     name = "given"
     traits = Traits(learns=True, uses_model=True)
@@ -292,7 +295,7 @@ class Given(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, group = self.draw_layout(query)
         ids = torch.randint(len(view.table()), (n, k), generator=self.random)
-        look = view.score(query, torch.zeros(1, 1, dtype=torch.int64)).sum()    # NaN where no vectors are given
+        look = view.score(query, torch.zeros(1, 1, dtype=torch.int64)).sum()    # NaN where no vectors are available
         assert torch.isfinite(look) and query.vector.shape == (len(query), D)
         return Negatives(ids, draw_id=group, log_q=torch.full((1, 1), -1.5), log_q_target=-torch.ones(len(query)),
                          weight=torch.rand(n, k, generator=self.random) + 0.2, total_weight=torch.full((1, 1), 3.5),
@@ -302,41 +305,42 @@ class Given(NegativeSource):
 @pytest.mark.parametrize("learns_per_row", [False, True])
 @pytest.mark.parametrize("share", ["row", "window", "block"])
 @pytest.mark.parametrize(("loss", "mask"), [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
-def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
-    """Weights of each draw, one log q for all, and a block whose column is answered differently by its windows."""
-    found = []
+def test_source_that_learns_receives_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
+    """Weights of each draw, one log q for all, and a block whose negative is masked in some of its windows only."""
+    result = []
     for kind in (Step, CompiledWindows):
         source = Given(NegativesConfig(share_draws_by=share, share_size=2, filter=mask, k=3), world(7))
         source.traits = replace(source.traits, learns_per_row=learns_per_row)
-        made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
+        built = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
-        found.append((made, made.engine(batch.pairs() if kind is Step else batch, keep_costs=True)))
-    assert_agree(*found)
+        result.append((built, built.engine(batch.pairs() if kind is Step else batch, keep_costs=True)))
+    assert_agree(*result)
 
 
-def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
+def test_unsupported_kernel_input_is_rejected_by_name() -> None:
     class Other(Given):
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-            of = super().draw(query, k, view)
-            return Negatives(of.ids, total_weight=torch.full((len(query), 1),
-                                                             2.0)) if self.config.share_draws_by == "row" else \
-                Negatives(of.ids[:1])
+            model = super().draw(query, k, view)
+            return Negatives(model.ids, total_weight=torch.full((len(query), 1),
+                                                                2.0)) if self.config.share_draws_by == "row" else \
+                Negatives(model.ids[:1])
 
     for share, says in (("row", "one noise mass"), ("window", "needs ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
-        made = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), world(7)), loss, 7)
+        built = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), world(7)), loss, 7)
         with pytest.raises(UsageError, match=says):
-            made.engine(BLOCK)
+            built.engine(BLOCK)
 
 
 @pytest.mark.parametrize("share", ["row", "window", "block"])
-def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
-    """Its rows as `encode` makes them of the pairs, and the same draws; a part of it knows no windows."""
+def test_query_of_windows_equals_query_of_their_pairs(share: str) -> None:
+    """Its rows equal `encode` of the pairs, with the same draws; a slice of it has no windows."""
     block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
-    of, world = CompiledWindows.__new__(CompiledWindows), ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
-    of.model = SkipGram(SkipGramConfig(dim=3), world)
-    here, pairs = of._query(block, True), block.pairs()
-    there = of.model.encode(pairs)
+    compiled_engine = CompiledWindows.__new__(CompiledWindows)
+    world = ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
+    compiled_engine.model = SkipGram(SkipGramConfig(dim=3), world)
+    here, pairs = compiled_engine._query(block, True), block.pairs()
+    there = compiled_engine.model.encode(pairs)
     for name in ("vector", "context", "target", "slot", "query_id", "window"):
         assert torch.equal(getattr(here, name), getattr(there, name)), name
     source = NegativeSource(NegativesConfig(share_draws_by=share, share_size=2), world)  # type: ignore[arg-type]
@@ -352,15 +356,16 @@ def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     assert here.contexts(other).tolist() == here.detach().contexts(other).tolist() == [3, 0]
 
 
-def test_a_block_without_pairs() -> None:
-    made = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
-    before = made.learnt()
+def test_block_without_pairs() -> None:
+    built = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
+    before = built.learned_values()
     none = torch.empty(0, dtype=torch.int64)
-    told = made.engine(WindowBatch(none, torch.zeros(1, dtype=torch.int64), none), keep_costs=True)
-    assert float(told.loss) == 0 and told.cost is None and all(same(x, before[n]) for n, x in made.learnt().items())
+    result = built.engine(WindowBatch(none, torch.zeros(1, dtype=torch.int64), none), keep_costs=True)
+    assert float(result.loss) == 0 and result.cost is None and all(same(x, before[n]) for n,
+                                                                   x in built.learned_values().items())
 
 
-def test_the_log_is_told_of_the_first_windows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_gets_the_first_windows_only(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make(CompiledWindows, *parts("unigram", "window", "logistic", "target", 200), 200).engine(
         APART, keep_costs=True
     )
@@ -375,14 +380,14 @@ def test_the_log_is_told_of_the_first_windows_alone(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_fixed_source_is_asked_for_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make(CompiledWindows, *parts("unigram", "window", "nce", "none", 200), 200)
+def test_fixed_source_draws_ids_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = make(CompiledWindows, *parts("unigram", "window", "nce", "none", 200), 200)
     monkeypatch.setattr(CompiledWindows, "_query", None)
-    monkeypatch.setattr(type(made.source), "log_prob", None)
-    assert torch.isfinite(made.engine(APART).loss)
+    monkeypatch.setattr(type(built.source), "log_prob", None)
+    assert torch.isfinite(built.engine(APART).loss)
 
 
-# -- the choice -------------------------------------------------------------------------------------------------------
+# -- the choice of the engine -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("change", "says"), [
@@ -392,19 +397,19 @@ def test_a_fixed_source_is_asked_for_ids_alone(monkeypatch: pytest.MonkeyPatch) 
     ({"negatives.share_draws_by": "batch"}, "negatives.share_draws_by"),
     ({"negatives.share_draws_by": "block", "negatives.share_size": 5000}, "negatives.share_size"), ({}, ""),
 ])
-def test_each_refusal_names_its_key(change: dict[str, Any], says: str) -> None:
-    made = {"model": SkipGramConfig(), "negatives": NegativesConfig(), "loss": losses.find("logistic").Config(),
-            "train": TrainConfig()}
+def test_each_rejection_names_its_key(change: dict[str, Any], says: str) -> None:
+    built = {"model": SkipGramConfig(), "negatives": NegativesConfig(), "loss": losses.find("logistic").Config(),
+             "train": TrainConfig()}
     for key, value in change.items():
         part, name = key.split(".")
-        made[part] = made[part].model_copy(update={name: value})
+        built[part] = built[part].model_copy(update={name: value})
     unigram = sources.find("unigram")
-    found = engine.why_not_fused(made["model"], unigram, made["negatives"], made["loss"], made["train"], True)
-    assert len(found) == bool(says) and all(reason.startswith(f"{says}: ") for reason in found)
+    result = engine.why_not_fused(built["model"], unigram, built["negatives"], built["loss"], built["train"], True)
+    assert len(result) == bool(says) and all(reason.startswith(f"{says}: ") for reason in result)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_auto_is_fused_where_it_can_be(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_the_fused_engine_if_possible(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "core", lambda: object() if compiled else None)
     unigram, softmax = sources.find("unigram"), losses.find("softmax").Config()
     logistic, model, negatives = losses.find("logistic").Config(), SkipGramConfig(), NegativesConfig()
@@ -427,7 +432,7 @@ V = 12
 
 
 class Blocks:
-    """Blocks of eight windows each, which (epoch, block) determines: even words stand beside even words."""
+    """Blocks of eight windows each, determined by (epoch, block): even words occur next to even words."""
 
     def __init__(self, n: int = 4):
         self.n = n
@@ -449,9 +454,9 @@ class Blocks:
 def fit(folder: Path, source: str = "unigram", loss: str = "logistic", share: str = "row", blocks: int = 4, **train: Any
         ) -> Trainer:
     draws, cost = parts(source, share, loss, "none" if loss.startswith("nce") else "target", V)
-    of = SkipGram(SkipGramConfig(dim=D), world(V))
+    model = SkipGram(SkipGramConfig(dim=D), world(V))
     settings = {"epochs": 2, "lr": 0.1, "log_every": 1, "engine": "fused", **train}
-    return Trainer(of, draws, cost, Blocks(blocks), TrainConfig(**settings), folder, dict)
+    return Trainer(model, draws, cost, Blocks(blocks), TrainConfig(**settings), folder, dict)
 
 
 CASES = [("unigram", "logistic", "block", "sgd"), ("unigram", "nce global", "window", "row-adagrad"),
@@ -459,8 +464,8 @@ CASES = [("unigram", "logistic", "block", "sgd"), ("unigram", "nce global", "win
 
 
 @pytest.mark.parametrize(("source", "loss", "share", "optimizer"), CASES)
-def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, source: str, loss: str, share: str, optimizer: str
-                                                ) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, source: str, loss: str, share: str, optimizer: str
+                                                 ) -> None:
     settings = {"source": source, "loss": loss, "share": share, "optimizer": optimizer}
     whole = fit(tmp_path / "whole", **settings)
     whole.run()
@@ -476,46 +481,46 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, source: str, los
     assert second.position.step == whole.position.step and second.position.examples == whole.position.examples == 8 * 24
     for part in ("model", "loss", "source"):
         assert same(getattr(second, part).state_dict(), getattr(whole, part).state_dict())
-    told = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(tmp_path / x / "metrics.jsonl")]
-            for x in ("whole", "parts")]
-    assert told[0] == told[1]
+    result = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(tmp_path / x / "metrics.jsonl")]
+              for x in ("whole", "parts")]
+    assert result[0] == result[1]
 
 
 @pytest.mark.parametrize(("source", "loss", "share", "optimizer"), CASES)
-def test_one_thread_repeats_itself_bit_for_bit(tmp_path: Path, source: str, loss: str, share: str, optimizer: str
-                                               ) -> None:
-    found = []
+def test_one_thread_is_bitwise_repeatable(tmp_path: Path, source: str, loss: str, share: str, optimizer: str
+                                          ) -> None:
+    result = []
     for name in "ab":
-        made = fit(tmp_path / name, source, loss, share, optimizer=optimizer)
-        made.run()
-        found.append([made.model.state_dict(), made.loss.state_dict(), made.source.state_dict()])
-    assert same(found[0], found[1])
+        built = fit(tmp_path / name, source, loss, share, optimizer=optimizer)
+        built.run()
+        result.append([built.model.state_dict(), built.loss.state_dict(), built.source.state_dict()])
+    assert same(result[0], result[1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("share", ["row", "window", "block"])
-def test_it_learns_the_checkerboard(tmp_path: Path, share: str, threads: int) -> None:
+def test_fused_engine_learns_the_checkerboard(tmp_path: Path, share: str, threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        made = fit(tmp_path, share=share, epochs=12, blocks=20, log_every=1000)
-        assert made.step.threads == threads  # type: ignore[union-attr]
-        made.run()
+        built = fit(tmp_path, share=share, epochs=12, blocks=20, log_every=1000)
+        assert built.step.threads == threads  # type: ignore[union-attr]
+        built.run()
     finally:
         torch.set_num_threads(before)
-    s = (made.model.u @ made.model.v.T).detach()  # type: ignore[operator, union-attr]
-    right = (torch.arange(V)[:, None] + torch.arange(V)) % 2 == 0
-    assert float(s[right].min()) > float(s[~right].max())
+    s = (built.model.u @ built.model.v.T).detach()  # type: ignore[operator, union-attr]
+    positive = (torch.arange(V)[:, None] + torch.arange(V)) % 2 == 0
+    assert float(s[positive].min()) > float(s[~positive].max())
 
 
 def test_both_engines_write_the_same_lines(tmp_path: Path) -> None:
-    """The same keys, and at a rate at which nothing moves the same numbers."""
+    """The same keys, and the same numbers at a rate that changes nothing."""
     for name in ("autograd", "fused"):
-        made = fit(tmp_path / name, "ace", "nce global", engine=name, lr=1e-9, min_lr=0.0, loss_lr=1e-9)
+        built = fit(tmp_path / name, "ace", "nce global", engine=name, lr=1e-9, min_lr=0.0, loss_lr=1e-9)
         with torch.no_grad():
-            for p in made.model.parameters():
+            for p in built.model.parameters():
                 p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(len(p))))
-        made.run()
+        built.run()
     step, fast = ([line for line in read(tmp_path / name / "metrics.jsonl") if "loss" in line]
                   for name in ("autograd", "fused"))
     assert len(step) == len(fast) == 8
@@ -529,34 +534,34 @@ def test_both_engines_write_the_same_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dim", [5, 16, 100])
-def test_tables_are_laid_out_for_the_kernels_and_nobody_notices(dim: int) -> None:
-    of, plain = (SkipGram(SkipGramConfig(dim=dim), world(30)) for _ in range(2))
-    compiled.pad_rows(of)
-    for p, q in zip(of.parameters(), plain.parameters(), strict=True):
+def test_table_layout_for_kernels_is_invisible(dim: int) -> None:
+    model, plain = (SkipGram(SkipGramConfig(dim=dim), world(30)) for _ in range(2))
+    compiled.pad_rows(model)
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         assert p.stride() == (-(-dim // 16) * 16, 1) and p.data_ptr() % 64 == 0 and same(p.detach(), q.detach())
         whole = p.detach().as_strided((len(p), p.stride(0)), p.stride())
         assert not whole[:, dim:].any()
-    query = of.encode(WINDOW.pairs())
-    torch.testing.assert_close(of.score(query, torch.arange(30)[None]), plain.score(query, torch.arange(30)[None]))
-    of.load_state_dict(plain.state_dict())
-    assert of.u.stride(0) % 16 == 0
+    query = model.encode(WINDOW.pairs())
+    torch.testing.assert_close(model.score(query, torch.arange(30)[None]), plain.score(query, torch.arange(30)[None]))
+    model.load_state_dict(plain.state_dict())
+    assert model.u.stride(0) % 16 == 0
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_step_on_padded_tables_is_a_step(optimizer: str) -> None:
-    """F.embedding, its sparse gradients and every optimiser work on the view of a wider table."""
-    found = []
+def test_step_on_padded_tables_equals_a_step(optimizer: str) -> None:
+    """F.embedding, its sparse gradients and every optimizer work on the view of a wider table."""
+    result = []
     for pad in (False, True):
-        made = make(Step, *parts("unigram", "row", "logistic", "target", 30), 30, optimizer=optimizer)
+        built = make(Step, *parts("unigram", "row", "logistic", "target", 30), 30, optimizer=optimizer)
         if pad:
-            compiled.pad_rows(made.model)
+            compiled.pad_rows(built.model)
         for _ in range(3):
-            made.engine(BLOCK.pairs())
-        found.append(made.learnt())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+            built.engine(BLOCK.pairs())
+        result.append(built.learned_values())
+    torch.testing.assert_close(result[1], result[0], rtol=1e-5, atol=1e-6)
 
 
-def test_the_tests_run_the_core_where_it_is() -> None:
-    """So that a core that is there and not found does not pass for one."""
-    made = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
-    assert made.engine.threads == 1 and (core() is None or made.model.u.stride(0) == 16)  # type: ignore[union-attr]
+def test_core_is_loaded_if_it_exists() -> None:
+    """A core that exists and fails to load must not pass for a missing one."""
+    built = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
+    assert built.engine.threads == 1 and (core() is None or built.model.u.stride(0) == 16)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The fused engine for pairs: what it shares with the step, what it refuses, what it tells."""
+"""The fused engine for pairs: agreement with the step, rejected settings, reports."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ V, D = 400, 20
 PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
 
 
-def made(kind: type, seed: int = 2, **keys: object):
+def build(kind: type, seed: int = 2, **keys: object):
     world = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
     train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
     model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), world)  # type: ignore[arg-type]
     loss = losses.find(str(name := keys.pop("loss", "order")))
     cost = loss(loss.Config(name=name, margin=0.3), world)
     source = negatives.find(str(keys.pop("source", "uniform")))
-    of = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), world)
-    return kind(model, of, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
+    sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), world)
+    return kind(model, sampler, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
 
 
 def rows(n: int = 12) -> PairBatch:
@@ -46,28 +46,28 @@ def rows(n: int = 12) -> PairBatch:
     {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"total_weight": 2.0}, {"filter": "observed"},
     {"share_draws_by": "block", "share_size": 3}, {"replacement": False},
     {"source": "unigram", "share_draws_by": "window"}], ids=str)
-def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
-    """Batches of one row are the units of the core: the same draws give the same table."""
-    step, fused = made(Step, **dict(keys)), made(CompiledPairs, **dict(keys))
+def test_fused_rows_equal_the_step(keys: dict[str, object]) -> None:
+    """Batches of one row are the units of the core: equal draws give an equal table."""
+    step, fused = build(Step, **dict(keys)), build(CompiledPairs, **dict(keys))
     block = rows()
     a, b = step(block), fused(block)
     np.testing.assert_allclose(fused.model.x.detach(), step.model.x.detach(), rtol=1e-4, atol=1e-6)
     assert float(a.loss) == pytest.approx(float(b.loss), rel=1e-4)
 
 
-def test_the_log_is_told_of_the_first_rows_before_they_are_updated() -> None:
-    fused = made(CompiledPairs)
+def test_log_gets_the_first_rows_before_their_update() -> None:
+    fused = build(CompiledPairs)
     before = fused.model.x.detach().clone()
     block = PairBatch(*(x.repeat(120) for x in (rows().target, rows().slot, rows().concept)))
-    told = fused(block, keep_costs=True)
-    assert told.query is not None and told.cost is not None and told.drawn is not None
-    assert told.cost.shape == (MAX_LOGGED_ROWS, 4) and len(told.query) == MAX_LOGGED_ROWS
-    torch.testing.assert_close(told.query.vector, before[block.concept[:MAX_LOGGED_ROWS]])
+    result = fused(block, keep_costs=True)
+    assert result.query is not None and result.cost is not None and result.drawn is not None
+    assert result.cost.shape == (MAX_LOGGED_ROWS, 4) and len(result.query) == MAX_LOGGED_ROWS
+    torch.testing.assert_close(result.query.vector, before[block.concept[:MAX_LOGGED_ROWS]])
     assert not torch.equal(before, fused.model.x)
 
 
-def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
-    fused = made(CompiledPairs, replacement=False)
+def test_source_that_ignores_the_requested_layout_is_rejected() -> None:
+    fused = build(CompiledPairs, replacement=False)
     draw = fused.source.draw
     fused.source.draw = lambda query, k, view: draw(query.rows(slice(0, 3)), k, view)
     with pytest.raises(UsageError, match="use step"):
@@ -79,7 +79,7 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
                                                                   "negatives.share_draws_by: batch"),
     ({"optimizer": "adam"}, "train.optimizer"), ({}, ""),
 ])
-def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
+def test_unsupported_settings_are_rejected(keys: dict[str, str], says: str) -> None:
     source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
     reasons = choose.why_not_fused(
         OrderConfig(),

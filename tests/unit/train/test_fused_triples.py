@@ -1,5 +1,5 @@
-"""The fused engine on triples against the step: the same update, the same words for the log, the same costs for a
-source that learns, on questions in which no entity and no relation occurs twice."""
+"""The fused engine on triples against the step: the same update, log lines and costs for a source that learns, with
+queries in which no entity and no relation occurs twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 *
 
 
 class Apart(NegativeSource):
-    """Draws what occurs nowhere else, says a density, and hears what it cost."""
+    """Draws ids that occur nowhere else, reports a density, and records the costs."""
 
     name = "apart-for-a-test"
     traits = Traits(learns=True)
@@ -65,7 +65,7 @@ class Apart(NegativeSource):
 
 
 class Answered:
-    """A set of right answers: of question (a, r) the ids that a + id divides by 3."""
+    """A set of known positives: of query (a, r) the ids for which 3 divides a + id."""
 
     nbytes = 0
 
@@ -76,18 +76,18 @@ class Answered:
         return self
 
 
-def trained(made: type, model: str, keys: dict[str, Any], loss: str, share: str, optimizer: str, mask: str,
+def trained(engine_class: type, model: str, keys: dict[str, Any], loss: str, share: str, optimizer: str, mask: str,
             ) -> tuple[Any, StepResult, dict[str, Tensor]]:
-    found, cost = models.find(model), losses.find(loss.split()[0])
-    of = found(found.Config(name=model, dim=5, **keys), WORLD)
+    model_class, cost = models.find(model), losses.find(loss.split()[0])
+    net = model_class(model_class.Config(name=model, dim=5, **keys), WORLD)
     settings = {"margin": {"margin": 3.0}, "self_adversarial": {"margin": 3.0, "temperature": 0.5},
                 "nce global": {"partition": "global"}, "sampled_softmax ranking": {"form": "ranking"}}.get(loss, {})
     lossy = cost(cost.Config(name=loss.split()[0], **settings), WORLD)
     source = Apart(sources.NegativesConfig(source="unigram", k=K, share_draws_by=share, share_size=4, filter=mask),
                    WORLD)
     config = TrainConfig(optimizer=optimizer, lr=0.1, batch=B)
-    run = made(of, source, lossy, optimizers(of, lossy, config), config, Answered())
-    return source, run(APART, keep_costs=True), {**dict(of.named_parameters()), **dict(lossy.named_parameters())}
+    run = engine_class(net, source, lossy, optimizers(net, lossy, config), config, Answered())
+    return source, run(APART, keep_costs=True), {**dict(net.named_parameters()), **dict(lossy.named_parameters())}
 
 
 LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sampled_softmax", "sampled_softmax ranking"]
@@ -99,10 +99,11 @@ LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sample
 @pytest.mark.parametrize(("model", "keys"), [("transe", {"norm": "l1"}), ("transe", {"norm": "l2", "entities": "ball"}),
                                              ("distmult", {})])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_same_update_as_the_step(core, optimizer, share, model, keys, loss) -> None:
+def test_update_equals_the_step(core, optimizer, share, model, keys, loss) -> None:
     mask = "none" if "nce" in loss or "ranking" in loss else "observed"
     with using(core):
-        a, b = (trained(made, model, keys, loss, share, optimizer, mask) for made in (Step, CompiledTriples))
+        a, b = (trained(engine_class, model, keys, loss, share, optimizer, mask)
+                for engine_class in (Step, CompiledTriples))
     for name, x in a[2].items():
         torch.testing.assert_close(b[2][name], x, rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
     torch.testing.assert_close(a[1].loss, b[1].loss, rtol=1e-4, atol=1e-5)
@@ -129,21 +130,21 @@ class Distinct(NegativeSource):
 @pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_that_recur_are_updated_as_by_steps_of_one_example(optimizer: str, norm: str, temperature: float) -> None:
-    """300 examples of a graph in which each entity and relation recurs: the engines differ by what one update is."""
+def test_recurring_rows_are_updated_as_by_steps_of_one_example(optimizer: str, norm: str, temperature: float) -> None:
+    """300 examples of a graph in which each entity and relation recurs: the engines differ in the size of an update."""
     draw = torch.Generator().manual_seed(2)
     entity, relation = torch.randint(V, (300,), generator=draw), torch.randint(R, (300,), generator=draw)
     target = (entity + 7 * relation + 1 + torch.randint(3, (300,), generator=draw)) % V
     block = Triples(target, torch.randint(2, (300,), generator=draw), entity, relation)
-    found, cost = models.find("transe"), losses.find("self_adversarial")
+    model_class, cost = models.find("transe"), losses.find("self_adversarial")
     tables = []
-    for made, batch in ((CompiledTriples, 300), (Step, 1), (Step, 300)):
-        of = found(found.Config(name="transe", dim=5, norm=norm, span=0.5), WORLD)
+    for engine_class, batch in ((CompiledTriples, 300), (Step, 1), (Step, 300)):
+        net = model_class(model_class.Config(name="transe", dim=5, norm=norm, span=0.5), WORLD)
         lossy = cost(cost.Config(name="self_adversarial", margin=3.0, temperature=temperature), WORLD)
         config = TrainConfig(optimizer=optimizer, lr=0.05, batch=batch)
         source = Distinct(sources.NegativesConfig(source="unigram", k=K, filter="none"), WORLD)
-        made(of, source, lossy, optimizers(of, lossy, config), config)(block)
-        tables.append(torch.cat([of.e.detach()[:, :5], of.r.detach()[:, :5]]))
+        engine_class(net, source, lossy, optimizers(net, lossy, config), config)(block)
+        tables.append(torch.cat([net.e.detach()[:, :5], net.r.detach()[:, :5]]))
     fused, one, all_at_once = tables
     assert (fused - one).abs().max() < 2e-3 < .02 < (fused - all_at_once).abs().max()
 
@@ -160,19 +161,19 @@ class Examples:
 
 
 def fit(folder: Path, strategy: str = "uniform", loss: str = "self_adversarial", **keys: Any) -> Trainer:
-    found, cost, source = models.find("transe"), losses.find(loss), sources.find(strategy)
-    of = found(found.Config(name="transe", dim=16, span=0.5), WORLD)
+    model_class, cost, source = models.find("transe"), losses.find(loss), sources.find(strategy)
+    net = model_class(model_class.Config(name="transe", dim=16, span=0.5), WORLD)
     lossy = cost(cost.Config(name=loss, margin=3.0), WORLD)
     negatives = source(source.Config(source=strategy, k=8, **keys.pop("negatives", {})), WORLD)
     config = TrainConfig(engine="fused", optimizer="row-adagrad", lr=0.3, epochs=6, threads=1, **keys)
-    return Trainer(of, negatives, lossy, Examples(), config, folder, dict)
+    return Trainer(net, negatives, lossy, Examples(), config, folder, dict)
 
 
 @needs_core
 @pytest.mark.parametrize(("strategy", "negatives"), [("uniform", {}), ("uniform", {"share_draws_by": "block"}),
                                                      ("nscaching", {"cache_size": 9}), ("kbgan", {"hidden": 8}),
                                                      ("ace", {"min_perplexity": 8})])
-def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negatives: dict[str, Any]) -> None:
+def test_fused_engine_learns_and_resumes_bitwise(tmp_path: Path, strategy: str, negatives: dict[str, Any]) -> None:
     whole = fit(tmp_path / "a", strategy, negatives=negatives)
     before = _rank(whole.model)
     whole.run()
@@ -197,21 +198,21 @@ def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negati
 
 
 def _rank(model: Any) -> float:
-    asked = next(Examples().blocks(0, 1))
-    query = model.encode(asked).detach()
+    batch = next(Examples().blocks(0, 1))
+    query = model.encode(batch).detach()
     with torch.no_grad():
         s = model.score(query, torch.arange(V).unsqueeze(0))
-    return float((s > s.gather(1, asked.target.unsqueeze(1))).sum(1).double().mean())
+    return float((s > s.gather(1, batch.target.unsqueeze(1))).sum(1).double().mean())
 
 
 def choice(model: str = "transe", loss: str = "self_adversarial", **keys: Any) -> list[str]:
-    found, cost, source = models.find(model), losses.find(loss), sources.find("uniform")
+    model_class, cost, source = models.find(model), losses.find(loss), sources.find("uniform")
     of_model, of_train = keys.pop("model_keys", {}), {"optimizer": "sgd"} | keys
-    return choose.why_not_fused(found.Config(name=model, **of_model), source, source.Config(source="uniform"),
+    return choose.why_not_fused(model_class.Config(name=model, **of_model), source, source.Config(source="uniform"),
                            cost.Config(name=loss), TrainConfig(**of_train), compiled=True)
 
 
-def test_what_the_kernels_do_not_know_is_told_by_its_key() -> None:
+def test_unsupported_keys_are_rejected_by_name() -> None:
     assert choice() == choice("distmult") == choice(loss="margin") == []
     for reasons, says in ((choice("rotate"), "model.name: rotate"), (choice("transd"), "model.name: transd"),
                           (choice("distmult", model_keys={"penalty": 0.1}), "model.penalty"),
@@ -221,14 +222,15 @@ def test_what_the_kernels_do_not_know_is_told_by_its_key() -> None:
         assert len(reasons) == 1 and reasons[0].startswith(says), reasons
 
 
-def test_draws_that_are_not_as_many_as_shared_are_refused() -> None:
+def test_draws_that_are_not_as_many_as_shared_are_rejected() -> None:
     class Wrong(Apart):
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             return Negatives(PLACES[:k].unsqueeze(0), total_weight=torch.ones(1, 1))
 
-    found, cost = models.find("transe"), losses.find("logistic")
-    of, lossy = found(found.Config(), WORLD), cost(cost.Config(), WORLD)
+    model_class, cost = models.find("transe"), losses.find("logistic")
+    net, lossy = model_class(model_class.Config(), WORLD), cost(cost.Config(), WORLD)
     config = TrainConfig(batch=B)
-    run = CompiledTriples(of, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(of, lossy, config), config)
+    run = CompiledTriples(net, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(net, lossy, config),
+                          config)
     with pytest.raises(UsageError, match=r"train\.engine: fused needs ids of 8 draws"):
         run(APART)

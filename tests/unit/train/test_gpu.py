@@ -1,4 +1,4 @@
-"""The same training on a CUDA device. Skipped, visibly, where there is none."""
+"""The same training on a CUDA device. Skipped, visibly, on machines without one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETS = ["text.min_count=1", "text.sample=0", "model.dim=16", "train.epochs=2", "
 
 @pytest.mark.parametrize("strategy", ["sgns", "nce-learned-z", "softmax", "cross-entropy", "sampled-softmax", "margin",
                                       "ace", "ace-with-filter", "ace-both-columns"])
-def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -> None:
+def test_run_on_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -> None:
     modes = ["negatives.min_perplexity=5"] if "ace" in strategy else []
     run = fit(resolve(strategy, corpus=str(text(tmp_path)), sets=[*SETS, *modes], device="cuda"), tmp_path / "run")
     scores = {(row.benchmark, row.metric): row.value for row in run.scores}
@@ -44,8 +44,8 @@ def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("loss", ["logistic", "nce", "sampled_softmax"])
-def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
-    """The same ids on both devices: the update differs by rounding alone."""
+def test_update_on_gpu_equals_update_on_cpu(loss: str) -> None:
+    """The same ids on both devices: the update differs by rounding only."""
     from embtrain.data.text.windows import SkipGramBatch
 
     draw = torch.Generator().manual_seed(1)
@@ -60,12 +60,12 @@ def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
         with torch.no_grad():
             model.v.copy_(torch.linspace(-1, 1, 320).view(40, 8))
         source, cost = sources.find("unigram"), losses.find(loss)
-        of = source(source.Config(filter="target" if loss != "nce" else "none"), world)
-        step = Step(model, of, cost(cost.Config(name=loss), world), [torch.optim.SGD(model.parameters(), lr=0.1)],
+        sampler = source(source.Config(filter="target" if loss != "nce" else "none"), world)
+        step = Step(model, sampler, cost(cost.Config(name=loss), world), [torch.optim.SGD(model.parameters(), lr=0.1)],
                     TrainConfig())
         here = batch.to(device)
         if drawn is None:
-            drawn = of.draw(model.encode(here).detach(), 5, step.view)
+            drawn = sampler.draw(model.encode(here).detach(), 5, step.view)
         moved = type(drawn)(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in vars(drawn).values()))
         step.update(here, model.encode(here), moved, keep=0)
         tables.append(torch.cat([model.u, model.v]).detach().cpu())

@@ -1,4 +1,4 @@
-"""metrics.jsonl survives a kill with at most its last line lost, and goes back to where a checkpoint was saved."""
+"""metrics.jsonl survives a kill with at most its last line lost, and is truncated to the last checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "metrics.jsonl"
 
 
-def test_lines_come_back_and_each_is_there_at_once(path: Path) -> None:
+def test_lines_are_written_at_once_and_read_back(path: Path) -> None:
     metrics = MetricsLog(path)
     assert read(path) == []
     lines = [{"step": 1, "loss": 0.1, "name": "ü\n\u2028", "done": False, "note": None}, {"step": 2, "loss": -0.0}]
@@ -31,14 +31,14 @@ def test_lines_come_back_and_each_is_there_at_once(path: Path) -> None:
     assert read(path) == [*lines, {"step": 3}]
 
 
-def test_what_is_not_finite_is_null(path: Path) -> None:
+def test_non_finite_numbers_are_null(path: Path) -> None:
     MetricsLog(path).append({"a": math.nan, "b": math.inf, "c": -math.inf, "d": [1.5, math.nan], "e": {"f": math.inf}})
     assert read(path) == [{"a": None, "b": None, "c": None, "d": [1.5, None], "e": {"f": None}}]
     path.write_text('{"a": NaN}\n')
     assert read(path) == [{"a": None}]
 
 
-def test_back_to_where_a_checkpoint_was_saved(path: Path) -> None:
+def test_log_is_truncated_to_a_checkpoint(path: Path) -> None:
     metrics = MetricsLog(path)
     assert metrics.sync() == 0
     metrics.append({"step": 1})
@@ -62,8 +62,8 @@ def test_sync_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert synced == [path.stat().st_ino, path.parent.stat().st_ino]
 
 
-def test_what_cannot_be_gone_back_to_is_still_there(path: Path) -> None:
-    """Line ends that somebody's editor has changed: refused, and not lost."""
+def test_log_that_cannot_be_truncated_is_kept(path: Path) -> None:
+    """Line ends changed by an editor: rejected, and nothing is lost."""
     MetricsLog(path).append({"step": 1})
     damaged = path.read_bytes().replace(b"\n", b"\r")
     path.write_bytes(damaged)
@@ -73,7 +73,7 @@ def test_what_cannot_be_gone_back_to_is_still_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
-def test_a_place_that_cannot_be(path: Path, offset: int) -> None:
+def test_impossible_position_is_rejected(path: Path, offset: int) -> None:
     metrics = MetricsLog(path)
     metrics.append({"step": 1})
     with pytest.raises(DataError, match=r"metrics\.jsonl"):
@@ -81,7 +81,7 @@ def test_a_place_that_cannot_be(path: Path, offset: int) -> None:
     assert read(path) == [{"step": 1}]
 
 
-def test_a_kill_at_any_byte_costs_one_line(path: Path) -> None:
+def test_kill_at_any_byte_costs_one_line(path: Path) -> None:
     metrics = MetricsLog(path)
     for step in range(3):
         metrics.append({"step": step, "text": "é"})
@@ -91,11 +91,11 @@ def test_a_kill_at_any_byte_costs_one_line(path: Path) -> None:
         path.write_bytes(whole[:size])
         expected = [{"step": s, "text": "é"} for s in range(sum(end <= size for end in ends))]
         assert read(path) == expected
-        MetricsLog(path).append({"step": "new"})  # does not go on in the torn line
+        MetricsLog(path).append({"step": "new"})  # does not continue the torn line
         assert read(path) == [*expected, {"step": "new"}]
 
 
-def test_a_torn_line_longer_than_a_block(path: Path) -> None:
+def test_torn_line_longer_than_a_block(path: Path) -> None:
     for before in (b"", b'{"a": 1}\n'):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(before + b'{"x": "' + b"y" * 200_000)
@@ -107,7 +107,7 @@ def test_a_torn_line_longer_than_a_block(path: Path) -> None:
     (b"{", "not JSON"), (b"", "not JSON"), (b"[1]", "list where"), (b"3", "int where"), (b"\xff", "not JSON"),
     (b"[" * 100_000, "not JSON"), (b"1" * 5000, "not JSON"), (bytes(10), "not JSON"),
 ], ids=lambda x: repr(x)[:12])
-def test_a_bad_line_is_named(path: Path, line: bytes, reason: str) -> None:
+def test_invalid_line_is_named(path: Path, line: bytes, reason: str) -> None:
     path.parent.mkdir()
     path.write_bytes(b'{"a": 1}\n' + line + b'\n{"b": 2}\n')
     with pytest.raises(DataError, match=r"metrics\.jsonl:2: ") as error:
@@ -115,7 +115,7 @@ def test_a_bad_line_is_named(path: Path, line: bytes, reason: str) -> None:
     assert reason in str(error.value) and "\n" not in str(error.value)
 
 
-def test_bounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_limits(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.parent.mkdir()
     path.write_bytes(b'{"a": 1}\n' + b" " * (metrics_log.MAX_LINE + 5) + b"\n")
     with pytest.raises(DataError, match=r":2: a line of more than"):
@@ -128,7 +128,7 @@ def test_bounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             read(none)
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="file"):
         MetricsLog(tmp_path / "file" / "metrics.jsonl")
@@ -138,8 +138,8 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         metrics.append({"step": 1})
 
 
-def test_a_short_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unbuffered write may take only a part of what it is given."""
+def test_short_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unbuffered write may take only a part of its argument."""
     metrics, sizes = MetricsLog(path), random.Random(1)
 
     class Short:

@@ -1,4 +1,4 @@
-"""The memory of an update, found out on a few examples; more than is free is refused, whatever the model."""
+"""The memory of an update, estimated from a few examples; more than is available is rejected for every model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("memory"))
 
 
-def test_what_is_made_and_let_go_is_counted() -> None:
+def test_allocated_and_freed_memory_is_counted() -> None:
     table, ids = torch.nn.Parameter(torch.zeros(50, 8)), torch.arange(10)
     with AllocationCounter() as counted:
         rows = torch.nn.functional.embedding(ids, table, sparse=True)                      # 320 bytes
@@ -41,52 +41,54 @@ def test_what_is_made_and_let_go_is_counted() -> None:
     assert counted.live[-1] >= 320 + table.grad._values().numel() * 4      # rows, and the gradient's
 
 
-def test_the_known_is_not_counted_when_it_is_looked_at() -> None:
+def test_known_tensors_are_not_counted() -> None:
     old = torch.zeros(1000)
     with AllocationCounter() as counted:
         kept = old.view(10, 100)[0]
-        made = kept + 1
-    assert counted.live[-1] == made.numel() * 4 == 400
+        built = kept + 1
+    assert counted.live[-1] == built.numel() * 4 == 400
 
 
-def truly(of: Components) -> int:
-    """What an update of the run takes, counted while it is made, with the source's own draws."""
-    step = Step(of.model, of.source, of.loss, [], of.train, of.known_positives)
-    of.source.on_epoch_start(step.view)
-    block = memory._block(of.task.examples, of.train.chunk or 1)
-    batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
-    asked = of.model.encode(batch).detach()
+def measured_bytes(run: Components) -> int:
+    """Return the bytes that an update of the run allocates, with the source's own draws."""
+    step = Step(run.model, run.source, run.loss, [], run.train, run.known_positives)
+    run.source.on_epoch_start(step.view)
+    block = memory._block(run.task.examples, run.train.chunk or 1)
+    batch = block if len(block) <= run.train.batch else block.rows(slice(0, run.train.batch))
+    query = run.model.encode(batch).detach()
     drawn = mark_false_negatives(
-        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.filter, of.known_positives
+        run.source.draw(query, run.source.config.k, step.view), query, run.source.config.filter, run.known_positives
     )
     with AllocationCounter() as counted:
-        step.gradients(batch, of.model.encode(batch), drawn, 0)
+        step.gradients(batch, run.model.encode(batch), drawn, 0)
     return counted.peak
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
-    of = made(config(place, name, "autograd"))
-    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
-                             lambda places: memory._block(of.task.examples, places))
-    assert 0.8 < told / truly(of) < 1.35
+def test_update_memory_is_estimated_from_a_few_examples(place: Path, name: str) -> None:
+    run = made(config(place, name, "autograd"))
+    estimate = memory_trial.update_bytes(run.model, run.source, run.loss, run.train, run.known_positives,
+                             lambda places: memory._block(run.task.examples, places))
+    assert 0.8 < estimate / measured_bytes(run) < 1.35
 
 
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
-def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
-    of = made(config(place, name, "autograd", "train.optimizer=adam"))
-    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.known_positives,
-                             lambda places: memory._block(of.task.examples, places))
-    assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
-    training = learning(of, place / f"adam of {name}")
-    blocks(training, 1)                                     # which torch's Adam refuses of sparse gradients
+def test_adam_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
+    run = made(config(place, name, "autograd", "train.optimizer=adam"))
+    estimate = memory_trial.update_bytes(run.model, run.source, run.loss, run.train, run.known_positives,
+                             lambda places: memory._block(run.task.examples, places))
+    assert estimate >= sum(4 * p.numel()
+                           for p in run.model.parameters()) and 0.8 < estimate / measured_bytes(run) < 1.35
+    training = learning(run, place / f"adam of {name}")
+    blocks(training, 1)                                     # which torch's Adam does not accept as sparse gradients
 
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)
-def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
-                                                  ) -> None:
-    of = made(config(place, name, engine))
-    need = truly(of) if engine == "autograd" else memory._min_step_bytes(of)
+def test_more_memory_than_available_is_rejected_in_one_line(place: Path, name: str, engine: str,
+                                                            monkeypatch: pytest.MonkeyPatch
+                                                            ) -> None:
+    run = made(config(place, name, engine))
+    need = measured_bytes(run) if engine == "autograd" else memory._min_step_bytes(run)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
     with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
                        ) as error:
@@ -95,29 +97,29 @@ def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+def test_trial_update_changes_nothing(place: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = []
     for tried in (True, False):
         if not tried:
             monkeypatch.setattr(memory_trial, "update_bytes", lambda *a: 0)
         training = learning(made(config(place, name, "autograd", "loss.penalty=0.1", "loss.penalty_share=0.5")
                                  if name == "skipgram" else config(place, name, "autograd")), tmp_path)
         blocks(training, 2)
-        found.append(training._learned_state())
-    assert same(*found)
+        result.append(training._learned_state())
+    assert same(*result)
 
 
-def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
-    told = str(experiment.plan(config(place, "skipgram", "autograd")))
-    line = next(line for line in told.splitlines() if line.startswith("memory: "))
+def test_plan_reports_peak_of_training_and_evaluation(place: Path) -> None:
+    estimate = str(experiment.plan(config(place, "skipgram", "autograd")))
+    line = next(line for line in estimate.splitlines() if line.startswith("memory: "))
     assert "MiB in addition to" in line and "in training" in line and "in evaluation" in line
 
 
-def test_few_candidates_asked_again_and_again_take_next_to_nothing(tmp_path: Path) -> None:
-    """What is found out on a few held-out pairs is not taken as often as there are pairs."""
+def test_few_repeated_candidates_need_almost_no_memory(tmp_path: Path) -> None:
+    """The estimate from a few held-out pairs is not multiplied by the number of pairs."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join("one two three four" for _ in range(30_000)))
-    told = experiment.plan(experiment.resolve("sgns", corpus=str(text), threads=1, sets=[
+    estimate = experiment.plan(experiment.resolve("sgns", corpus=str(text), threads=1, sets=[
         "model.dim=4", "train.engine=autograd", "train.chunk=1024", "text.sample=0", "train.lr=0.001",
         "evaluate.benchmarks=[]"]))
-    assert told.memory is None or told.memory.judging < 100 << 20
+    assert estimate.memory is None or estimate.memory.judging < 100 << 20

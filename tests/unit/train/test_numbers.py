@@ -1,5 +1,5 @@
-"""Numbers at the end of what floats can hold, in every task and engine: a run stays finite, or stops in one line within
-a log interval and keeps the last finite checkpoint."""
+"""Numbers at the limit of floats, in every task and engine: a run stays finite, or stops in one line within a log
+interval and keeps the last finite checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)
-def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str) -> None:
+def test_learning_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str) -> None:
     settings = config(place, name, engine, "train.lr=1e6", "train.min_lr=1e6", "train.clip=null")
     stopped = None
     try:
@@ -40,12 +40,12 @@ def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str
     assert all(line["loss"] is not None and math.isfinite(line["loss"]) for line in lines if "loss" in line)
     kept = checkpoint.load(tmp_path / "checkpoints")
     assert is_finite(kept["model"]) and is_finite(kept["loss"]) and is_finite(kept["source"])
-    if stopped is not None:                                  # the block it names is within an interval of the last line
+    if stopped is not None:                                  # the reported block is within an interval of the last line
         block = int(str(stopped).partition(" at block ")[2].partition(";")[0].replace(",", ""))
         assert kept["position"]["step"] <= block <= max([0, *(line["step"] for line in lines)]) + 2
 
 
-def test_such_a_rate_does_stop_runs_of_both_engines(place: Path, tmp_path: Path) -> None:
+def test_high_rate_stops_runs_of_both_engines(place: Path, tmp_path: Path) -> None:
     for engine in ("autograd", "fused"):
         settings = config(place, "skipgram", engine, "train.lr=1e17", "train.min_lr=1e17")
         with pytest.raises(UsageError, match=r"^train\.lr: 1e\+17: the "):
@@ -66,7 +66,7 @@ def test_vectors_of_zeros(place: Path, tmp_path: Path, name: str, engine: str) -
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e5])
 @pytest.mark.parametrize("strategy", ["vmf", "vmf-released", "power-spherical", "cosine", "syn-margin-projection"])
 def test_predictions_of_any_length(place: Path, tmp_path: Path, strategy: str, length: float) -> None:
-    """κ = ‖ê‖ from nothing to far beyond what training reaches."""
+    """κ = ‖ê‖ from zero to far beyond what training reaches."""
     settings = experiment.resolve(strategy, model="nmt", corpus="grammar", sets=[*TRAIN, *OF_LANGUAGES])
     of = made(settings)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_predictions_of_any_length(place: Path, tmp_path: Path, strategy: str, l
 @pytest.mark.parametrize("strategy", ["rff", "rff-leaf", "maclaurin", "quadratic"])
 def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str,
                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every feature of a candidate below 0 and every one of a question above: each node lies on its floor."""
+    """Every feature of a candidate is below 0 and every one of a query above: each node is at its floor."""
     of = made(experiment.resolve(strategy, corpus=str(place / "text"), sets=[
         *TRAIN, *OF_TEXT, "model.similarity=cosine", "train.engine=autograd"]))
     assert isinstance(of.source, KernelSource)

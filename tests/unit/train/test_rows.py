@@ -1,4 +1,4 @@
-"""Optimisers by rows: Adagrad against its formula, number by number; Adam against torch's."""
+"""Optimizers by rows: Adagrad against its formula, number by number; Adam against torch's."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def by_hand(lr: float) -> tuple[list[list[float]], list[float]]:
 
 @pytest.mark.parametrize("chunk", [4, 6, 1 << 18])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_it_is_its_formula(sparse: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_adagrad_matches_its_formula(sparse: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "CHUNK", chunk)                # one row at a time, two, all
     table = nn.Parameter(torch.ones(3, 3))
     optimizer = RowAdagrad([table], lr=0.3)
     for grad in GRADS:
         table.grad = grad.clone()
-        if sparse:  # rows 0 and 2, row 0 in two parts: they belong together before they are squared
+        if sparse:  # rows 0 and 2, row 0 in two parts: they are added before they are squared
             read = torch.tensor([[0, 2, 0]])
             table.grad = torch.sparse_coo_tensor(read, torch.stack([grad[0] * 3, grad[2], grad[0] * -2]), (3, 3),
                                                  check_invariants=True)
@@ -43,8 +43,8 @@ def test_it_is_its_formula(sparse: bool, chunk: int, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(optimizer.accumulator(table), torch.tensor(h))
 
 
-def test_its_state_goes_on() -> None:
-    found = []
+def test_row_adagrad_state_is_restored() -> None:
+    result = []
     for cut in (False, True):
         table = nn.Parameter(torch.ones(3, 3))
         optimizer = RowAdagrad([table], lr=0.3)
@@ -54,11 +54,11 @@ def test_its_state_goes_on() -> None:
             if cut:
                 state, optimizer = optimizer.state_dict(), RowAdagrad([table], lr=0.1)
                 optimizer.load_state_dict(state)
-        found.append(table.detach().clone())
-    assert same(found[0], found[1])
+        result.append(table.detach().clone())
+    assert same(result[0], result[1])
 
 
-def test_a_table_without_gradient_stays() -> None:
+def test_table_without_gradient_is_unchanged() -> None:
     table, other = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(2, 3))
     optimizer = RowAdagrad([table, other], lr=0.3)
     other.grad = torch.ones(2, 3)
@@ -67,7 +67,7 @@ def test_a_table_without_gradient_stays() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [RowAdagrad, LazyAdam])
-def test_a_block_that_reads_no_row_moves_none(optimizer: type[torch.optim.Optimizer]) -> None:
+def test_block_that_reads_no_row_updates_none(optimizer: type[torch.optim.Optimizer]) -> None:
     table = nn.Parameter(torch.ones(4, 3))
     none = torch.empty(1, 0, dtype=torch.int64)
     table.grad = torch.sparse_coo_tensor(none, torch.empty(0, 3), (4, 3), check_invariants=True)
@@ -75,17 +75,17 @@ def test_a_block_that_reads_no_row_moves_none(optimizer: type[torch.optim.Optimi
     assert bool((table == 1).all())
 
 
-# --- Adam of the rows that were read --------------------------------------------------------------------------------
+# --- Adam of the rows in the batch ------------------------------------------------------------------------------------
 
 def grads(n: int, read: list[int], seed: int = 0) -> list[torch.Tensor]:
-    """So many gradients of a table (5, 3); 0 in the rows that are not read."""
+    """Return gradients of a table (5, 3); 0 in the rows that are not read."""
     draw, kept = torch.Generator().manual_seed(seed), torch.zeros(5, 1)
     kept[read] = 1
     return [torch.randn(5, 3, generator=draw) * kept for _ in range(n)]
 
 
 def parts_of(grad: torch.Tensor, read: list[int]) -> torch.Tensor:
-    """The same with an entry for each row that was read, and two for the last: they are one gradient."""
+    """Return the same with an entry for each row that was read, and two for the last: they are one gradient."""
     rows = torch.tensor([[*read, read[-1]]])
     values = torch.cat([grad[read[:-1]], grad[read[-1:]] * 3, grad[read[-1:]] * -2])
     return torch.sparse_coo_tensor(rows, values, (5, 3), check_invariants=True)
@@ -95,7 +95,7 @@ def table() -> nn.Parameter:
     return nn.Parameter(torch.randn(5, 3, generator=torch.Generator().manual_seed(9)))
 
 
-def test_rows_that_every_update_reads_are_moved_as_by_adam_and_the_others_stay() -> None:
+def test_lazy_adam_equals_adam_for_rows_read_by_every_update() -> None:
     read = [4, 0, 3]
     ours, plain, begun = table(), table(), table()
     lazy, adam = LazyAdam([ours], lr=0.05), Adam([plain], lr=0.05)
@@ -112,50 +112,50 @@ def test_rows_that_every_update_reads_are_moved_as_by_adam_and_the_others_stay()
     assert float(lazy.state[ours]["step"]) == 40
 
 
-def test_a_row_that_is_not_read_waits_with_what_is_remembered_of_it() -> None:
-    """By hand, in doubles: t goes on for every row, m and v do not."""
+def test_unread_row_keeps_its_moments() -> None:
+    """By hand, in doubles: t advances for every row, m and v do not."""
     x = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
-    lazy, found, m, v = LazyAdam([x], lr=0.1), [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+    lazy, result, m, v = LazyAdam([x], lr=0.1), [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     for t, (row, g) in enumerate([(0, 1.0), (1, -2.0), (1, 0.5), (0, -3.0)], 1):
         value = torch.tensor([[g]], dtype=torch.float64)
         x.grad = torch.sparse_coo_tensor([[row]], value, (2, 1), check_invariants=True)
         lazy.step()
         m[row], v[row] = 0.9 * m[row] + 0.1 * g, 0.999 * v[row] + 0.001 * g * g
-        found[row] -= 0.1 * (m[row] / (1 - 0.9 ** t)) / (math.sqrt(v[row] / (1 - 0.999 ** t)) + 1e-8)
-        assert x.detach()[:, 0].tolist() == pytest.approx(found, rel=1e-12)
+        result[row] -= 0.1 * (m[row] / (1 - 0.9 ** t)) / (math.sqrt(v[row] / (1 - 0.999 ** t)) + 1e-8)
+        assert x.detach()[:, 0].tolist() == pytest.approx(result, rel=1e-12)
 
 
-def test_what_is_not_sparse_gets_adam_to_the_bit() -> None:
-    """Also after sparse gradients: both ways remember under the same names."""
-    every, found = list(range(5)), []
+def test_dense_gradients_get_bitwise_adam() -> None:
+    """Also after sparse gradients: both store their state under the same names."""
+    every, result = list(range(5)), []
     for make in (LazyAdam, Adam):
         x, b = table(), nn.Parameter(torch.ones(3))
-        of = make([x, b], lr=0.05)
+        optimizer = make([x, b], lr=0.05)
         for grad in grads(6, every):
             x.grad, b.grad = grad.clone(), grad[0].clone()
-            of.step()
-        found.append((x, b, of))
-    assert same(found[0][0].detach(), found[1][0].detach()) and same(found[0][1].detach(), found[1][1].detach())
-    (ours, b, lazy), (plain, _, adam) = found
+            optimizer.step()
+        result.append((x, b, optimizer))
+    assert same(result[0][0].detach(), result[1][0].detach()) and same(result[0][1].detach(), result[1][1].detach())
+    (ours, b, lazy), (plain, _, adam) = result
     (grad,), b.grad = grads(1, every, seed=1), None
     ours.grad = parts_of(grad, every)
     lazy.step()
     plain.grad = grad
     adam.step()
     torch.testing.assert_close(ours.detach(), plain.detach(), rtol=1e-5, atol=1e-6)
-    assert ours.grad is not None and ours.grad.is_sparse                # the gradient is left as it was found
+    assert ours.grad is not None and ours.grad.is_sparse                # the gradient is left unchanged
 
 
-def test_what_lazy_adam_remembers_goes_on() -> None:
-    found, read = [], [1, 2]
+def test_lazy_adam_state_is_restored() -> None:
+    result, read = [], [1, 2]
     for cut in (False, True):
         x = table()
-        of = LazyAdam([x], lr=0.3)
+        optimizer = LazyAdam([x], lr=0.3)
         for grad in grads(5, read):
             x.grad = parts_of(grad, read)
-            of.step()
+            optimizer.step()
             if cut:
-                state, of = of.state_dict(), LazyAdam([x], lr=0.1)
-                of.load_state_dict(state)
-        found.append(x.detach().clone())
-    assert same(found[0], found[1])
+                state, optimizer = optimizer.state_dict(), LazyAdam([x], lr=0.1)
+                optimizer.load_state_dict(state)
+        result.append(x.detach().clone())
+    assert same(result[0], result[1])

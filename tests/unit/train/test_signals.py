@@ -1,4 +1,4 @@
-"""One signal asks, a second one ends, and afterwards everything is as it was."""
+"""The first signal requests a stop, the second ends the process, and the handlers are restored afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_is_noted_and_raised_when_asked(number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_signal_is_recorded_and_raised_on_check(number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
     with Stop() as stop:
         stop.check()
         assert stop.requested is None
@@ -37,8 +37,8 @@ def test_a_signal_is_noted_and_raised_when_asked(number: int, code: int, capfd: 
     assert capfd.readouterr().err.strip() == "stopping after a checkpoint; a second signal stops at once"
 
 
-def test_a_request_sent_twice_is_one_request() -> None:
-    """As `timeout` does: to the process and to its group."""
+def test_request_sent_twice_is_one_request() -> None:
+    """Like `timeout`: to the process and to its group."""
     with Stop() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -61,7 +61,7 @@ def twice(first: int, second: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize(("first", "second", "code"), [
     (signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGINT, 130), (signal.SIGINT, signal.SIGTERM, 143)])
-def test_a_second_signal_ends_at_once(first: int, second: int, code: int) -> None:
+def test_second_signal_ends_at_once(first: int, second: int, code: int) -> None:
     child = FORK.Process(target=twice(first, second))
     begun = time.monotonic()
     child.start()
@@ -70,22 +70,22 @@ def test_a_second_signal_ends_at_once(first: int, second: int, code: int) -> Non
     child.close()
 
 
-def test_the_handlers_before_come_back() -> None:
-    def mine(*_: object) -> None: ...
-    before = signal.signal(signal.SIGTERM, mine)
+def test_previous_handlers_are_restored() -> None:
+    def handler(*_: object) -> None: ...
+    before = signal.signal(signal.SIGTERM, handler)
     try:
         with pytest.raises(KeyError), Stop():
-            assert signal.getsignal(signal.SIGTERM) is not mine
+            assert signal.getsignal(signal.SIGTERM) is not handler
             raise KeyError
-        assert signal.getsignal(signal.SIGTERM) is mine
-        with Stop(), Stop():  # an inner one gives back the outer one's
+        assert signal.getsignal(signal.SIGTERM) is handler
+        with Stop(), Stop():  # the inner block restores the handlers of the outer one
             pass
-        assert signal.getsignal(signal.SIGTERM) is mine
+        assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_an_ignored_signal_is_heard_while_the_block_runs() -> None:
+def test_ignored_signal_is_received_while_the_block_runs() -> None:
     """A script's background job starts with SIGINT ignored; a request to stop is still one."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -97,7 +97,7 @@ def test_an_ignored_signal_is_heard_while_the_block_runs() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_another_thread_installs_nothing() -> None:
+def test_other_threads_install_no_handler() -> None:
     seen: list[object] = []
 
     def body() -> None:

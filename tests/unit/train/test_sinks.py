@@ -1,4 +1,4 @@
-"""TensorBoard and MLflow are told what the log keeps, each line once, also where a run was cut off and goes on."""
+"""TensorBoard and MLflow receive the log lines, each once, also if a run was cut off and resumed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
 
 
 def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str) -> Run:
-    """A run that is killed in its second epoch, after two checkpoints and some lines more, and goes on."""
+    """Run a training that is killed in its second epoch, after two checkpoints and some lines more, and resume it."""
     with monkeypatch.context() as patch:
         save, run_step = Trainer.save, Trainer.run_step
 
@@ -56,7 +56,7 @@ def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str
             if self.position.step in (4, 7):           # two stretches of the log
                 save(self)
             if self.position.step == 10:
-                raise KeyboardInterrupt       # as a kill: nothing more is written
+                raise KeyboardInterrupt       # like a kill: nothing more is written
             return run_step(self, block, keep_costs)
 
         patch.setattr(Trainer, "run_step", dies)
@@ -66,8 +66,8 @@ def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str
     return Run(out).resume()
 
 
-def wanted(folder: Path) -> Counter[tuple[str, int]]:
-    """(key, step) of every number of the log, once."""
+def expected_values(folder: Path) -> Counter[tuple[str, int]]:
+    """Return (key, step) of every number of the log, once."""
     return Counter({(key, line["step"]): 1 for line in read(folder / "metrics.jsonl") for key, value in line.items()
                     if key != "step" and value is not None})
 
@@ -78,69 +78,69 @@ def finals(run: Run) -> dict[str, float]:
 
 # --- the interface ---------------------------------------------------------------------------------------------------
 
-class Remembers(Sink):
+class RecordingSink(Sink):
     name = "remembers"
     needs: ClassVar[tuple[str, ...]] = ()
-    told: ClassVar[list[Any]] = []
+    calls: ClassVar[list[Any]] = []
     fails = False
 
     def __init__(self, folder: Path, settings: Any, begun: float):
-        self.told.append(("begun", folder.name, settings["negatives.source"], begun))
+        self.calls.append(("begun", folder.name, settings["negatives.source"], begun))
 
     def write(self, lines: Sequence[LogLine]) -> None:
         if self.fails and lines:
             raise ResourceError("the store is full")
-        self.told.append(("tell", [line.step for line in lines], lines))
+        self.calls.append(("write", [line.step for line in lines], lines))
 
     def write_scores(self, at: LogLine, rows: Sequence[Score]) -> None:
-        self.told.append(("score", at.step, len(rows)))
+        self.calls.append(("score", at.step, len(rows)))
 
     def close(self, done: bool) -> None:
-        self.told.append(("close", done))
+        self.calls.append(("close", done))
 
 
 @pytest.fixture
-def remembers(monkeypatch: pytest.MonkeyPatch) -> type[Remembers]:
-    monkeypatch.setattr(base, "find", lambda name: Remembers)
+def remembers(monkeypatch: pytest.MonkeyPatch) -> type[RecordingSink]:
+    monkeypatch.setattr(base, "find", lambda name: RecordingSink)
     monkeypatch.setattr("embtrain.train.state.sink_relay.find", base.find)
-    monkeypatch.setattr(Remembers, "told", [])
-    monkeypatch.setattr(Remembers, "fails", False)
-    return Remembers
+    monkeypatch.setattr(RecordingSink, "calls", [])
+    monkeypatch.setattr(RecordingSink, "fails", False)
+    return RecordingSink
 
 
-def test_a_sink_is_told_what_a_checkpoint_keeps_and_nothing_else(
-        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: type[Remembers]) -> None:
+def test_sink_receives_what_a_checkpoint_keeps_and_nothing_else(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: type[RecordingSink]) -> None:
     cut_off(place, tmp_path / "run", monkeypatch, "remembers")
     log = [line["step"] for line in read(tmp_path / "run/metrics.jsonl")]
-    kinds = [told[0] for told in remembers.told]
-    first, second = remembers.told[:kinds.index("close") + 1], remembers.told[kinds.index("close") + 1:]
-    steps = [step for told in first if told[0] == "tell" for step in told[1]]
+    kinds = [call[0] for call in remembers.calls]
+    first, second = remembers.calls[:kinds.index("close") + 1], remembers.calls[kinds.index("close") + 1:]
+    steps = [step for call in first if call[0] == "write" for step in call[1]]
     assert steps == [step for step in log if step <= 7] and first[-1] == ("close", False)
-    steps = [step for told in second if told[0] == "tell" for step in told[1]]
-    assert steps == log                                             # all of them anew, in one process each once
+    steps = [step for call in second if call[0] == "write" for step in call[1]]
+    assert steps == log                                             # all of them again, each once in one process
     assert second[-2][:2] == ("score", log[-1]) and second[-1] == ("close", True)
     assert first[0] == second[0] and first[0][:3] == ("begun", "run", "unigram")   # the same time of day, too
-    line = next(told for told in second if told[0] == "tell" and told[2])[2][0]
+    line = next(call for call in second if call[0] == "write" and call[2])[2][0]
     assert line.values["cpu_seconds"] > 0 and line.values["loss"] > 0 and "step" not in line.values
 
 
-def test_a_sink_that_fails_is_let_go_and_the_run_goes_on(
-        place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, remembers: type[Remembers]) -> None:
+def test_failing_sink_is_dropped_and_the_run_continues(
+        place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, remembers: type[RecordingSink]) -> None:
     remembers.fails = True
     with caplog.at_level(logging.WARNING, "embtrain"):
         run = fit(place, tmp_path / "run", "remembers")
-    assert run.scores and not any(told[0] in ("score", "close") for told in remembers.told)
+    assert run.scores and not any(call[0] in ("score", "close") for call in remembers.calls)
     assert [record.getMessage() for record in caplog.records if "remembers" in record.getMessage()] == [
         "remembers: failed and is switched off: the store is full"]
 
 
-def test_what_is_told_changes_nothing_that_is_learnt(place: Path, tmp_path: Path, remembers: type[Remembers]) -> None:
+def test_sinks_do_not_change_training(place: Path, tmp_path: Path, remembers: type[RecordingSink]) -> None:
     a, b = fit(place, tmp_path / "a", "remembers"), fit(place, tmp_path / "b")
     assert (a.word_vectors.table == b.word_vectors.table).all() and not (b.folder / "sinks.json").exists()
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_an_unknown_sink_is_refused_before_anything_is_read(
+def test_unknown_sink_is_rejected_before_reading(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
     monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--corpus", str(tmp_path), "--set", "train.sinks=[wandb]",
                                      *more])
@@ -150,7 +150,7 @@ def test_an_unknown_sink_is_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_missing_package_is_told_before_anything_is_read(
+def test_missing_package_is_reported_before_reading(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str) -> None:
     monkeypatch.setattr(base, "find_spec", lambda package: None)
     monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--corpus", str(tmp_path), "--set", f"train.sinks=[{name}]",
@@ -160,7 +160,7 @@ def test_a_missing_package_is_told_before_anything_is_read(
     assert err.count("\n") == 1 and f"pip install 'embtrain[{name}]'" in err and not (tmp_path / "run").exists()
 
 
-def test_a_name_that_is_no_sink_is_told_with_those_there_are() -> None:
+def test_name_that_is_not_a_sink_lists_the_sinks() -> None:
     with pytest.raises(UsageError, match=r"train\.sinks: there is no 'tensorbord' \(did you mean 'tensorboard'\?\)"):
         base.find("tensorbord")
     assert base.names() == ["mlflow", "tensorboard"]
@@ -171,13 +171,13 @@ def test_a_name_that_is_no_sink_is_told_with_those_there_are() -> None:
 def events(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
-    return found.Reload()
+    events_read = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    return events_read.Reload()
 
 
 def scalars(folder: Path) -> Counter[tuple[str, int]]:
-    found = events(folder)
-    return Counter((tag, event.step) for tag in found.Tags()["scalars"] for event in found.Scalars(tag)
+    events_read = events(folder)
+    return Counter((tag, event.step) for tag in events_read.Tags()["scalars"] for event in events_read.Scalars(tag)
                    if not tag.startswith("final/"))
 
 
@@ -186,26 +186,26 @@ def require(*packages: str) -> None:
         pytest.skip(f"sinks: {', '.join(missing)} is not installed; pip install -e '.[{packages[0]}]' brings it")
 
 
-def test_tensorboard_reads_what_the_log_holds(place: Path, tmp_path: Path) -> None:
+def test_tensorboard_reads_the_log_values(place: Path, tmp_path: Path) -> None:
     require("tensorboard")
     run = fit(place, tmp_path / "run", "tensorboard")
-    assert scalars(run.folder) == wanted(run.folder)
-    found, lines = events(run.folder), read(run.folder / "metrics.jsonl")
-    told = {event.step: event.value for event in found.Scalars("loss")}
-    assert told == {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in lines if "loss" in line}
+    assert scalars(run.folder) == expected_values(run.folder)
+    events_read, lines = events(run.folder), read(run.folder / "metrics.jsonl")
+    logged = {event.step: event.value for event in events_read.Scalars("loss")}
+    assert logged == {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in lines if "loss" in line}
     for key, value in finals(run).items():
-        (event,) = found.Scalars(key)
+        (event,) = events_read.Scalars(key)
         assert event.step == lines[-1]["step"] and event.value == pytest.approx(value, rel=1e-6)
-    assert b"negatives.source: unigram" in found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0]
+    assert b"negatives.source: unigram" in events_read.Tensors("settings/text_summary")[0].tensor_proto.string_val[0]
 
 
-def test_tensorboard_sees_no_step_twice_after_a_kill(
+def test_tensorboard_gets_no_step_twice_after_a_kill(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require("tensorboard")
     run = cut_off(place, tmp_path / "run", monkeypatch, "tensorboard")
-    assert scalars(run.folder) == wanted(run.folder)
-    run.resume()                                                    # a finished run is judged once more
-    assert scalars(run.folder) == wanted(run.folder)
+    assert scalars(run.folder) == expected_values(run.folder)
+    run.resume()                                                    # a finished run is evaluated once more
+    assert scalars(run.folder) == expected_values(run.folder)
     assert {len(events(run.folder).Scalars(key)) for key in finals(run)} == {1}
 
 
@@ -228,12 +228,12 @@ def as_mlflow(counts: Counter[tuple[str, int]]) -> Counter[tuple[str, int]]:
     return Counter({(key.replace("@", "_at_"), step): n for (key, step), n in counts.items()})
 
 
-def test_mlflow_keeps_one_stream_of_a_run_that_was_killed(
+def test_mlflow_keeps_one_stream_of_a_killed_run(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require("mlflow", "sqlalchemy", "alembic")
     run = cut_off(place, tmp_path / "run", monkeypatch, "mlflow")
     client, kept = store(run.folder)
-    assert history(run.folder) == as_mlflow(wanted(run.folder))
+    assert history(run.folder) == as_mlflow(expected_values(run.folder))
     assert len(client.search_runs([kept.info.experiment_id])) == 1 and kept.info.status == "FINISHED"
     assert kept.data.params["negatives.source"] == "unigram" and kept.info.run_name == "run"
     for key, value in finals(run).items():

@@ -1,7 +1,7 @@
-"""The step against the sum it stands for, example by example, in every layout that a draw can have.
+"""The step against the sum that it computes, example by example, in every layout of a draw.
 
-The loop in `naive` knows nothing of groups, shared draws or chunks: each example has columns, densities and weights of
-its own, and the gradients of all examples are added up.
+The loop in `naive` has no groups, shared draws or chunks: each example has negatives, densities and weights of its
+own, and the gradients of all examples are added up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from embtrain.train.hardness import hardness
 from embtrain.train.loop import optimizers
 
 V, D = 9, 4
-CENTRE = [7, 7, 2, 2, 2, 5, 0, 0, 7, 7, 1, 2, 2]  # groups come back later, and not in the order of their ids
+CENTRE = [7, 7, 2, 2, 2, 5, 0, 0, 7, 7, 1, 2, 2]  # groups recur, and not in the order of their ids
 WINDOW = [0, 0, 1, 1, 1, 2, 3, 3, 4, 4, 5, 6, 6]
 TARGET = [1, 3, 0, 0, 8, 2, 4, 4, 1, 7, 6, 5, 3]
 B = len(TARGET)
@@ -44,64 +44,64 @@ def world() -> ProblemSpec:
 
 
 def batch(rows: list[int] | None = None) -> SkipGramBatch:
-    of = SkipGramBatch(torch.tensor(TARGET), torch.zeros(B, dtype=torch.int64), torch.tensor(CENTRE),
-                       torch.tensor(WINDOW))
-    return of if rows is None else of.rows(torch.tensor(rows))
+    examples = SkipGramBatch(torch.tensor(TARGET), torch.zeros(B, dtype=torch.int64), torch.tensor(CENTRE),
+                        torch.tensor(WINDOW))
+    return examples if rows is None else examples.rows(torch.tensor(rows))
 
 
 def model(similarity: str = "dot") -> SkipGram:
-    """Tables in double precision, large enough that scores differ."""
-    made = SkipGram(SkipGramConfig(dim=D, similarity=similarity), world()).double()
+    """Build tables in double precision, large enough that scores differ."""
+    built = SkipGram(SkipGramConfig(dim=D, similarity=similarity), world()).double()
     draw = torch.Generator().manual_seed(8)
     with torch.no_grad():
-        for p in made.parameters():
+        for p in built.parameters():
             p.copy_(torch.randn(p.shape, generator=draw, dtype=torch.float64))
-    return made
+    return built
 
 
-class Given(NegativeSource):
-    """Draws what it was given, and notes what it is told."""
+class FixedDraws(NegativeSource):
+    """Draws fixed negatives, and records the costs."""
 
     traits = Traits(learns=True)
 
     def __init__(self, drawn: Callable[[Query], Negatives], mask: str):
         super().__init__(NegativesConfig(filter=mask, k=1), world())
-        self.drawn, self.told = drawn, list[tuple[Query, Negatives, Tensor]]()
+        self.drawn, self.received = drawn, list[tuple[Query, Negatives, Tensor]]()
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return self.drawn(query)
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        self.told.append((query, drawn, cost))
-        return {"told": len(self.told)}
+        self.received.append((query, drawn, cost))
+        return {"n_learned": len(self.received)}
 
 
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("target", {}), "nce": ("none", {}), "nce, one z": ("none", {"partition": "global"}),
     "nce, a z per context": ("none", {"partition": "context"}), "margin": ("target", {}),
     "sampled_softmax": ("target", {}), "sampled_softmax, ranking": ("none", {"form": "ranking"}),
-    "logistic, penalty": ("target", {"penalty": 0.3}), "logistic, all forgiven": ("observed", {}),
+    "logistic, penalty": ("target", {"penalty": 0.3}), "logistic, all masked": ("observed", {}),
 }
 
 
 def loss_of(name: str) -> Loss:
-    found = losses.find(name.split(",")[0])
-    made = found(found.Config(name=found.name, **LOSSES[name][1]), world()).double()
+    loss_class = losses.find(name.split(",")[0])
+    built = loss_class(loss_class.Config(name=loss_class.name, **LOSSES[name][1]), world()).double()
     with torch.no_grad():
-        for p in made.parameters():
+        for p in built.parameters():
             p.copy_(torch.linspace(0.2, 1.2, p.numel()).reshape(p.shape))
-    return made
+    return built
 
 
 def draw_of(layout: str, k: int = 5) -> Callable[[Query], Negatives]:
-    """Draws of random ids in the layouts that sources use, with fields that differ wherever they may."""
+    """Build a draw of random ids in the layouts that sources use, with fields that differ wherever they may."""
     draw = torch.Generator().manual_seed(6)
 
-    def made(query: Query) -> Negatives:
+    def built(query: Query) -> Negatives:
         n, group = len(query), None
         if layout in ("window", "plain window", "block"):
-            of = torch.arange(n) // 4 if layout == "block" else query.window
-            group = torch.unique_consecutive(of, return_inverse=True)[1]
+            shared = torch.arange(n) // 4 if layout == "block" else query.window
+            group = torch.unique_consecutive(shared, return_inverse=True)[1]
         g = int(group.max()) + 1 if group is not None else 1 if layout == "batch" else n
         ids = torch.randint(V, (g, k), generator=draw)
         q = (torch.rand(V, generator=draw, dtype=torch.float64) + 0.2).log_softmax(0)
@@ -120,30 +120,31 @@ def draw_of(layout: str, k: int = 5) -> Callable[[Query], Negatives]:
             total_weight=mass,
             origin=origin,
         )
-    return made
+    return built
 
 
-def answers() -> KnownPairs:
-    """What was seen in training: the examples' own pairs and some more."""
+def known_pairs() -> KnownPairs:
+    """Return the known positives: the examples' own pairs and some more."""
     return KnownPairs(torch.tensor([*CENTRE, 7, 2, 0, 5]), torch.tensor([*TARGET, 5, 6, 2, 8]), V)
 
 
-def grads(of: SkipGram, loss: Loss) -> list[Tensor]:
+def grads(net: SkipGram, loss: Loss) -> list[Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
-            for p in [*of.parameters(), *loss.parameters()]]
+            for p in [*net.parameters(), *loss.parameters()]]
 
 
-def right_answer(mask: str, centre: int, target: int, id: int) -> bool:
+def is_positive(mask: str, centre: int, target: int, id: int) -> bool:
     if mask == "observed":
         pairs = set(zip([*CENTRE, 7, 2, 0, 5], [*TARGET, 5, 6, 2, 8], strict=True))
         return (centre, id) in pairs or id == target
     return mask == "target" and id == target
 
 
-def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, mask: str
+def naive(net: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, mask: str
           ) -> tuple[list[Tensor], Tensor, list[float]]:
-    """Gradients, column costs (B, K) and losses, one example at a time, from the tables and what was drawn alone."""
-    of.zero_grad()
+    """Return gradients, costs of negatives (B, K) and losses, one example at a time, from the tables and the draw
+    alone."""
+    net.zero_grad()
     loss.zero_grad()
     costs, values, n = [], [], len(examples)
     for i in range(n):
@@ -153,56 +154,57 @@ def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, m
             return x if x is None or x.shape[0] == 1 else x[g:g + 1]
 
         centre, target, ids = int(examples.centre[i]), int(examples.target[i]), drawn.ids[g]
-        h = of.u[centre]
-        table = of.v
-        if of.config.similarity == "cosine":
+        h = net.u[centre]
+        table = net.v
+        if net.config.similarity == "cosine":
             h, table = h / h.norm(), table / table.norm(dim=1, keepdim=True)
         scores = table @ h
-        hits = [j for j, id in enumerate(ids.tolist()) if right_answer(mask, centre, target, id)]
-        right = None if mask == "none" else torch.tensor([[0] * len(hits), hits], dtype=torch.int64)
+        hits = [j for j, id in enumerate(ids.tolist()) if is_positive(mask, centre, target, id)]
+        positive = None if mask == "none" else torch.tensor([[0] * len(hits), hits], dtype=torch.int64)
         mass = (
             drawn.total_weight
             if drawn.total_weight is None or drawn.total_weight.shape[0] == 1
             else drawn.total_weight[i : i + 1]
         )
-        mine = Negatives(
+        actual = Negatives(
             ids.unsqueeze(0),
             log_q=own(drawn.log_q),
             weight=own(drawn.weight),
             total_weight=mass,
-            false_negatives=right,
+            false_negatives=positive,
             log_q_target=drawn.log_q_target[i : i + 1],
         )
         query = Query(h.unsqueeze(0), examples.centre[i:i + 1], examples.target[i:i + 1], examples.slot[i:i + 1])
-        scored = LossInput(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), mine, query, None,
+        scored = LossInput(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), actual, query, None,
                         lambda _, s=scores, query=query: loss.logit(s.unsqueeze(0), query).logsumexp(1),
-                        mine.log_q, mine.weight)
+                        actual.log_q, actual.weight)
         weight = loss.negative_weights(scored)
         cost = loss(scored if weight is None else replace(scored, weight=weight))
         cost.per_example.sum().backward()
         costs.append(cost.per_negative)
         values.append(float(cost.per_example.detach()))
-    return grads(of, loss), torch.cat(costs), values
+    return grads(net, loss), torch.cat(costs), values
 
 
 def by_draw(costs: Tensor, drawn: Negatives) -> Tensor:
-    """What a source is told: of each draw's columns the mean over the rows that share it and may count it, by hand."""
+    """Return the costs that a source receives: for each negative of a draw the mean over the rows that share it and
+    count it, by hand."""
     n, (g, k) = len(costs), drawn.ids.shape
     rows = drawn.draw_id.tolist() if drawn.draw_id is not None else [0] * n if g == 1 else list(range(n))
-    right = set() if drawn.false_negatives is None else set(zip(*drawn.false_negatives.tolist(), strict=True))
-    told = torch.empty(g, k, dtype=costs.dtype)
+    positive = set() if drawn.false_negatives is None else set(zip(*drawn.false_negatives.tolist(), strict=True))
+    result = torch.empty(g, k, dtype=costs.dtype)
     for draw in range(g):
         for j in range(k):
-            mine = [i for i in range(n) if rows[i] == draw]
-            counted = [i for i in mine if (i, j) not in right] or mine
-            told[draw, j] = sum(costs[i, j] for i in counted) / len(counted)
-    return told
+            actual = [i for i in range(n) if rows[i] == draw]
+            counted = [i for i in actual if (i, j) not in positive] or actual
+            result[draw, j] = sum(costs[i, j] for i in counted) / len(counted)
+    return result
 
 
-def step_of(of: SkipGram, loss: Loss, source: NegativeSource, **train: Any) -> Step:
+def step_of(net: SkipGram, loss: Loss, source: NegativeSource, **train: Any) -> Step:
     config = TrainConfig(**{"lr": 1e-9, "min_lr": 0.0, **train})
-    return Step(of, source, loss, optimizers(of, loss, config), config,
-                answers() if source.config.filter == "observed" else None)
+    return Step(net, source, loss, optimizers(net, loss, config), config,
+                known_pairs() if source.config.filter == "observed" else None)
 
 
 LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
@@ -220,51 +222,53 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rows", [None, [12, 10, 5, 6, 8], [3]], ids=["all", "descending centres", "one"])
-def test_a_layout_changes_neither_gradient_nor_costs(layout: str, name: str, rows: list[int] | None) -> None:
-    mask, of, loss, examples = LOSSES[name][0], model(), loss_of(name), batch(rows)
+def test_layout_changes_neither_gradient_nor_costs(layout: str, name: str, rows: list[int] | None) -> None:
+    mask, net, loss, examples = LOSSES[name][0], model(), loss_of(name), batch(rows)
     if rows is not None:  # windows ascend, whatever the examples
         examples = replace(examples, window=torch.arange(len(rows)) // 2)
-    source = Given(draw_of(layout), mask)
-    told = step_of(of, loss, source)(examples)
-    found = grads(of, loss)
-    (query, drawn, cost), = source.told
+    source = FixedDraws(draw_of(layout), mask)
+    result = step_of(net, loss, source)(examples)
+    results = grads(net, loss)
+    (query, drawn, cost), = source.received
     expected, costs, values = naive(model(), loss_of(name), examples, drawn, mask)
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
-    torch.testing.assert_close(told.cost, costs, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(results, expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(result.cost, costs, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(cost, by_draw(costs, drawn), rtol=1e-7, atol=1e-9)
-    assert cost.shape == drawn.ids.shape and told.query is query and told.drawn is drawn
-    assert float(told.loss) == pytest.approx(sum(values) / len(values)) and told.source == {"told": 1}
+    assert cost.shape == drawn.ids.shape and result.query is query and result.drawn is drawn
+    assert float(result.loss) == pytest.approx(sum(values) / len(values)) and result.source == {"n_learned": 1}
     assert not query.vector.requires_grad and not cost.requires_grad
 
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("layout", ["window", "any order"])
 @pytest.mark.parametrize("size", [B, 5], ids=["one update", "three"])
-def test_questions_of_no_group_and_draws_in_any_order(layout: str, size: int) -> None:
-    """Models whose questions are all different group nothing, and a source may hand draws out as it likes."""
+def test_queries_without_groups_and_draws_in_any_order(layout: str, size: int) -> None:
+    """Models whose queries are all different group nothing, and a source may assign draws freely."""
     order = torch.Generator().manual_seed(3)
     def drawn(query: Query) -> Negatives:
-        made = draw_of("window")(query)
-        return made if layout == "window" else replace(made, draw_id=made.draw_id[torch.randperm(B, generator=order)])
+        built = draw_of("window")(query)
+        return built if layout == "window" else replace(built,
+                                                        draw_id=built.draw_id[torch.randperm(B, generator=order)])
 
-    of, loss, source = model(), loss_of("logistic"), Given(drawn, "target")
-    of.encode = lambda examples, encode=of.encode: replace(encode(examples), draw_id=None)  # type: ignore[method-assign]
-    told = step_of(of, loss, source, batch=size)(batch())
-    expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.told[0][1], "target")
-    torch.testing.assert_close(told.cost, costs, rtol=1e-7, atol=1e-9)
+    net, loss, source = model(), loss_of("logistic"), FixedDraws(drawn, "target")
+    net.encode = lambda examples, encode=net.encode: replace(encode(examples),
+                                                             draw_id=None)  # type: ignore[method-assign]
+    result = step_of(net, loss, source, batch=size)(batch())
+    expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.received[0][1], "target")
+    torch.testing.assert_close(result.cost, costs, rtol=1e-7, atol=1e-9)
     if size == B:
-        torch.testing.assert_close(grads(of, loss), expected, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(grads(net, loss), expected, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_cosine_too(layout: str, similarity: str) -> None:
-    of, loss, source = model(similarity), loss_of("nce"), Given(draw_of(layout), "none")
-    step_of(of, loss, source)(batch())
-    found = grads(of, loss)
-    expected = naive(model(similarity), loss_of("nce"), batch(), source.told[0][1], "none")[0]
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+def test_layout_with_cosine(layout: str, similarity: str) -> None:
+    net, loss, source = model(similarity), loss_of("nce"), FixedDraws(draw_of(layout), "none")
+    step_of(net, loss, source)(batch())
+    result = grads(net, loss)
+    expected = naive(model(similarity), loss_of("nce"), batch(), source.received[0][1], "none")[0]
+    torch.testing.assert_close(result, expected, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", [
@@ -274,34 +278,34 @@ def test_a_cosine_too(layout: str, similarity: str) -> None:
     {"source": "ace", "min_perplexity": 3, "hidden": 2}, {"source": "ace", "min_perplexity": 3, "hidden": 2,
                                                           "sampling": "stratified"},
 ], ids=str)
-def test_what_the_shipped_sources_draw(case: dict[str, Any]) -> None:
-    """log q is taken for each draw as the source tells it, the probe of weight 0 among them."""
-    found = sources.find(case["source"])
-    source = found(found.Config(k=4, filter="target", **case), world())
-    of, loss = model(), loss_of("logistic")
-    told = step_of(of, loss, source)(batch(), keep_costs=True)
-    after = grads(of, loss)
-    drawn = told.drawn
+def test_draws_of_shipped_sources(case: dict[str, Any]) -> None:
+    """log q is used for each draw as the source reports it, including the probe of weight 0."""
+    results = sources.find(case["source"])
+    source = results(results.Config(k=4, filter="target", **case), world())
+    net, loss = model(), loss_of("logistic")
+    result = step_of(net, loss, source)(batch(), keep_costs=True)
+    after = grads(net, loss)
+    drawn = result.drawn
     if drawn.log_q_target is None:
         drawn = replace(drawn, log_q_target=torch.zeros(B))
     expected, costs, _ = naive(model(), loss_of("logistic"), batch(), drawn, "target")
     torch.testing.assert_close(after, expected, rtol=1e-6, atol=1e-8)
-    torch.testing.assert_close(told.cost, costs, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(result.cost, costs, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(("rows", "k", "calls"), [(65, 16, 3), (64, 16, 1), (17, 64, 3), (1, 2000, 1)])
-def test_many_scores_of_one_draw_are_made_at_once(rows: int, k: int, calls: int) -> None:
-    """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies spared are worth a call."""
-    of, seen, asked = model(), [], torch.arange(3 * rows) % rows
-    query = Query(torch.randn(rows, D, dtype=torch.float64)[asked], asked, torch.zeros(3 * rows).long(),
-                  torch.zeros(3 * rows).long(), query_id=asked)               # each question in each draw
+def test_scores_of_a_shared_draw_are_computed_at_once(rows: int, k: int, calls: int) -> None:
+    """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies saved justify a call."""
+    net, seen, queries = model(), [], torch.arange(3 * rows) % rows
+    query = Query(torch.randn(rows, D, dtype=torch.float64)[queries], queries, torch.zeros(3 * rows).long(),
+                  torch.zeros(3 * rows).long(), query_id=queries)             # each query in each draw
     ids = torch.randint(V, (3, k))
     group = torch.arange(3 * rows) // rows
-    score = of.score
-    of.score = lambda q, c: (seen.append(tuple(c.shape)), score(q, c))[1]  # type: ignore[method-assign]
-    step = step_of(of, loss_of("logistic"), Given(draw_of("row"), "none"))
+    score = net.score
+    net.score = lambda q, c: (seen.append(tuple(c.shape)), score(q, c))[1]  # type: ignore[method-assign]
+    step = step_of(net, loss_of("logistic"), FixedDraws(draw_of("row"), "none"))
     scored = step.score(query, Negatives(ids, draw_id=group)).expanded()
-    assert seen == ([(1, k)] * 3 if calls == 3 else [(3 * rows, k)]) + [(3 * rows, 1)]   # columns, and then targets
+    assert seen == ([(1, k)] * 3 if calls == 3 else [(3 * rows, k)]) + [(3 * rows, 1)]   # negatives, then targets
     torch.testing.assert_close(scored.neg, score(query, ids[group]))
 
 
@@ -310,29 +314,29 @@ def vectors_of(query: Query) -> Negatives:
     return Negatives(vectors=torch.randn(len(query), 3, D, generator=draw, dtype=torch.float64))
 
 
-def test_columns_that_are_vectors() -> None:
-    of, loss, source = model(), loss_of("logistic"), Given(vectors_of, "target")
-    step_of(of, loss, source, batch=5)(batch())
-    (query, drawn, cost), = source.told
+def test_negatives_that_are_vectors() -> None:
+    net, loss, source = model(), loss_of("logistic"), FixedDraws(vectors_of, "target")
+    step_of(net, loss, source, batch=5)(batch())
+    (query, drawn, cost), = source.received
     torch.testing.assert_close(cost, torch.einsum("bd,bkd->bk", query.vector, drawn.vectors).exp().log1p())
 
 
-def test_costs_are_kept_for_a_source_that_learns_and_for_who_asks() -> None:
-    found = sources.find("unigram")
-    step = step_of(model(), loss_of("logistic"), found(found.Config(k=3), world()))
+def test_costs_are_kept_for_learning_sources_and_on_request() -> None:
+    source_class = sources.find("unigram")
+    step = step_of(model(), loss_of("logistic"), source_class(source_class.Config(k=3), world()))
     assert step(batch()).cost is None
     assert step(batch(), keep_costs=True).cost.shape == (B, 3)
 
 
 @pytest.mark.parametrize(("cells", "rows"), [(3, 1), (9, 3), (21, 7)])
-def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_costs_kept_for_the_log_is_limited(cells: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The costs of all rows over every candidate took 23 GB at V = 8,651."""
-    found = sources.find("unigram")
-    made = found(found.Config(k=3, share_draws_by="window"), world())
-    whole = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
+    source_class = sources.find("unigram")
+    built = source_class(source_class.Config(k=3, share_draws_by="window"), world())
+    whole = step_of(model(), loss_of("logistic"), built, batch=5)(batch(), keep_costs=True)
     monkeypatch.setattr(module, "MAX_LOGGED_COSTS", cells)
-    made = found(found.Config(k=3, share_draws_by="window"), world())
-    some = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
+    built = source_class(source_class.Config(k=3, share_draws_by="window"), world())
+    some = step_of(model(), loss_of("logistic"), built, batch=5)(batch(), keep_costs=True)
     torch.testing.assert_close(some.cost, whole.cost[:rows], rtol=0, atol=0)
     view = ReadOnly(model())
     assert hardness(some.query, some.drawn, some.cost, view) == hardness(
@@ -343,18 +347,18 @@ def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, m
 
 
 def every() -> NegativeSource:
-    found = sources.find("every")
-    return found(found.Config(source="every", filter="none"), world())
+    source_class = sources.find("every")
+    return source_class(source_class.Config(source="every", filter="none"), world())
 
 
 def softmax() -> Loss:
-    found = losses.find("softmax")
-    return found(found.Config(), world()).double()
+    loss_class = losses.find("softmax")
+    return loss_class(loss_class.Config(), world()).double()
 
 
 @pytest.fixture
 def scored_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were scored against all candidates at once."""
+    """Count how many rows were scored against all candidates at once."""
     rows: list[int] = []
     plain = SkipGram.score
 
@@ -369,56 +373,56 @@ def scored_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("cells", [10**9, 4 * V, 1])
 @pytest.mark.parametrize("mask", ["none", "target"])
-def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.MonkeyPatch, mask: str, cells: int,
-                                                           scored_rows: list[int]) -> None:
+def test_full_source_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.MonkeyPatch, mask: str, cells: int,
+                                                                 scored_rows: list[int]) -> None:
     monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
-    found = {}
+    results = {}
     for grouped in (True, False):
-        of, loss, source = model(), softmax(), every()
+        net, loss, source = model(), softmax(), every()
         source = type(source)(source.config.model_copy(update={"filter": mask}), world())
         if not grouped:
-            plain = of.encode
-            of.encode = lambda x, plain=plain: replace(plain(x), draw_id=None)  # type: ignore[method-assign]
+            plain = net.encode
+            net.encode = lambda x, plain=plain: replace(plain(x), draw_id=None)  # type: ignore[method-assign]
         scored_rows.clear()
-        told = step_of(of, loss, source)(batch(), keep_costs=True)
-        found[grouped] = (grads(of, loss), told.cost, told.loss)
+        result = step_of(net, loss, source)(batch(), keep_costs=True)
+        results[grouped] = (grads(net, loss), result.cost, result.loss)
         if cells > V * B:
             assert scored_rows == ([len(set(CENTRE))] if grouped else [B])
-    torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(results[True], results[False], rtol=1e-9, atol=1e-12)
 
-    of = model()
-    z = of.u[CENTRE] @ of.v.T
+    net = model()
+    z = net.u[CENTRE] @ net.v.T
     loss = torch.nn.functional.cross_entropy(z, torch.tensor(TARGET), reduction="sum")
     loss.backward()
-    torch.testing.assert_close(found[True][0], grads(of, softmax()), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(found[True][1:], (z.detach(), loss.detach() / B))
+    torch.testing.assert_close(results[True][0], grads(net, softmax()), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(results[True][1:], (z.detach(), loss.detach() / B))
 
 
-def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
-    found = sources.find("none")
+def test_no_negatives_and_exact_log_z_is_the_full_softmax() -> None:
+    results = sources.find("none")
     gradients = []
-    for source in (found(found.Config(source="none", filter="none"), world()), every()):
-        of, loss = model(), softmax()
-        told = step_of(of, loss, source)(batch(), keep_costs=True)
-        gradients.append([*grads(of, loss), told.loss])
+    for source in (results(results.Config(source="none", filter="none"), world()), every()):
+        net, loss = model(), softmax()
+        result = step_of(net, loss, source)(batch(), keep_costs=True)
+        gradients.append([*grads(net, loss), result.loss])
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("cells", [10**9, 4 * V, 1])
-def test_log_z_is_asked_once_of_each_question(monkeypatch: pytest.MonkeyPatch, cells: int,
-                                              scored_rows: list[int]) -> None:
-    """(log Z)² of every example, against autograd over the whole table; some rows alone as well."""
+def test_log_z_is_computed_once_per_query(monkeypatch: pytest.MonkeyPatch, cells: int,
+                                          scored_rows: list[int]) -> None:
+    """(log Z)² of every example, against autograd over the whole table; for a few rows alone as well."""
     monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
-    of = model()
-    query = of.encode(batch())
-    log_z = module.ExactTable(of, softmax(), query).log_partition
+    net = model()
+    query = net.encode(batch())
+    log_z = module.ExactTable(net, softmax(), query).log_partition
     scored_rows.clear()
     log_z(slice(0, B)).square().sum().backward()
     assert sum(scored_rows) == len(set(CENTRE))
-    found, plain = grads(of, softmax()), model()
+    result, plain = grads(net, softmax()), model()
     exact = (plain.u[CENTRE] @ plain.v.T).logsumexp(1)
     exact.square().sum().backward()
-    torch.testing.assert_close(found, grads(plain, softmax()), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(result, grads(plain, softmax()), rtol=1e-9, atol=1e-12)
     for rows in (torch.tensor([12, 3, 2, 0]), slice(4, 9)):
         torch.testing.assert_close(log_z(rows), exact[rows], rtol=1e-9, atol=1e-12)
 
@@ -429,24 +433,24 @@ def test_log_z_is_asked_once_of_each_question(monkeypatch: pytest.MonkeyPatch, c
 @pytest.mark.parametrize("cells", [1, 12, 5 * 4])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.MonkeyPatch, name: str, layout: str,
-                                                            cells: int) -> None:
-    found = []
+def test_chunks_change_nothing_and_respect_their_limit(monkeypatch: pytest.MonkeyPatch, name: str, layout: str,
+                                                       cells: int) -> None:
+    results = []
     for limit in (10**9, cells):
         monkeypatch.setattr(module, "MAX_SCORES_HELD", limit)
-        of, loss, source = model(), loss_of(name), Given(draw_of(layout), LOSSES[name][0])
+        net, loss, source = model(), loss_of(name), FixedDraws(draw_of(layout), LOSSES[name][0])
         rows: list[int] = []
-        loss.register_forward_pre_hook(lambda _, of, rows=rows: rows.append(len(of[0].pos)))
-        told = step_of(of, loss, source)(batch())
-        found.append([*grads(of, loss), told.cost, told.loss])
+        loss.register_forward_pre_hook(lambda _, inputs, rows=rows: rows.append(len(inputs[0].pos)))
+        result = step_of(net, loss, source)(batch())
+        results.append([*grads(net, loss), result.cost, result.loss])
         assert sum(rows) == B and all(n == 1 or n * 5 <= limit for n in rows)
-    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
 
 
-def test_the_encoder_is_differentiated_once_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_is_differentiated_once_for_any_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SCORES_HELD", 5)
-    of, passed = model(), list[tuple[int, ...]]()
-    plain, rows = of.encode, list[int]()
+    net, passed = model(), list[tuple[int, ...]]()
+    plain, rows = net.encode, list[int]()
 
     def encode(x: SkipGramBatch) -> Query:
         query = plain(x)
@@ -455,19 +459,20 @@ def test_the_encoder_is_differentiated_once_whatever_the_chunks(monkeypatch: pyt
             query.vector.register_hook(lambda g: passed.append(tuple(g.shape)))
         return query
 
-    of.encode = encode  # type: ignore[method-assign]
-    step_of(of, loss_of("logistic"), Given(draw_of("row"), "target"), batch=8)(batch())
-    assert passed == [(8, D), (5, D)] and rows == [B, 8, 5]  # all asked once, then each batch anew: its tables moved
+    net.encode = encode  # type: ignore[method-assign]
+    step_of(net, loss_of("logistic"), FixedDraws(draw_of("row"), "target"), batch=8)(batch())
+    # all encoded once, then each batch again, since its tables changed
+    assert passed == [(8, D), (5, D)] and rows == [B, 8, 5]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_a_block_is_its_batches_one_after_the_other(layout: str, reduction: str) -> None:
-    """Drawn for at once, updated batch by batch, each on the tables that the one before left."""
+def test_block_equals_its_batches_in_turn(layout: str, reduction: str) -> None:
+    """Drawn at once, updated batch by batch, each on the tables left by the one before."""
     one, other, loss = model(), model(), loss_of("nce, one z")
-    source = Given(draw_of(layout), "none")
-    told = step_of(one, loss, source, batch=4, lr=0.1, reduction=reduction)(batch())
-    drawn = source.told[0][1]
+    source = FixedDraws(draw_of(layout), "none")
+    result = step_of(one, loss, source, batch=4, lr=0.1, reduction=reduction)(batch())
+    drawn = source.received[0][1]
     apart, costs, total = loss_of("nce, one z"), [], 0.0
     parameters = [*other.parameters(), *apart.parameters()]
     adam = torch.optim.Adam(list(apart.parameters()), lr=0.01)
@@ -484,30 +489,30 @@ def test_a_block_is_its_batches_one_after_the_other(layout: str, reduction: str)
         adam.step()
     torch.testing.assert_close(list(one.parameters()), list(other.parameters()), rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(loss.c, apart.c, rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(told.cost, torch.cat(costs), rtol=1e-7, atol=1e-9)
-    assert float(told.loss) == pytest.approx(total / B)
+    torch.testing.assert_close(result.cost, torch.cat(costs), rtol=1e-7, atol=1e-9)
+    assert float(result.loss) == pytest.approx(total / B)
 
 
-def test_a_block_without_examples() -> None:
-    of, source = model(), Given(draw_of("plain"), "none")
-    source.drawn = None  # type: ignore[assignment]  # nobody asks, so nobody draws
-    before = [p.detach().clone() for p in of.parameters()]
-    told = step_of(of, loss_of("logistic"), source)(batch([0]).rows(slice(0, 0)))
-    assert float(told.loss) == 0 and told.cost is None and not source.told
-    assert all(torch.equal(p, b) for p, b in zip(of.parameters(), before, strict=True))
+def test_block_without_examples() -> None:
+    net, source = model(), FixedDraws(draw_of("plain"), "none")
+    source.drawn = None  # type: ignore[assignment]  # no query, so no draw
+    before = [p.detach().clone() for p in net.parameters()]
+    result = step_of(net, loss_of("logistic"), source)(batch([0]).rows(slice(0, 0)))
+    assert float(result.loss) == 0 and result.cost is None and not source.received
+    assert all(torch.equal(p, b) for p, b in zip(net.parameters(), before, strict=True))
 
 
-# -- forgiveness --------------------------------------------------------------------------------------------------
+# -- false negatives ------------------------------------------------------------------------------------------------
 
 
-def pairs(right: Tensor | None) -> list[tuple[int, int]]:
-    assert right is not None and right.shape[0] == 2 and right.dtype == torch.int64
-    return sorted(zip(*right.tolist(), strict=True))
+def pairs(positive: Tensor | None) -> list[tuple[int, int]]:
+    assert positive is not None and positive.shape[0] == 2 and positive.dtype == torch.int64
+    return sorted(zip(*positive.tolist(), strict=True))
 
 
 @some.composite
 def draws(draw: some.DrawFn, wide: bool) -> tuple[Negatives, Query]:
-    """Any layout, ids drawn more than once, groups with gaps and in any order."""
+    """Return any layout: ids drawn more than once, groups with gaps and in any order."""
     n, v = draw(some.integers(1, 12)), draw(some.integers(1, 30))
     k = draw(some.integers(65, 90) if wide else some.integers(1, 8))
     layout = draw(some.sampled_from(["row", "shared", "batch"]))
@@ -521,23 +526,23 @@ def draws(draw: some.DrawFn, wide: bool) -> tuple[Negatives, Query]:
 
 
 def brute(drawn: Negatives, query: Query, is_right: Callable[[int, int, int], bool]) -> list[tuple[int, int]]:
-    found = []
+    result = []
     for i in range(len(query)):
         g = int(drawn.draw_id[i]) if drawn.draw_id is not None else 0 if drawn.ids.shape[0] == 1 else i
-        found += [(i, j) for j, id in enumerate(drawn.ids[g].tolist())
-                  if is_right(int(query.context[i]), int(query.target[i]), id)]
-    return found
+        result += [(i, j) for j, id in enumerate(drawn.ids[g].tolist())
+                   if is_right(int(query.context[i]), int(query.target[i]), id)]
+    return result
 
 
 @given(draws(wide=False))
-def test_own_targets_are_forgiven(case: tuple[Negatives, Query]) -> None:
+def test_own_targets_are_masked(case: tuple[Negatives, Query]) -> None:
     assert pairs(mark_false_negatives(*case, "target", None).false_negatives) == brute(
         *case, lambda _, target, id: id == target
     )
 
 
 @given(draws(wide=True))
-def test_own_targets_are_forgiven_in_wide_draws(case: tuple[Negatives, Query]) -> None:
+def test_own_targets_are_masked_in_wide_draws(case: tuple[Negatives, Query]) -> None:
     assert pairs(mark_false_negatives(*case, "target", None).false_negatives) == brute(
         *case, lambda _, target, id: id == target
     )
@@ -545,19 +550,19 @@ def test_own_targets_are_forgiven_in_wide_draws(case: tuple[Negatives, Query]) -
 
 @given(case=some.one_of(draws(wide=False), draws(wide=True)), cells=some.sampled_from([1, 100, 4_000_000]),
        seen=some.sets(some.tuples(some.integers(0, 3), some.integers(0, 29)), max_size=40))
-def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int, seen: set[tuple[int, int]]) -> None:
+def test_all_known_positives_are_masked(case: tuple[Negatives, Query], cells: int, seen: set[tuple[int, int]]) -> None:
     known = KnownPairs(torch.tensor([a for a, _ in seen], dtype=torch.int64),
                   torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embtrain.train.engines.false_negatives.MAX_PAIRS_HELD", cells)
-        found = mark_false_negatives(*case, "observed", known)
-    assert pairs(found.false_negatives) == brute(
+        result = mark_false_negatives(*case, "observed", known)
+    assert pairs(result.false_negatives) == brute(
         *case, lambda context, target, id: id == target or (context, id) in seen
     )
-    assert replace(found, false_negatives=None) is not found and found.ids is case[0].ids
+    assert replace(result, false_negatives=None) is not result and result.ids is case[0].ids
 
 
-def test_nothing_is_forgiven() -> None:
+def test_nothing_is_masked_without_filter() -> None:
     query = Query(torch.zeros(2, 1), *(torch.zeros(2, dtype=torch.int64) for _ in range(3)))
     for drawn, mask in ((Negatives(torch.zeros(2, 3, dtype=torch.int64)), "none"), (Negatives(), "target"),
                         (Negatives(vectors=torch.zeros(2, 3, 1)), "target"),
@@ -565,10 +570,10 @@ def test_nothing_is_forgiven() -> None:
         assert mark_false_negatives(drawn, query, mask, None).false_negatives is None
 
 
-def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
+def test_masked_negatives_keep_their_share_and_their_weight() -> None:
     drawn = draw_of("row")(model().encode(batch()).detach())
-    found = mark_false_negatives(drawn, model().encode(batch()).detach(), "target", None)
-    assert found.false_negatives.shape[1] > 0 and replace(found, false_negatives=None) == drawn
+    result = mark_false_negatives(drawn, model().encode(batch()).detach(), "target", None)
+    assert result.false_negatives.shape[1] > 0 and replace(result, false_negatives=None) == drawn
 
 
 # -- hardness -----------------------------------------------------------------------------------------------------
@@ -581,18 +586,18 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
                                    rows: int) -> None:
     for bound, at in (("MAX_ROWS", most), ("MIN_ROWS", few), ("MAX_SCORES", scores)):
         monkeypatch.setattr(f"embtrain.train.hardness.{bound}", at)
-    of = model()
+    net = model()
     with torch.no_grad():
-        of.v[3] = of.v[5] = of.v[6]  # ties
-    query = of.encode(batch()).detach()
+        net.v[3] = net.v[5] = net.v[6]  # ties
+    query = net.encode(batch()).detach()
     drawn = draw_of(layout)(query)
     if layout == "row":
         drawn.origin[:, -1] = PROBE
     cost = torch.randn(B, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = hardness(query, drawn, cost, ReadOnly(of))
+    result = hardness(query, drawn, cost, ReadOnly(net))
 
     expected: dict[str, list[float]] = {}
-    u, v = of.u.detach(), of.v.detach()
+    u, v = net.u.detach(), net.v.detach()
     for i in range(B):
         g = int(drawn.draw_id[i]) if drawn.draw_id is not None else 0 if drawn.ids.shape[0] == 1 else i
         z = (v @ u[CENTRE[i]]).tolist()
@@ -608,11 +613,11 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
                 expected.setdefault(f"hardness/{name}/rank", []).append(1 + better + ties / 2)
                 for key, value in in_the_plane(u[CENTRE[i]], v[TARGET[i]], v[id]).items():
                     expected.setdefault(f"hardness/{name}/{key}", []).append(value)
-    assert found == pytest.approx(summed(expected))
+    assert result == pytest.approx(summed(expected))
 
 
 def in_the_plane(h: torch.Tensor, e: torch.Tensor, x: torch.Tensor) -> dict[str, float]:
-    """λ₃, λ₄ and ‖y‖ of a column x, by Gram and Schmidt."""
+    """Return λ₃, λ₄ and ‖y‖ of a negative x, by Gram and Schmidt."""
     h, e, x = h / h.norm(), e / e.norm(), x / x.norm()
     o = h - (h @ e) * e
     o = o / o.norm()
@@ -620,60 +625,60 @@ def in_the_plane(h: torch.Tensor, e: torch.Tensor, x: torch.Tensor) -> dict[str,
 
 
 def summed(lists: dict[str, list[float]]) -> dict[str, float]:
-    """Means, and the standard deviations of λ₃ and λ₄."""
-    found = {key: sum(x) / len(x) for key, x in lists.items()}
-    return found | {f"{key}_sd": float(torch.tensor(x, dtype=torch.float64).std(correction=0))
-                    for key, x in lists.items() if key.endswith(("cosine", "lambda4"))}
+    """Return means, and the standard deviations of λ₃ and λ₄."""
+    result = {key: sum(x) / len(x) for key, x in lists.items()}
+    return result | {f"{key}_sd": float(torch.tensor(x, dtype=torch.float64).std(correction=0))
+                     for key, x in lists.items() if key.endswith(("cosine", "lambda4"))}
 
 
-def test_hardness_of_vectors_that_were_made() -> None:
-    """They have a cost, a rank among the candidates' scores, and their part of the plane: all alike, nothing beside."""
-    of = model()
-    query = of.encode(batch()).detach()
-    e = torch.nn.functional.normalize(of.v.detach()[query.target], dim=1)
+def test_hardness_of_generated_vectors() -> None:
+    """They have a cost, a rank among the candidates' scores, and a part in the plane: all equal, no remainder."""
+    net = model()
+    query = net.encode(batch()).detach()
+    e = torch.nn.functional.normalize(net.v.detach()[query.target], dim=1)
     h = torch.nn.functional.normalize(query.vector, dim=1)
     o = torch.nn.functional.normalize(h - (h * e).sum(1, keepdim=True) * e, dim=1)
-    made = (0.6 * e + 0.8 * o).unsqueeze(1)
-    drawn = Negatives(vectors=3 * made, weight=torch.ones(B, 1), origin=torch.full((1, 1), 3, dtype=torch.int8))
+    built = (0.6 * e + 0.8 * o).unsqueeze(1)
+    drawn = Negatives(vectors=3 * built, weight=torch.ones(B, 1), origin=torch.full((1, 1), 3, dtype=torch.int8))
     cost = torch.arange(B, dtype=torch.float64).unsqueeze(1)
-    found = hardness(query, drawn, cost, ReadOnly(of))
-    scores, own = query.vector @ of.v.detach().T, (query.vector * 3 * made[:, 0]).sum(1)
+    result = hardness(query, drawn, cost, ReadOnly(net))
+    scores, own = query.vector @ net.v.detach().T, (query.vector * 3 * built[:, 0]).sum(1)
     rank = 1 + (scores > own[:, None]).sum(1).double().mean()
-    assert found == pytest.approx({
+    assert result == pytest.approx({
         "loss/synthetic": (B - 1) / 2, "hardness/synthetic/rank": float(rank),
         "hardness/synthetic/cosine": 0.6, "hardness/synthetic/cosine_sd": 0.0, "hardness/synthetic/lambda4": 0.8,
         "hardness/synthetic/lambda4_sd": 0.0, "hardness/synthetic/rest": 0.0}, abs=1e-6)
 
 
-def test_right_answers_and_fillers_are_no_negatives() -> None:
-    of = model()
-    query = of.encode(batch()).detach()
+def test_false_negatives_and_fillers_are_not_negatives() -> None:
+    net = model()
+    query = net.encode(batch()).detach()
     ids, weight = torch.arange(B * 3).view(B, 3) % V, torch.ones(B, 3)
     weight[1, 2] = 0
-    right = torch.stack([torch.arange(B), torch.zeros(B, dtype=torch.int64)])
+    positive = torch.stack([torch.arange(B), torch.zeros(B, dtype=torch.int64)])
     cost = torch.arange(B * 3).view(B, 3).double()
-    found = hardness(query, Negatives(ids, weight=weight, false_negatives=right), cost, ReadOnly(of))
+    result = hardness(query, Negatives(ids, weight=weight, false_negatives=positive), cost, ReadOnly(net))
     kept = [float(cost[i, j]) for i in range(B) for j in (1, 2) if (i, j) != (1, 2)]
-    assert found["loss/noise"] == pytest.approx(sum(kept) / len(kept))
-    bare = hardness(query, Negatives(ids), cost, ReadOnly(of))
-    assert bare["loss/noise"] == float(cost.mean()) and bare["hardness/noise/rank"] != found["hardness/noise/rank"]
+    assert result["loss/noise"] == pytest.approx(sum(kept) / len(kept))
+    bare = hardness(query, Negatives(ids), cost, ReadOnly(net))
+    assert bare["loss/noise"] == float(cost.mean()) and bare["hardness/noise/rank"] != result["hardness/noise/rank"]
 
 
-def test_hardness_of_nothing() -> None:
-    of = model()
-    query = of.encode(batch()).detach()
+def test_hardness_of_an_empty_draw() -> None:
+    net = model()
+    query = net.encode(batch()).detach()
     for drawn in (Negatives(), Negatives(torch.zeros(B, 0, dtype=torch.int64))):
-        assert hardness(query, drawn, torch.zeros(B, drawn.k), ReadOnly(of)) == {}
+        assert hardness(query, drawn, torch.zeros(B, drawn.k), ReadOnly(net)) == {}
 
 
-def test_hardness_ranks_no_more_columns_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranking each of V columns in each row among V scores would take V² numbers a row."""
-    of, asked = model(), model().encode(batch()).detach()
-    drawn, view = every().draw(asked, 1, ReadOnly(of)), ReadOnly(of)
+def test_hardness_limits_the_negatives_it_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranking each of V negatives in each row among V scores would take V² numbers a row."""
+    net, query = model(), model().encode(batch()).detach()
+    drawn, view = every().draw(query, 1, ReadOnly(net)), ReadOnly(net)
     monkeypatch.setattr("embtrain.train.hardness.MAX_RANKED", 7)
-    told = hardness(asked, drawn, torch.zeros(B, V), view)
+    result = hardness(query, drawn, torch.zeros(B, V), view)
     stride = -(-B * V // 7)
-    s = view.score(asked, torch.arange(V).unsqueeze(0))
+    s = view.score(query, torch.arange(V).unsqueeze(0))
     ranks = [float(1 + (s[i // V] > s[i // V, i % V]).sum() + ((s[i // V] == s[i // V, i % V]).sum() - 1) / 2)
              for i in range(0, B * V, stride)]
-    assert told["hardness/noise/rank"] == pytest.approx(sum(ranks) / len(ranks))
+    assert result["hardness/noise/rank"] == pytest.approx(sum(ranks) / len(ranks))

@@ -1,4 +1,4 @@
-"""Any state comes back bit for bit, and what no file can hold is named."""
+"""Any state is restored bit for bit, and what no file can contain is named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TREES = st.dictionaries(KEYS, st.recursive(
 
 @settings(max_examples=60)
 @given(TREES)
-def test_any_state_comes_back_bit_for_bit(tmp_path_factory: pytest.TempPathFactory, state: dict) -> None:
+def test_any_state_is_restored_bitwise(tmp_path_factory: pytest.TempPathFactory, state: dict) -> None:
     folder = tmp_path_factory.mktemp("c")
     save(folder, 3, state, keep=1)
     assert same(load(folder), state)
@@ -78,14 +78,15 @@ def test_views_transposes_and_shared_memory(tmp_path: Path) -> None:
     assert all(x.data_ptr() % 64 == 0 for x in back.values())
 
 
-def test_the_tensor_file_is_plain_safetensors(tmp_path: Path) -> None:
+def test_tensor_file_is_plain_safetensors(tmp_path: Path) -> None:
     path = save(tmp_path, 7, {"b": torch.tensor([1, 2], dtype=torch.uint8), "f": torch.tensor([[0.5]])}, keep=1)
     assert path.name == "step-0000000007.json"
-    found = load_file(tmp_path / "step-0000000007.safetensors")
-    assert same(dict(sorted(found.items())), {"0": torch.tensor([1, 2], dtype=torch.uint8), "1": torch.tensor([[0.5]])})
+    result = load_file(tmp_path / "step-0000000007.safetensors")
+    assert same(dict(sorted(result.items())),
+                {"0": torch.tensor([1, 2], dtype=torch.uint8), "1": torch.tensor([[0.5]])})
 
 
-def test_every_tensor_starts_where_its_elements_may_lie(tmp_path: Path) -> None:
+def test_every_tensor_is_aligned_to_its_element_size(tmp_path: Path) -> None:
     """Other readers map the file and need each tensor at a multiple of its element's size."""
     path = tmp_path / "x.safetensors"
     sizes = {"1": 8, "2": 2, "4": 4}
@@ -103,8 +104,8 @@ def test_every_tensor_starts_where_its_elements_may_lie(tmp_path: Path) -> None:
     lambda p: torch.optim.Adagrad(p, lr=0.1),
     lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True),
 ], ids=["sgd", "adagrad", "adam"])
-def test_training_goes_on_bit_for_bit(tmp_path: Path, make: Callable) -> None:
-    """Six steps at once, and three, a checkpoint, three more: the same tables, optimiser state and random stream."""
+def test_training_resumes_bitwise(tmp_path: Path, make: Callable) -> None:
+    """Six steps at once, and three, a checkpoint, three more: the same tables, optimizer state and random stream."""
     def begin() -> tuple[torch.nn.Parameter, Any, torch.Generator]:
         table = torch.nn.Parameter(torch.linspace(-1, 1, 40).reshape(8, 5))
         return table, make([table]), torch.Generator().manual_seed(5)
@@ -135,7 +136,7 @@ def test_training_goes_on_bit_for_bit(tmp_path: Path, make: Callable) -> None:
 
 
 @pytest.mark.gpu
-def test_a_tensor_of_another_device_comes_back_on_the_cpu(tmp_path: Path) -> None:
+def test_tensor_of_another_device_is_restored_on_the_cpu(tmp_path: Path) -> None:
     x = torch.randn(5, 3, device="cuda").T
     save(tmp_path, 0, {"x": x}, keep=1)
     back = load(tmp_path)["x"]
@@ -147,13 +148,13 @@ def test_a_tensor_of_another_device_comes_back_on_the_cpu(tmp_path: Path) -> Non
     ({"a": torch.ones(2).to_sparse()}, "state['a']"), ({"a": torch.ones(2, device="meta")}, "state['a']"),
     ({"a": {1, 2}}, "set"),
 ])
-def test_what_no_checkpoint_holds_is_named(tmp_path: Path, state: dict, where: str) -> None:
+def test_unsupported_value_is_named(tmp_path: Path, state: dict, where: str) -> None:
     with pytest.raises(TypeError) as error:
         save(tmp_path, 0, state, keep=1)
     assert where in str(error.value) and os.listdir(tmp_path) == []
 
 
-def test_a_state_that_holds_itself_and_bad_numbers(tmp_path: Path) -> None:
+def test_state_that_contains_itself_and_invalid_numbers(tmp_path: Path) -> None:
     state: dict = {}
     state["self"] = state
     with pytest.raises(ValueError, match="50 levels"):
