@@ -41,8 +41,9 @@ def rules_of(source: NegativeSource) -> list[Callable[[SourceCase], None]]:
 def check_source(source: type[NegativeSource], *, deterministic: bool = False, **settings: Any) -> None:
     """Check that a negative source keeps the contract; for use in the tests of another package.
 
-    settings: keys of its config as in a strategy's YAML, for example share_draws_by="window". deterministic: the source draws
-    the same under every seed. Raises ContractError, an AssertionError, with one line that names the first broken rule.
+    settings: keys of its config as in a strategy's YAML, for example share_draws_by="window". deterministic: the source
+    draws the same under every seed. Raises ContractError, an AssertionError, with one line that names the first broken
+    rule.
     """
     case = SourceCase(source, settings, deterministic)
     for rule in rules_of(case.build()):

@@ -386,7 +386,8 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
     ("entries", ("    - synset: 00000100-n", "    - synset: 00000888-n"), "'entity' of 00000100-n is not a sense"),
     ("entries", ("  v:\n", "  v: {}\n"), "entries-d.yaml:14: should be a key"),
     ("entries", ("Dog:\n", ""), "entries-d.yaml:1: should be a part of speech"),
-    ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "a file is missing"),
+    ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"),
+     "a file is missing"),
 ])
 def test_damaged_source_reports_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     texts = {name: text.replace(*change, 1) if name == file else text

@@ -116,7 +116,8 @@ def test_it_translates_what_it_has_learned(corpus: Path, tmp_path: Path, more: l
     assert result["bleu"].value > least and result["bleu"].n == 9  # type: ignore[operator]
     assert "greedy" in result["bleu"].note
     # type: ignore
-    text = list(trained_translator.translate_lines(built, built.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))
+    lines = [b"Drei zwei EINS.\n", b" \n", b"sieben vier."]
+    text = list(trained_translator.translate_lines(built, built.task, lines, 2))
     assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
 
 

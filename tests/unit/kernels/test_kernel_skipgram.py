@@ -399,7 +399,6 @@ def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int,
         drawn,
         query,
         None,
-        None,
         drawn.log_q,
         drawn.weight,
     )

@@ -68,7 +68,7 @@ def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
     )
     query = make_query(torch.zeros(n, 1), torch.full((n,), target))
     loss = SampledSoftmax(SampledSoftmaxConfig(), world(v, 1))
-    scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, None, drawn.log_q)
+    scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, drawn.log_q)
     ((chance / chance.sum()) * loss(scored).per_example).sum().backward()
     exact = torch.softmax(o, 0)
     exact[target] -= 1

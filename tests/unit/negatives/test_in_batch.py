@@ -115,7 +115,7 @@ def test_corrected_loss_matches_the_papers(form, mask):
     drawn = mark_false_negatives(build_source(k=8).draw(query, 8, TableView()), query, mask, None)
     ids = drawn.per_row(drawn.ids, 5)
     loss = make_loss("sampled_softmax", ProblemSpec(V, COUNTS, 6), form=form)
-    scored = LossInput(s.gather(1, query.target[:, None])[:, 0], s.gather(1, ids), drawn, query, None, None,
+    scored = LossInput(s.gather(1, query.target[:, None])[:, 0], s.gather(1, ids), drawn, query, None,
                     drawn.per_row(drawn.log_q, 5), None)
     expected = torch.tensor([loss_by_hand(form, s, target, row) for row in range(5)]).double()
     torch.testing.assert_close(loss(scored).per_example, expected, atol=1e-5, rtol=0)

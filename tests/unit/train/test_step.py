@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,9 +176,10 @@ def naive(net: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, 
             log_q_target=drawn.log_q_target[i : i + 1],
         )
         query = Query(h.unsqueeze(0), examples.centre[i:i + 1], examples.target[i:i + 1], examples.slot[i:i + 1])
-        scored = LossInput(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), actual, query, None,
-                        lambda _, s=scores, query=query: loss.logit(s.unsqueeze(0), query).logsumexp(1),
-                        actual.log_q, actual.weight)
+        table = SimpleNamespace(
+            log_partition=lambda _, s=scores, query=query: loss.logit(s.unsqueeze(0), query).logsumexp(1))
+        scored = LossInput(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), actual, query,
+                           log_q=actual.log_q, weight=actual.weight, whole_table=table)
         weight = loss.negative_weights(scored)
         cost = loss(scored if weight is None else replace(scored, weight=weight))
         cost.per_example.sum().backward()
@@ -248,11 +250,11 @@ def test_queries_without_groups_and_draws_in_any_order(layout: str, size: int) -
     def drawn(query: Query) -> Negatives:
         built = draw_of("window")(query)
         return built if layout == "window" else replace(built,
-                                                        draw_id=built.draw_id[torch.randperm(B, generator=order)])
+                                                        query_id=built.query_id[torch.randperm(B, generator=order)])
 
     net, loss, source = model(), loss_of("logistic"), FixedDraws(drawn, "target")
     net.encode = lambda examples, encode=net.encode: replace(encode(examples),
-                                                             draw_id=None)  # type: ignore[method-assign]
+                                                             query_id=None)  # type: ignore[method-assign]
     result = step_of(net, loss, source, batch=size)(batch())
     expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.received[0][1], "target")
     torch.testing.assert_close(result.cost, costs, rtol=1e-7, atol=1e-9)
@@ -382,7 +384,7 @@ def test_full_source_is_the_full_softmax_with_and_without_groups(monkeypatch: py
         source = type(source)(source.config.model_copy(update={"filter": mask}), world())
         if not grouped:
             plain = net.encode
-            net.encode = lambda x, plain=plain: replace(plain(x), draw_id=None)  # type: ignore[method-assign]
+            net.encode = lambda x, plain=plain: replace(plain(x), query_id=None)  # type: ignore[method-assign]
         scored_rows.clear()
         result = step_of(net, loss, source)(batch(), keep_costs=True)
         results[grouped] = (grads(net, loss), result.cost, result.loss)
