@@ -1,6 +1,6 @@
-"""Losses and sources that need a table of targets that stays: found by walking, refused elsewhere, learning here.
+"""Losses and sources that need a frozen output table: found in the package, rejected with a trained table, learning.
 
-The world: each context has one right answer, whose vector is given; learnt is a vector for each context.
+The world: each context has one positive with a fixed vector; one vector per context is trained.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def loss(name: str, **keys: Any) -> losses.Loss:
     return found(found.Config(name=name, **keys), WORLD)
 
 
-#: Losses that compare with columns of which no probability is known.
+#: Losses that compare with negatives of unknown probability.
 COMPARING = [name for name in losses.names() if loss(name).candidate_scope == "drawn" and loss(name).needs_q == "no"]
 PAIRS = [*(("none", loss) for loss in LOSSES),
          *((source, loss) for source in [*SOURCES, "most_informative"] for loss in COMPARING)]
@@ -66,13 +66,13 @@ def asked(vector: Tensor, target: Tensor | None = None) -> Query:
     return Query(vector, at, at, torch.zeros_like(at))
 
 
-def test_there_are_some() -> None:
+def test_some_losses_and_sources_need_a_frozen_table() -> None:
     assert {"vmf", "power_spherical", "cosine"} <= set(LOSSES)
     assert {"synthetic_projection", "synthetic_difference"} <= set(SOURCES)
 
 
 @pytest.mark.parametrize(("kind", "name"), [*(("loss", x) for x in LOSSES), *(("source", x) for x in SOURCES)])
-def test_a_table_that_is_learnt_is_refused_in_one_line(kind: str, name: str) -> None:
+def test_a_trained_table_is_rejected_in_one_line(kind: str, name: str) -> None:
     of_loss = loss(name if kind == "loss" else "margin")
     of_source = source(name if kind == "source" else "none")
     for made in (model(of_loss.name, "learned", False), model(of_loss.name, "sphere", False)):
@@ -83,13 +83,13 @@ def test_a_table_that_is_learnt_is_refused_in_one_line(kind: str, name: str) -> 
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_columns_that_nobody_looks_at_are_not_drawn(name: str) -> None:
+def test_unused_negatives_are_not_drawn(name: str) -> None:
     reasons = incompatibilities(source("uniform"), loss(name), model(name))
     assert len(reasons) == 1 and "negatives.source: none" in reasons[0]
 
 
 @pytest.mark.parametrize("name", [*SOURCES, "vmf"])
-def test_another_geometry_is_refused(name: str) -> None:
+def test_another_geometry_is_rejected(name: str) -> None:
     wrong = model("margin" if name == "vmf" else "vmf")
     reasons = incompatibilities(
         source("none" if name == "vmf" else name), loss("vmf" if name == "vmf" else "margin"), wrong
@@ -98,7 +98,7 @@ def test_another_geometry_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(("of", "name"), PAIRS)
-def test_predictions_come_to_lie_at_their_targets(of: str, name: str) -> None:
+def test_predictions_converge_to_their_targets(of: str, name: str) -> None:
     made = model(name)
     made.sparse = False
     before, cost = made.v.clone(), loss(name)
@@ -112,7 +112,7 @@ def test_predictions_come_to_lie_at_their_targets(of: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_what_is_made_is_detached_of_length_1_and_said_to_be_made(name: str) -> None:
+def test_generated_negatives_are_detached_unit_vectors_marked_as_generated(name: str) -> None:
     made = model()
     query = made.encode(batch())
     assert query.vector.requires_grad
@@ -125,8 +125,8 @@ def test_what_is_made_is_detached_of_length_1_and_said_to_be_made(name: str) -> 
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_rows_do_not_mix_and_pieces_are_scored_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that weighs nothing keeps its weight in any piece."""
+def test_rows_do_not_mix_and_pieces_score_like_the_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of weight 0 keeps its weight in any piece."""
     made, of = model(), source(name)
     with torch.no_grad():
         made.u[2] = made.v[batch().target[2]]
@@ -146,8 +146,8 @@ def test_rows_do_not_mix_and_pieces_are_scored_as_the_whole(name: str, monkeypat
 
 
 @pytest.mark.parametrize("name", [*SOURCES, "most_informative"])
-def test_each_update_has_a_draw_of_its_own(name: str) -> None:
-    """What was made of an earlier prediction is not what is wrong with this one."""
+def test_each_update_draws_again(name: str) -> None:
+    """A negative generated for an earlier prediction does not fit the current one."""
     tables, losses_told = [], []
     for parts in ([slice(0, V)], [slice(0, 10), slice(10, 20), slice(20, V)]):
         made = model()
@@ -163,7 +163,7 @@ def test_each_update_has_a_draw_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("key", ["k=2", "share=batch"])
 @pytest.mark.parametrize("name", SOURCES)
-def test_settings_that_it_cannot_honour_are_refused(name: str, key: str) -> None:
+def test_unsupported_settings_are_rejected(name: str, key: str) -> None:
     from embtrain.common.errors import UsageError
 
     word, value = key.split("=")
@@ -171,13 +171,13 @@ def test_settings_that_it_cannot_honour_are_refused(name: str, key: str) -> None
         source(name, **{word: int(value) if value.isdigit() else value})
 
 
-# --- syn-margin by angles ------------------------------------------------------------------------------------------
+# --- syn-margin by angles ---------------------------------------------------------------------------------------------
 
 ANGLES = torch.tensor([0.001, 1, 20, 41, 60, 90, 120, 134, 136, 150, 179], dtype=torch.float64).deg2rad()
 
 
-class Given:
-    """A view of a given table."""
+class FixedView:
+    """A view of a fixed table."""
 
     geometry, tau, has_frozen_table, n_candidates = "cosine", 1.0, True, len(ANGLES)
 
@@ -188,11 +188,11 @@ class Given:
         return self.of
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
-        raise AssertionError("nothing is asked for a score")
+        raise AssertionError("score must not be called")
 
 
 def at_angles() -> tuple[Tensor, Tensor]:
-    """h of some lengths, each at its angle to its target e: (n, D) each."""
+    """h and e, (n, D) each: h of several lengths, each at its angle to its target e."""
     draw, n = torch.Generator().manual_seed(4), len(ANGLES)
     basis = torch.linalg.qr(torch.randn(n, D, 2, generator=draw, dtype=torch.float64))[0]
     e, o = basis[..., 0], basis[..., 1]
@@ -202,10 +202,10 @@ def at_angles() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("eta", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("name", ["synthetic_projection", "synthetic_difference"])
-def test_the_loss_and_its_pull_are_those_of_the_angle(name: str, eta: float) -> None:
+def test_the_loss_and_its_gradient_match_the_angle(name: str, eta: float) -> None:
     h, e = at_angles()
     of = source(name)
-    drawn = of.draw(asked(h), 1, Given(e))
+    drawn = of.draw(asked(h), 1, FixedView(e))
     assert drawn.vectors is not None
     u, theta = drawn.vectors[:, 0], ANGLES
     unit = torch.nn.functional.normalize(h, dim=1).requires_grad_()
@@ -228,7 +228,7 @@ def test_the_loss_and_its_pull_are_those_of_the_angle(name: str, eta: float) -> 
 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_at_the_target_nothing_is_lost_and_the_gradient_is_finite(name: str, dtype: torch.dtype) -> None:
+def test_at_the_target_the_loss_is_zero_and_the_gradient_finite(name: str, dtype: torch.dtype) -> None:
     made = SkipGram(SkipGramConfig(dim=D, similarity="cosine", output_table=OutputTableConfig(kind="sphere",
                                                                                               frozen=True)),
                     WORLD).to(dtype)
@@ -245,9 +245,9 @@ def test_at_the_target_nothing_is_lost_and_the_gradient_is_finite(name: str, dty
     assert made.u.grad is not None and made.u.grad.to_dense().isfinite().all()
 
 
-# --- the most informative candidate ----------------------------------------------------------------------------------
+# --- the most informative negative ------------------------------------------------------------------------------------
 
-def test_the_most_informative_is_the_best_of_all_but_the_target_and_what_is_never_chosen() -> None:
+def test_the_most_informative_negative_excludes_the_target_and_excluded_words() -> None:
     words = [f"w{i}" for i in range(V)]
     words[7] = "<unk>"
     made = model()
@@ -269,18 +269,18 @@ def test_the_most_informative_is_the_best_of_all_but_the_target_and_what_is_neve
                                                                   ids[:, 0][ids[:, 0] == free[:, 0]])
 
 
-def test_the_target_is_not_even_the_last_choice() -> None:
-    """A candidate that lies the other way is worth less than the target, and is chosen all the same."""
+def test_the_target_is_never_chosen() -> None:
+    """A candidate opposite to h scores below the target and is still chosen."""
     h, e = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     table = torch.cat([e, torch.nn.functional.normalize(e - h, dim=1), h])
     of = source("most_informative", ProblemSpec(3, torch.ones(3, dtype=torch.float64), dim=2), k=2)
     worth = table @ (h - e)[0]
     assert worth[1] < worth[0] < worth[2]
-    ids = of.draw(asked(h), 2, Given(table)).ids
+    ids = of.draw(asked(h), 2, FixedView(table)).ids
     assert ids is not None and ids.tolist() == [[2, 1]]
 
 
-def test_a_table_of_any_lengths_is_brought_to_1_first() -> None:
+def test_a_table_of_any_lengths_is_normalized() -> None:
     made = model("margin", "learned", False)
     query = made.encode(batch()).detach()
     before = source("most_informative").draw(query, 1, ReadOnly(made)).ids

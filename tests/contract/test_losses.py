@@ -1,4 +1,4 @@
-"""What every loss owes. Found by walking the package: a loss without a line in EXPECTED fails here."""
+"""The contract of losses. Losses are found in the package: a loss without a case in EXPECTED fails."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from embtrain.losses.base import Loss, LossConfig, find, names
 
 V, CONTEXTS, B = 5, 4, 6
 WORLD = ProblemSpec(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)
-GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # which draw, and where rows are shared which scored row, an example reads
+GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # the draw, or the scored row if rows are shared, of each example
 
 
-# ---- the same in plain Python -------------------------------------------------------------------------------------
+# ---- the same in plain Python ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Column:
     s: float
     w: float
     log_q: float
-    own: bool  # this column is the example's own target
+    own: bool  # this negative is the target of the example
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Example:
     log_q_target: float
     mass: float
     c: float
-    columns: list[Column] = field(default_factory=list)   # those that count, right answers left out
-    forgiven: list[Column] = field(default_factory=list)  # the right answers
-    h: tuple[float, ...] = ()                             # the question's vector
+    columns: list[Column] = field(default_factory=list)   # without false negatives
+    forgiven: list[Column] = field(default_factory=list)  # the false negatives
+    h: tuple[float, ...] = ()                             # the query vector
     e: tuple[float, ...] = ()                             # the unit vector of the target
 
 
@@ -81,7 +81,7 @@ def absolute(plain: Callable[[Example], float]) -> Callable[[Example], float]:
 
 
 def plain_self_adversarial(e: Example) -> float:
-    """As any loss it is handed weights; `weigh` has a test of its own."""
+    """Receives weights like any loss; `weigh` has its own test."""
     return -log_sigma(0.7 + e.pos) - sum(j.w * log_sigma(-0.7 - j.s) for j in e.columns)
 
 
@@ -128,7 +128,7 @@ def plain_vmf_released(e: Example) -> float:
 
 
 def plain_power_spherical(e: Example) -> float:
-    """In three dimensions the density's constant is (1 + κ) / (4π 2^κ)."""
+    """In three dimensions the constant of the density is (1 + κ) / (4π 2^κ)."""
     kappa, c = length_and_product(e)
     return -(math.log(1 + kappa) - kappa * math.log(2) + kappa * math.log(1 + c / kappa))
 
@@ -143,9 +143,9 @@ class Case:
     name: str
     plain: Callable[[Example], float]
     settings: dict[str, object] = field(default_factory=dict)
-    every: bool = False     # columns must be all candidates
-    monotone: bool = True   # raising pos never raises the cost
-    linear: bool = True     # what evaluation reads is the score
+    every: bool = False     # the negatives must be all candidates
+    monotone: bool = True   # a higher pos never raises the loss
+    linear: bool = True     # evaluation reads the score itself
 
     def __str__(self) -> str:
         return "-".join([self.name, *map(str, self.settings.values())])
@@ -230,7 +230,7 @@ def with_log_z(scored: LossInput, log_z: Callable[[Tensor | slice], Tensor]) -> 
 
 
 def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
-    """What a loss was handed, example by example, read off the records one number at a time."""
+    """The input of a loss, one example at a time, in plain numbers."""
     drawn, out, pos, neg = scored.drawn, [], scored.pos.detach(), scored.neg.detach()
     right = set() if drawn.false_negatives is None else {(int(i), int(j)) for i, j in drawn.false_negatives.T}
     n_draws = drawn.ids.shape[0]
@@ -253,7 +253,7 @@ def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
 
 
 def with_column(scored: LossInput, score: float, log_q: float) -> LossInput:
-    """One more column, of weight 0."""
+    """Add a negative of weight 0."""
     drawn = scored.drawn
 
     def widen(x: Tensor, value: float) -> Tensor:
@@ -271,15 +271,15 @@ def gradients(loss: Loss, scored: LossInput, of: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(loss(scored).per_example.sum(), [*of, *loss.parameters()], materialize_grads=True))
 
 
-# ---- the promises -------------------------------------------------------------------------------------------------
+# ---- the contract ----------------------------------------------------------------------------------------------------
 
 
-def test_every_loss_is_expected():
+def test_every_loss_has_a_case():
     assert set(names()) == {case.name for case in EXPECTED}
 
 
 @pytest.mark.parametrize("name", sorted({case.name for case in EXPECTED}))
-def test_every_loss_says_who_it_is(name):
+def test_every_loss_has_its_name_and_describes_its_settings(name):
     loss = find(name)
     assert loss.name == name and loss.__module__ == f"embtrain.losses.{name}"
     assert issubclass(loss.Config, LossConfig) and loss.Config().name == name
@@ -302,7 +302,7 @@ def test_equals_a_loop_in_plain_python(case, layout, right, mass):
 
 @each_layout
 @each_case
-def test_the_gradient_is_that_of_finite_differences(case, layout):
+def test_gradients_match_finite_differences(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     values = [scored.pos, scored.neg, scored.query.vector, *loss.parameters()]
     assert torch.autograd.gradcheck(lambda pos, neg, h, *_: loss(
@@ -313,7 +313,7 @@ def test_the_gradient_is_that_of_finite_differences(case, layout):
                                               (-math.inf, -2.0)])
 @each_layout
 @each_case
-def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
+def test_a_negative_of_weight_zero_is_ignored(case, layout, score, log_q):
     loss, without = case.loss(), make_scored(case, layout)
     wide = with_column(without, score, log_q)
     wide = replace(wide, neg=wide.neg.detach().requires_grad_())
@@ -326,16 +326,16 @@ def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
 
 
 @each_case
-def test_weight_zero_columns_are_given_a_cost_for_the_adversary(case):
+def test_negatives_of_weight_zero_have_a_cost_for_the_adversary(case):
     scored = with_column(make_scored(case, "private"), 0.3, -math.inf)
     negative = case.loss()(scored).per_negative
     assert negative.isfinite().all() and negative.shape == scored.neg.shape
 
 
 @each_case
-def test_a_forgiven_column_may_hold_an_infinity(case):
+def test_a_masked_negative_can_be_infinite(case):
     scored = make_scored(case, "private", right=False)
-    if case.every:  # the softmax forgives other right answers than its target
+    if case.every:  # the softmax masks false negatives except its target
         away = (scored.drawn.ids[0] != scored.query.target[0]).nonzero()[0, 0]
     else:
         away = torch.tensor(0)
@@ -351,7 +351,7 @@ def test_a_forgiven_column_may_hold_an_infinity(case):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @each_layout
 @each_case
-def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout, dtype):
+def test_a_row_with_all_negatives_masked_has_a_finite_gradient(case, layout, dtype):
     scored = make_scored(case, layout, right=False)
     k = scored.drawn.k
     right = torch.stack([torch.tensor([0, 3]).repeat_interleave(k), torch.arange(k).repeat(2)])
@@ -366,7 +366,7 @@ def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout
 
 @each_free_case
 def test_a_row_without_noise_mass_has_a_finite_gradient(case):
-    """Where a centre's columns are parted among its window, an example may be left with none."""
+    """If the negatives of a centre are split among its window, an example may have none."""
     scored = make_scored(case, "private", right=False)
     weight, mass = scored.weight.clone(), scored.drawn.total_weight.clone()
     weight[2], mass[2] = 0.0, 0.0
@@ -390,7 +390,7 @@ def test_huge_scores_do_not_overflow(case, size):
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), rise=st.floats(1e-3, 40), scale=st.floats(0.1, 30),
        layout=st.sampled_from(LAYOUTS), right=st.booleans(), index=st.integers(0, len(EXPECTED) - 1))
-def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, index):
+def test_a_higher_positive_score_never_raises_the_loss(seed, rise, scale, layout, right, index):
     case = EXPECTED[index]
     if not case.monotone:
         return
@@ -403,17 +403,17 @@ def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, ind
 
 @each_layout
 @each_case
-def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout):
+def test_the_cost_of_a_negative_is_unhinged_uncorrected_and_detached(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     negative = loss(scored).per_negative
     assert negative.shape == scored.neg.shape and not negative.requires_grad
     assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
     assert torch.equal(loss(other).per_negative, negative), "corrected for q"
-    away = 1.0 if loss.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
+    away = 1.0 if loss.monotone else scored.neg.detach().sign()      # losses of |s|: a negative is easy near 0
     low = replace(scored, neg=scored.neg.detach() - 25 if loss.monotone else scored.neg.detach() * 0.01)
     higher = loss(replace(low, neg=low.neg + 0.5 * away)).per_negative
-    assert (higher > loss(low).per_negative).all(), "an easy column says nothing"
+    assert (higher > loss(low).per_negative).all(), "an easy negative has no cost"
 
 
 @each_case
@@ -432,8 +432,8 @@ def test_rows_do_not_mix(case):
 
 
 @each_free_case
-def test_no_columns_at_all(case):
-    """The source `none`: only the positive is left, nothing where a loss compares, a refusal where it corrects."""
+def test_no_negatives(case):
+    """The source `none`: only the positive is left. Losses that compare are 0; losses that correct raise."""
     scored = make_scored(case, "private", right=False)
     none = replace(scored, neg=scored.neg[:, :0], log_q=None, weight=None, drawn=Negatives(
         torch.zeros(1, 0, dtype=torch.int64), log_q_target=scored.drawn.log_q_target))
@@ -448,7 +448,7 @@ def test_no_columns_at_all(case):
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @each_case
-def test_the_penalty_is_added_where_it_was_chosen(case, share):
+def test_the_penalty_applies_to_the_chosen_examples(case, share):
     log_z = torch.linspace(-2, 3, B, dtype=DOUBLE, requires_grad=True)
     asked: list[int] = []
 

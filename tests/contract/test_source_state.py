@@ -1,7 +1,7 @@
-"""`Negatives.state`: a source that learns may draw again before it learns from the first draw, in any order.
+"""`Negatives.state`: a trained source can draw again before it learns from the first draw, in any order.
 
-A draw and the `learn` that follows it are compared with sources of their own: each learns from one draw, on a source
-whose parameters are those of the moment, and which has drawn nothing itself.
+Each draw and the `learn` after it are compared with a separate source that has the current parameters, makes only
+this draw and learns only from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUERIES = query(30, seed=1), query(24, seed=2)              # of different sizes
 
 
 def loaded(state: dict[str, Any], case: str) -> NegativeSource:
-    """A source with this state that has drawn nothing since."""
+    """A source with this state and no draw since."""
     made = source(case, seed=11)
     made.load_state_dict(copy.deepcopy(state))
     return made
@@ -42,8 +42,8 @@ def learn(made: NegativeSource, asked: Query, drawn: Negatives) -> dict[str, flo
 
 
 def learnt(made: NegativeSource) -> dict[str, Any]:
-    """State after everything collected has been used, without the random numbers."""
-    for _ in range(2):                                       # the second step: there may be a rest after the first
+    """The state after all collected data were used, without the random numbers."""
+    for _ in range(2):                                       # a second step, because the first may leave a rest
         made.on_epoch_start(VIEW)
     return without_random(made.state_dict())
 
@@ -64,7 +64,7 @@ def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[
     start = trained(source(case), steps=5).state_dict()
     made = loaded(start, case)
     drawn = [draw(made, asked) for asked in QUERIES]
-    separate = [draw(loaded(start, case), QUERIES[0])]        # its source has made this draw alone
+    separate = [draw(loaded(start, case), QUERIES[0])]        # its source made only this draw
     drawer = loaded(start, case)
     separate.append([draw(drawer, asked) for asked in QUERIES][1])
     for mine, other in zip(drawn, separate, strict=True):
@@ -78,7 +78,7 @@ def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[
 
 
 @pytest.mark.parametrize("case", LEARNERS)
-def test_a_draw_that_nothing_is_learnt_from_changes_nothing(case: str) -> None:
+def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     start = trained(source(case), steps=5).state_dict()
     results = []
     for more in (0, 1):
@@ -91,17 +91,17 @@ def test_a_draw_that_nothing_is_learnt_from_changes_nothing(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", LEARNERS)
-def test_only_the_state_of_a_draw_is_learnt_from(case: str) -> None:
+def test_learning_uses_only_the_state_of_its_draw(case: str) -> None:
     made = source(case)
     drawn = draw(made, QUERIES[0])
     assert drawn.state is not None
-    assert drawn.rows(slice(0, 5)).state is None              # part of a draw is not learnt from
+    assert drawn.rows(slice(0, 5)).state is None              # part of a draw is not used for learning
     with pytest.raises(AssertionError):
         learn(made, QUERIES[0], replace(drawn, state=None))
 
 
 def test_a_mixture_of_a_mixture_learns_from_the_adversary_alone() -> None:
-    """Costs reach the adversary through two mixtures, and with them the state of its own draw."""
+    """Costs pass through two mixtures to the adversary, together with the state of its draw."""
     made, received = source("mixture of a mixture of an adversary"), list[Negatives]()
     adversary, inner = made.inner.inner, list[Negatives]()                               # type: ignore[attr-defined]
     adversary_draw, adversary_learn = adversary.draw, adversary.learn
@@ -121,7 +121,7 @@ def test_a_mixture_of_a_mixture_learns_from_the_adversary_alone() -> None:
         assert learn(made, QUERIES[i], drawn[i])["reward"] > 0
     assert [one.state for one in received] == [inner[1].state, inner[0].state]
     for one, own in zip(received, reversed(inner), strict=True):
-        kept = one.origin == own.origin                      # the others were replaced by noise: not learnt from
+        kept = one.origin == own.origin                      # the others were replaced by noise
         assert kept.any() and not kept.all()
         assert torch.equal(one.ids[kept], own.ids[kept])                                 # type: ignore[index]
     assert not torch.equal(made.log_prob(QUERIES[0], torch.arange(V).unsqueeze(0)), before)

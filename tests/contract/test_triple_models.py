@@ -1,4 +1,4 @@
-"""What every model of triples owes. Found by walking the package: one without a formula in FORMULAS fails here."""
+"""The contract of triple models, found in the package: a model without a formula in FORMULAS fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Triples(Batch):
     relation: Tensor
 
 
-# ---- the same in plain Python: score of h, r, t from rows of the tables ------------------------------------------
+# ---- the same in plain Python: score of h, r, t from rows of the tables ----------------------------------------------
 
 Score = list[float]
 
@@ -102,7 +102,7 @@ def test_every_model_of_triples_has_a_formula() -> None:
 
 @each
 @pytest.mark.parametrize("slot", [0, 1])
-def test_the_score_is_the_formula(case: str, slot: int) -> None:
+def test_scores_match_the_formula(case: str, slot: int) -> None:
     model, formula = made(case), FORMULAS[case][2]
     e, r = model.e.tolist(), model.r.tolist()
     asked = batch((0, 2, 3), (5, 0, 5), (1, 1, 6), slot=slot)
@@ -123,10 +123,10 @@ def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str
     torch.testing.assert_close(private, shared)
     torch.testing.assert_close(vectors, shared)
     torch.testing.assert_close(model.score(query, torch.tensor([[4, 4, 0]])), shared[:, [4, 4, 0]])
-    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)  # one row at a time, made again to differentiate
+    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)  # one row at a time, rebuilt for differentiation
     again = model.score(query, EVERY)
     torch.testing.assert_close(again, shared)
-    with torch.no_grad():                                               # pieces are then put into their place
+    with torch.no_grad():                                               # the result is written in pieces
         torch.testing.assert_close(model.score(query, EVERY), shared.detach())
     for one, other in zip(*(torch.autograd.grad(s.square().sum(), [model.e, model.r], retain_graph=True)
                             for s in (again, shared)), strict=True):
@@ -135,7 +135,7 @@ def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str
 
 @each
 @pytest.mark.parametrize("slot", [0, 1])
-def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> None:
+def test_gradients_match_finite_differences(case: str, slot: int) -> None:
     model = made(case)
     model.sparse = False
     asked = batch((0, 2, 3), (5, 0, 1), slot=slot)
@@ -152,7 +152,7 @@ def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> Non
 
 
 @pytest.mark.parametrize("case", ["transe l1", "transe l2", "rotate"])
-def test_where_a_candidate_lies_on_the_question_the_gradient_is_zero(case: str) -> None:
+def test_the_gradient_is_zero_if_a_candidate_equals_the_query(case: str) -> None:
     model = made(case)
     query = model.encode(batch((0, 2, 3), (5, 0, 1)))
     c = query.vector.detach().unsqueeze(1).requires_grad_()
@@ -171,7 +171,7 @@ class _Scored(torch.nn.Module):
 
 
 @each
-def test_questions_name_what_is_asked(case: str) -> None:
+def test_queries_have_context_slot_id_and_vector(case: str) -> None:
     model = made(case)
     query = model.encode(batch((0, 2, 3), (0, 2, 4), (4, 2, 0), (0, 1, 3)))
     assert query.context.tolist() == [[0, 2], [0, 2], [4, 2], [0, 1]] and query.query_id.tolist() == [1, 1, 2, 0]
@@ -182,7 +182,7 @@ def test_questions_name_what_is_asked(case: str) -> None:
 
 @pytest.mark.parametrize(("model", "onto"), [("transe", "sphere"), ("transe", "ball"), ("transd", "ball"),
                                              ("transd", "sphere")])
-def test_entities_are_brought_back_after_each_update(model: str, onto: str) -> None:
+def test_entities_are_projected_after_each_update(model: str, onto: str) -> None:
     found = models.find(model)
     of = found(found.Config(name=model, dim=D, entities=onto), WORLD)
     loss, source = Logistic(Logistic.Config(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
@@ -209,7 +209,7 @@ def test_the_regulariser_is_the_sum_of_powers(case: str, power: int) -> None:
 
 
 def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
-    """What does not score is moved by its own gradient alone: p λ |x|^(p-1)."""
+    """Rows without a score move only by the gradient of the penalty, p λ |x|^(p-1)."""
     of = made("distmult", penalty=0.1, power=2)
     with torch.no_grad():
         of.r.zero_()                                                    # every score is 0, and so is its slope in e
@@ -222,7 +222,7 @@ def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
     assert torch.equal(of.e[1], before[1])
 
 
-def test_what_cannot_be_is_refused_in_one_line() -> None:
+def test_invalid_settings_are_rejected_in_one_line() -> None:
     for name in ("complex", "rotate"):
         found = models.find(name)
         with pytest.raises(UsageError, match=r"model\.dim: 5: .* even number"):

@@ -49,7 +49,7 @@ def value(run: Run, metric: str, part: str = "test") -> float:
     return row.value
 
 
-# --- some blocks of training ----------------------------------------------------------------------------------------
+# --- some blocks of training ------------------------------------------------------------------------------------------
 
 def trained(made: components.Components, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
@@ -76,7 +76,7 @@ def mrr(made: components.Components) -> float:
     return found
 
 
-# --- stopped, and gone on with --------------------------------------------------------------------------------------
+# --- stopped, and gone on with ----------------------------------------------------------------------------------------
 
 def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
     """SIGTERM in the middle of that step."""
@@ -132,7 +132,7 @@ def assert_same_run(one: Path, other: Path, names: Sequence[str] = ("vocabulary.
     assert scores[0] == scores[1]
 
 
-# --- on a command line ----------------------------------------------------------------------------------------------
+# --- on a command line ------------------------------------------------------------------------------------------------
 
 def command(patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, sets: Sequence[str] = (),
             given: bytes = b"", code: int = 0) -> str:

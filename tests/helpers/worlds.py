@@ -98,11 +98,11 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
     """All V candidates as columns with weight mass·q: the expectation over draws, for losses additive over columns.
 
     private: each example its own draw · shared: one draw for all (needs a common q) · rows: examples of a context share
-    the draw and the scored row · parted: as rows, and half the examples have half the mass, half one and a half.
+    the draw and the scored row · split: as rows, but half the examples have half the mass, half one and a half.
     """
     context, target, chance = _examples(world)
     whole = torch.arange(world.v)
-    if layout == "parted":
+    if layout == "split":
         n = len(context)
         context, target, chance = context.repeat(2), target.repeat(2), chance.repeat(2) / 2
         part = torch.arange(2).repeat_interleave(n)

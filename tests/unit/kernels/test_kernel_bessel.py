@@ -1,4 +1,4 @@
-"""The wrapper to the normaliser: core and reference against 40 digits, at every order, width and end of the numbers."""
+"""Wrapper of the normalizer: core and reference against 40 digits, for all orders, widths and extreme values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def order(d: int, dtype: type) -> tuple[float, int, np.ndarray]:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [2, 3, 49, 50, 300, 1024])
-def test_they_are_those_of_forty_digits(name: str, dtype: type, d: int) -> None:
+def test_values_match_forty_digits(name: str, dtype: type, d: int) -> None:
     kappa2 = (KAPPA ** 2).astype(dtype)
     with using(name):
         log, r = kernel.log_c(kappa2, *order(d, dtype))
@@ -42,8 +42,8 @@ def test_they_are_those_of_forty_digits(name: str, dtype: type, d: int) -> None:
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_where_a_number_stands_changes_nothing(name: str, dtype: type) -> None:
-    """Sixteen and more go through the core at once; each comes out as it would alone."""
+def test_values_do_not_depend_on_their_position(name: str, dtype: type) -> None:
+    """The core processes sixteen or more values at once; each result equals that of a single value."""
     kappa2 = (np.logspace(-4, 4, 71) ** 2).astype(dtype)
     with using(name):
         for d in (3, 300):
@@ -56,7 +56,7 @@ def test_where_a_number_stands_changes_nothing(name: str, dtype: type) -> None:
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("d", [2, 300])
-def test_nothing_is_nothing_and_what_is_no_number_stays_none(name: str, d: int) -> None:
+def test_empty_input_is_valid_and_nan_stays_nan(name: str, d: int) -> None:
     with using(name):
         assert [len(x) for x in kernel.log_c(np.empty(0), *order(d, np.float64))] == [0, 0]
         log, r = kernel.log_c(np.array([1, np.nan, 1e300, 4]), *order(d, np.float64))
@@ -64,14 +64,14 @@ def test_nothing_is_nothing_and_what_is_no_number_stays_none(name: str, d: int) 
 
 
 @needs_core
-def test_the_core_is_what_computes_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "log_c", lambda *a: pytest.fail("the reference computed"))
     with using(NATIVE[-1]):
         kernel.log_c(np.ones(3), *order(8, np.float64))
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_what_does_not_fit_is_refused(name: str) -> None:
+def test_mismatched_arguments_are_rejected(name: str) -> None:
     w, n, pairs = order(8, np.float64)
     x = np.ones(4)
     with using(name):

@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 2 ** 64 - 1)
 
 def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread: float = 1.0, copied: bool = False
            ) -> CellMembers:
-    """Candidates in cells of any size, no cell empty; copied: and a copy of them, beside a table of other things."""
+    """Candidates in nonempty cells of any size. copied: with an int8 copy, and a table of NaN."""
     draw = np.random.default_rng([seed, v, d])
     cuts = np.sort(draw.choice(np.arange(1, v), cells - 1, replace=False))
     start = np.concatenate([[0], cuts, [v]]).astype(np.int64)
@@ -46,7 +46,7 @@ def vectors(of: CellMembers, places: np.ndarray) -> np.ndarray:
 
 
 def requests(n: int, of: CellMembers, questions: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """h (Q, d), question and cell (N,)."""
+    """h (Q, d), query id and cell (N,)."""
     draw = np.random.default_rng(seed)
     h = (2 * draw.normal(size=(questions, of.table.shape[1]))).astype(np.float32)
     return h, draw.integers(0, questions, n), draw.integers(0, len(of.start) - 1, n)
@@ -59,7 +59,7 @@ def where(of: CellMembers, mean: np.ndarray | None = None, log_size: np.ndarray 
 
 
 def draws(rows: int, of: CellMembers, draws: int | None = None, seed: int = 2) -> CellDrawRequest:
-    """draws: None, one for each row; else as many, shared by the rows."""
+    """draws: the number of draws that the rows share; None: one for each row."""
     v, cells, random = len(of.order), len(of.start) - 1, np.random.default_rng(seed)
     h, asked, _ = requests(rows, of)
     log_mass = random.normal(size=(3, cells)).astype(np.float32)
@@ -68,7 +68,7 @@ def draws(rows: int, of: CellMembers, draws: int | None = None, seed: int = 2) -
 
 
 def q_of(of: CellMembers, asks: CellDrawRequest, question: int, target: int | None = None) -> np.ndarray:
-    """log q of all candidates by plain sums, (V,)."""
+    """log q (V,) of all candidates by plain sums."""
     p = special.log_softmax(asks.log_mass[question].astype(np.float64))
     inside = np.concatenate([log_r(of, asks.h[question], cell) for cell in range(len(p))])
     q = p[where(of).cell_of[of.order]] + inside
@@ -81,7 +81,7 @@ def q_of(of: CellMembers, asks: CellDrawRequest, question: int, target: int | No
 
 
 def log_r(of: CellMembers, h: np.ndarray, cell: int, without: int = -1) -> np.ndarray:
-    """log r of the places of a cell."""
+    """log r of the positions of a cell."""
     places = np.arange(of.start[cell], of.start[cell + 1])
     if of.copy is not None:
         h = np.rint(h / scale_of(h[None])) * scale_of(h[None])
@@ -90,12 +90,12 @@ def log_r(of: CellMembers, h: np.ndarray, cell: int, without: int = -1) -> np.nd
     return o - special.logsumexp(o)
 
 
-# --- a draw --------------------------------------------------------------------------------------------------------
+# --- draws ------------------------------------------------------------------------------------------------------------
 
 @given(st.integers(4, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.integers(1, 5),
        st.sampled_from(["row", "all", "without"]), SEEDS)
-def test_every_core_draws_as_the_reference_does(v: int, d: int, unit: bool, copied: bool, k: int, way: str, seed: int
-                                           ) -> None:
+def test_every_core_draws_like_the_reference(v: int, d: int, unit: bool, copied: bool, k: int, way: str, seed: int
+                                             ) -> None:
     of, seeds = layout(v, d, min(9, v // 2), unit, copied=copied), (seed, seed // 3)
     asks, exclude = draws(9, of, 4 if way == "all" else None), way == "without"
     ids, log_q, log_target = reference.draw(where(of), asks, k, exclude, seeds, 5)
@@ -103,7 +103,7 @@ def test_every_core_draws_as_the_reference_does(v: int, d: int, unit: bool, copi
         with using(name):
             found = kernel.draw(where(of), asks, k, exclude, seeds, 5)
         same = found[0] == ids
-        assert (~same).sum() <= 2, name                       # tosses within a rounding of two masses' border
+        assert (~same).sum() <= 2, name                       # random numbers within rounding of a boundary
         np.testing.assert_allclose(found[1][same], log_q[same], rtol=0, atol=1e-4)
         np.testing.assert_allclose(found[2], log_target, rtol=0, atol=1e-4)
 
@@ -112,7 +112,7 @@ def test_every_core_draws_as_the_reference_does(v: int, d: int, unit: bool, copi
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
-def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: bool, copied: bool) -> None:
+def test_reported_log_q_equals_plain_sums(name: str, exclude: bool, unit: bool, copied: bool) -> None:
     of = layout(120, 6, 7, unit, spread=0.5, copied=copied)
     asks = draws(8, of)
     with using(name):
@@ -128,7 +128,7 @@ def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: boo
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
-def test_frequencies_are_the_probabilities(name: str, exclude: bool, copied: bool) -> None:
+def test_frequencies_match_the_probabilities(name: str, exclude: bool, copied: bool) -> None:
     of, k = layout(200, 8, 9, spread=0.5, copied=copied), 200_000
     asks = draws(1, of)
     with using(name):
@@ -140,7 +140,7 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool, copied: boo
 
 
 @pytest.mark.parametrize("cells", [1, 3, 63, 65])
-def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
+def test_equal_masses_give_identical_ids(cells: int) -> None:
     n = cells * 4
     of = CellMembers(np.ones((n, 2), np.float32), False, np.arange(n), np.arange(0, n + 1, 4), 4)
     asks = CellDrawRequest(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64),
@@ -151,14 +151,14 @@ def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
         for name in NATIVE:
             with using(name):
                 found = kernel.draw(where(of), asks, 3, exclude, (8, 9))
-            # Without a target masses are 3/4, which float32 holds as well.
+            # Without a target the masses are 3/4, exact in float32.
             assert np.array_equal(found[0], expected[0]), name
             np.testing.assert_allclose(found[1], -math.log(n - exclude), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
-    """A mass below e^-87 of the largest counts as that, and is so rare that nothing is lost."""
+def test_masses_far_apart_are_drawn_as_reported(name: str) -> None:
+    """Masses are clamped at e^-87 of the largest, which is too rare to matter."""
     of, asks = layout(30, 3, 3), draws(1, layout(30, 3, 3))
     asks = replace(asks, log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
     with using(name):
@@ -169,17 +169,17 @@ def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
     assert log_target[0] == pytest.approx(-87 + log_r(of, asks.h[asks.draw_query[0]], 2)[0], abs=0.1)
 
 
-# --- inside a cell -------------------------------------------------------------------------------------------------
+# --- draws inside a cell ----------------------------------------------------------------------------------------------
 
 @given(st.integers(4, 400), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(), SEEDS)
-def test_every_core_draws_inside_as_the_reference_does(v: int, d: int, unit: bool, copied: bool, excluded: bool,
-                                                       seed: int
-                                                  ) -> None:
+def test_every_core_draws_inside_cells_like_the_reference(v: int, d: int, unit: bool, copied: bool, excluded: bool,
+                                                          seed: int
+                                                          ) -> None:
     of = layout(v, d, min(4, v // 2), unit, copied=copied)
     h, question, cell = requests(60, of)
     wanted = np.where(np.random.default_rng(2).random(cell.shape) < 0.3, of.start[cell], -1)
     without = None
-    if excluded:                                               # no cell is of the one alone
+    if excluded:                                               # no cell contains the excluded candidate alone
         without = of.start[np.argmax(np.diff(of.start))].repeat(60)
     place, expected, others = reference.inside(of, h, question, cell, wanted, without, seed, 7)
     for name in NATIVE:
@@ -197,7 +197,7 @@ def test_every_core_draws_inside_as_the_reference_does(v: int, d: int, unit: boo
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("d", [1, 3, 8, 64, 67])
-def test_log_r_is_that_of_plain_sums(name: str, unit: bool, copied: bool, d: int) -> None:
+def test_log_r_equals_plain_sums(name: str, unit: bool, copied: bool, d: int) -> None:
     of = layout(150, d, 5, unit, copied=copied)
     h, question, _ = requests(1, of)
     with using(name):
@@ -215,7 +215,7 @@ def test_log_r_is_that_of_plain_sums(name: str, unit: bool, copied: bool, d: int
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: str) -> None:
+def test_a_dominant_target_keeps_the_shares_of_the_rest(name: str) -> None:
     table = np.array([[60], [1], [2], [-40]], np.float32)
     of = CellMembers(table, False, np.arange(4), np.array([0, 4]), 4)
     h, zero = np.array([[2]], np.float32), np.zeros(4, np.int64)
@@ -225,11 +225,11 @@ def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: 
     expected = np.array([2, 4, -80]) - special.logsumexp([2, 4, -80])
     assert log[0] == -np.inf and log[1:] == pytest.approx(expected, abs=1e-4)
     assert left[1] == pytest.approx(special.expit(2), rel=1e-5)
-    assert 0 < whole[0] < math.exp(-85)                       # 1 - r does not vanish in r's rounding
+    assert 0 < whole[0] < math.exp(-85)                       # 1 - r must not be lost to the rounding of r
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
+def test_a_singleton_cell_without_its_candidate_has_no_mass(name: str) -> None:
     of = CellMembers(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
     asks = CellDrawRequest(h, zero, zero, zero, log_mass=np.zeros((1, 2), np.float32))
@@ -242,7 +242,7 @@ def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_nobody_is_drawn_from_a_cell_whose_only_one_is_left_out(name: str) -> None:
+def test_no_draw_from_a_cell_whose_only_candidate_is_excluded(name: str) -> None:
     of = CellMembers(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
     with using(name), pytest.raises(UsageError, match="nothing can be drawn"):
@@ -250,7 +250,7 @@ def test_nobody_is_drawn_from_a_cell_whose_only_one_is_left_out(name: str) -> No
 
 
 @needs_core
-def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_do_not_depend_on_threads_chunks_or_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of = layout(500, 12, 9)
     h, question, cell = requests(61, of)
@@ -276,8 +276,9 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
 
 
 @given(st.integers(4, 200), st.integers(1, 70), st.integers(1, 40), st.integers(1, 15), st.booleans(), SEEDS)
-def test_masses_may_be_made_of_means(v: int, d: int, cells: int, rows: int, exclude: bool, seed: int) -> None:
-    """And questions be scaled: as if both had been done before."""
+def test_masses_can_be_computed_from_cell_means(v: int, d: int, cells: int, rows: int, exclude: bool,
+                                                seed: int) -> None:
+    """Means and scaled queries give the same draws as precomputed masses."""
     of = layout(v, d, min(cells, v // 2))
     draw, before = np.random.default_rng([v, d]), draws(rows, of)
     before = replace(before, h=(2 * draw.normal(size=(rows, d))).astype(np.float32), draw_query=None, row_query=None)
@@ -297,8 +298,8 @@ def test_masses_may_be_made_of_means(v: int, d: int, cells: int, rows: int, excl
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_rows_of_the_table_may_lie_apart(name: str) -> None:
-    """As the fast engine lays them out; what lies between is not read."""
+def test_table_rows_can_have_a_stride(name: str) -> None:
+    """The compiled engine pads rows; the padding must not be read."""
     of = layout(60, 5, 7)
     room = np.full((60, 16), np.nan, np.float32)
     room[:, :5] = of.table
@@ -310,8 +311,8 @@ def test_rows_of_the_table_may_lie_apart(name: str) -> None:
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("exclude", [False, True])
-def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclude: bool, monkeypatch: pytest.MonkeyPatch
-                                                               ) -> None:
+def test_query_ids_are_optional_with_one_query_per_row(name: str, exclude: bool, monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of, everyone = layout(90, 6, 7), np.arange(9)
     few = draws(9, of)
@@ -328,7 +329,7 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclud
 
 
 @needs_core
-def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in ("inside", "draw"):
         monkeypatch.setattr(reference, function, lambda *a: pytest.fail("the reference drew"))
     of = layout(20, 3, 2)
@@ -338,14 +339,14 @@ def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPat
         kernel.draw(where(of), draws(2, of), 1, False, (0, 0))
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- invalid arguments ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", CORES)
-def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
+def test_invalid_arguments_are_rejected(name: str) -> None:
     of = layout(30, 4, 3)
     h, question, cell = requests(5, of)
     anywhere, far, asks = np.full(5, -1), np.full(5, 30), draws(5, of)
-    other = np.where(cell == 0, of.start[1], of.start[0])                      # a place of another cell
+    other = np.where(cell == 0, of.start[1], of.start[0])                      # a position in another cell
     with using(name):
         eight = layout(30, 4, 3, copied=True)
         for bad in ((of, h.astype(float), question, cell, anywhere, None),
@@ -387,7 +388,7 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("room", [(8, 1, 9), (9, 1, 8), (9, 1, 0)])
-def test_room_for_other_draws_is_refused(name: str, room: tuple[int, int, int]) -> None:
+def test_an_output_buffer_of_another_shape_is_rejected(name: str, room: tuple[int, int, int]) -> None:
     of = layout(30, 4, 3)
     with using(name), pytest.raises(ValueError, match="cells: the output has room for"):
         kernel.draw_into(kernel.DrawOutput.empty(*room), where(of), draws(9, of), False, (0, 0))
@@ -395,7 +396,7 @@ def test_room_for_other_draws_is_refused(name: str, room: tuple[int, int, int]) 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_vectors_that_are_not_finite_are_told(name: str, value: float) -> None:
+def test_non_finite_vectors_are_reported(name: str, value: float) -> None:
     of, zero, h = layout(30, 4, 1), np.zeros(1, np.int64), np.ones((1, 4), np.float32)
     asks = draws(2, of)
     asks.log_mass[:] = value

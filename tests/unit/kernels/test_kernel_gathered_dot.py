@@ -1,4 +1,4 @@
-"""The wrapper to products with rows that are looked up: core and reference against plain float64, at every width."""
+"""Wrapper of dot products with gathered rows: core and reference against float64, at every width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.cores import CORES, NATIVE, needs_core, using
 from embtrain.kernels.reference.scoring import gathered_dot as reference
 from embtrain.kernels.scoring import gathered_dot as kernel
 
-WIDTHS = (1, 3, 4, 7, 8, 9, 16, 33, 200)   # around every stride of the loops
+WIDTHS = (1, 3, 4, 7, 8, 9, 16, 33, 200)   # around each loop stride
 COLUMNS = (1, 2, 3, 4, 5, 9)
 
 
@@ -24,7 +24,7 @@ class Given(NamedTuple):
 
 
 def given(b: int, k: int, d: int, v: int = 23, pad: int = 0) -> Given:
-    """With `pad`, c is the first columns of a wider table whose others are no numbers."""
+    """With `pad`, c is the first columns of a wider table whose other columns are NaN."""
     draw = np.random.default_rng([b, k, d, v])
     h, g, m = (draw.normal(size=shape).astype(np.float32) for shape in ((b, d), (b, k), (b, k)))
     c = np.full((v, d + pad), np.nan, np.float32)
@@ -33,7 +33,7 @@ def given(b: int, k: int, d: int, v: int = 23, pad: int = 0) -> Given:
 
 
 def wanted(of: Given) -> tuple[np.ndarray, ...]:
-    """s, n, ∂h and ∂c (V, D) in float64, and the sizes of what is added up in each."""
+    """s, n, ∂h and ∂c (V, D) in float64, and the sums of absolute terms of each."""
     h, rows, g, m = (x.astype(np.float64) for x in (of.h, of.c[of.ids], of.g, of.m))
     def all_of(h: np.ndarray, rows: np.ndarray, g: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, ...]:
         to = np.zeros(of.c.shape)
@@ -50,7 +50,7 @@ def close(found: np.ndarray, right: np.ndarray, size: np.ndarray) -> bool:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("pad", [0, 5])
 @pytest.mark.parametrize("v", [3, 23, 5000], ids=["few rows", "some", "more than 16 for each id"])
-def test_they_are_the_sums_of_float64(name: str, pad: int, v: int) -> None:
+def test_products_equal_float64_sums(name: str, pad: int, v: int) -> None:
     for d in WIDTHS:
         for k in COLUMNS:
             of = given(6, k, d, v, pad)
@@ -68,7 +68,7 @@ def test_they_are_the_sums_of_float64(name: str, pad: int, v: int) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_threads_show_in_nothing(name: str) -> None:
+def test_results_do_not_depend_on_threads(name: str) -> None:
     of = given(97, 60, 200, 300)
     assert of.ids.size * 200 // kernel.GRAIN >= 3
     with using(name):
@@ -78,7 +78,7 @@ def test_threads_show_in_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_nothing_is_nothing_and_numbers_that_are_none_stay_where_they_are(name: str) -> None:
+def test_empty_input_is_valid_and_nan_stays_in_its_row(name: str) -> None:
     of = given(3, 4, 20)
     of.c[of.ids[1, 2], 19] = np.nan
     hit = of.ids == of.ids[1, 2]
@@ -93,7 +93,7 @@ def test_nothing_is_nothing_and_numbers_that_are_none_stay_where_they_are(name: 
 
 
 @needs_core
-def test_the_core_is_what_multiplies_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     for of in ("products", "query_gradient", "table_gradient"):
         monkeypatch.setattr(reference, of, lambda *a: pytest.fail("the reference multiplied"))
     of = given(2, 3, 5)
@@ -104,7 +104,7 @@ def test_the_core_is_what_multiplies_where_there_is_one(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_what_does_not_belong_together_is_refused(name: str) -> None:
+def test_mismatched_arguments_are_rejected(name: str) -> None:
     h, c, ids, g, _ = given(4, 3, 6)
     with using(name):
         for bad in (ids - 30, ids + 30):

@@ -1,4 +1,4 @@
-"""The adversary's kernels: core and reference agree, draws follow the density, and hostile arguments are refused."""
+"""Kernels of the adversary: core against reference, draws against the density, and argument checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assert_agree(of: Case, k: int, by_noise: int | None, probe: bool, seed: int)
     there = kernel.GeneratorDraws(*reference.draw(t, of.row, k, by_noise, probe, seed))
     assert np.array_equal(here.origin, there.origin)
     same = here.ids == there.ids
-    assert (~same).sum() <= 1                    # at most one draw so near an edge that rounding decides it
+    assert (~same).sum() <= 1                    # at most one draw within rounding of a boundary
     for a, b in ((here.log_g, there.log_g), (here.log_q, there.log_q)):
         np.testing.assert_allclose(a[same], b[same], rtol=2e-5, atol=2e-5)
     for a, b in zip(kernel.density(t, of.ids, of.row, of.start), reference.density(t, of.ids, of.row, of.start),
@@ -38,7 +38,7 @@ def assert_agree(of: Case, k: int, by_noise: int | None, probe: bool, seed: int)
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 9), st.integers(1, 90), st.sampled_from([1.0, 30.0]))
 def test_rows_of_every_core_and_the_reference_agree(seed, n, c, far):
-    """Running sums, log Z, the greedy class and its log g, g itself, and the slope."""
+    """Cumulative sums, log Z, the greedy class and its log g, g, and the gradient."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, far, (n, c)).astype(np.float32)
     log_best = np.where(np.arange(c) % 3 == 2, -rng.random(c) * 4, 0).astype(np.float32)
@@ -71,7 +71,7 @@ def test_rows_of_every_core_and_the_reference_agree(seed, n, c, far):
 
 @pytest.mark.parametrize("by", [kernel, reference])
 @pytest.mark.parametrize("mix", [0.0, 0.4, 1.0])
-def test_densities_are_the_formula(by, mix):
+def test_densities_match_the_formula(by, mix):
     of = made(3, mix=mix)
     everyone = np.tile(np.arange(60), (5, 1))
     _, log_q = by.density(of.tables, everyone.reshape(-1), np.arange(5), np.arange(0, 301, 60))
@@ -96,12 +96,12 @@ def test_draws_follow_the_density(by):
         assert abs((origin == 0).mean() - 0.4) < 4.5 * np.sqrt(0.24 / (2 * n))
 
 
-def test_the_first_columns_are_the_noise_s():
+def test_the_first_negatives_come_from_the_noise():
     origin = kernel.draw(made(5).tables, np.zeros(7, np.int64), 5, 2, False, 0).origin
     assert (origin == [0, 0, 1, 1, 1]).all()
 
 
-def test_a_class_of_hardly_any_mass_is_not_drawn():
+def test_a_class_of_negligible_mass_is_not_drawn():
     of = made(6, mix=0.0)
     t = of.tables
     t.w[5:20] = -60 * t.z[0] / (t.z[0] ** 2).sum()
@@ -114,8 +114,8 @@ def test_a_class_of_hardly_any_mass_is_not_drawn():
 
 
 @pytest.mark.parametrize("level", CORES)
-def test_members_of_a_class_are_drawn_by_their_shares_however_uneven_they_are(level):
-    """Members that are far from equally likely, in two classes of unlike size; one of them is impossible."""
+def test_members_of_a_class_are_drawn_in_proportion_to_uneven_shares(level):
+    """Very uneven members in two classes of different size; one member has probability 0."""
     rng = np.random.default_rng(2)
     n, v, draws = np.array([25, 15]), 40, 60_000
     within = np.concatenate([rng.dirichlet(np.full(size, 0.3)) for size in n])
@@ -141,7 +141,7 @@ def test_members_of_a_class_are_drawn_by_their_shares_however_uneven_they_are(le
     assert seen[7] == 0 and chi2 < big.sum() + 4.5 * np.sqrt(2 * big.sum())
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_arguments_are_rejected():
     of = made(7)
     t, row, ids, start = of.tables, of.row, of.ids, of.start
     a = np.zeros((50, 1), np.float32)
@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("mix, found", [(1.0, lambda of, g: -np.inf), (0.5, lambda of, g: np.log(0.5) + g)])
-def test_a_candidate_without_noise_has_the_generators_density_or_none(core, mix, found):
+def test_a_candidate_without_noise_has_only_the_generator_density(core, mix, found):
     of = made(3, mix=mix)
     word = of.tables.word.copy()
     word["p"][5] = 0.0

@@ -1,4 +1,4 @@
-"""The ranking wrapper: the core against its reference to the last count, the reference against plain Python."""
+"""Ranking wrapper: core against reference with equal counts, reference against plain Python."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def offsets(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @st.composite
 def questions(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 7, 255, 256, 257, 600)) -> tuple[Any, ...]:
-    """(query, table, first, target, first_right, right): few values, so that many costs are equal; a NaN here and
-    there; now and then more candidates than a tile holds."""
+    """(query, table, first, target, first_right, right): few distinct values, so that many costs are equal; some
+    NaN; sometimes more candidates than fit into a tile."""
     v, d, q = draw(st.sampled_from(sizes)), draw(st.integers(1, 9)), draw(st.integers(0, 11))
     random = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
     def some(n: int) -> np.ndarray:
@@ -37,12 +37,12 @@ def questions(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 7, 255, 256, 257,
 
 
 def whole(x: np.ndarray, geometry: str) -> np.ndarray:
-    """The rows, with as many imaginary parts where the geometry wants them."""
+    """The rows, with as many imaginary parts if the geometry is complex."""
     return np.hstack([x, x[:, ::-1] + np.float32(1)]) if geometry == "modulus" else x
 
 
 @given(questions(), st.sampled_from(kernel.GEOMETRIES))
-def test_every_core_counts_what_the_reference_counts(of: tuple[Any, ...], geometry: str) -> None:
+def test_every_core_counts_like_the_reference(of: tuple[Any, ...], geometry: str) -> None:
     of = (*(whole(x, geometry) for x in of[:2]), *of[2:])
     expected = reference.counts(*of[:2], geometry, *of[2:])
     for name in CORES:
@@ -52,7 +52,7 @@ def test_every_core_counts_what_the_reference_counts(of: tuple[Any, ...], geomet
 
 
 @given(questions(sizes=(1, 2, 7)), st.sampled_from(kernel.GEOMETRIES))
-def test_the_reference_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: str) -> None:
+def test_reference_equals_a_plain_python_loop(of: tuple[Any, ...], geometry: str) -> None:
     query, table, first, target, first_right, right = (*(whole(x, geometry) for x in of[:2]), *of[2:])
     better, equal = reference.counts(query, table, geometry, first, target, first_right, right)
 
@@ -79,8 +79,8 @@ def test_the_reference_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("geometry", kernel.GEOMETRIES)
-def test_an_answer_never_beats_itself_and_its_copies_tie_with_it(name: str, geometry: str) -> None:
-    """Numbers whose products and sums are rounded: with a multiply-add that rounds once they would differ."""
+def test_a_positive_ties_with_itself_and_its_copies(name: str, geometry: str) -> None:
+    """Products and sums of these numbers are rounded: a fused multiply-add would give different costs."""
     random = np.random.default_rng(0)
     one = random.normal(size=(1, 53)).astype(np.float32)
     table = np.repeat(whole(one, geometry), 517, axis=0)
@@ -92,7 +92,7 @@ def test_an_answer_never_beats_itself_and_its_copies_tie_with_it(name: str, geom
 
 
 @pytest.mark.parametrize("geometry", kernel.GEOMETRIES)
-def test_padded_rows_and_any_number_of_threads(geometry: str) -> None:
+def test_padded_rows_and_any_thread_count(geometry: str) -> None:
     random = np.random.default_rng(1)
     wide = random.normal(size=(700, 32)).astype(np.float32)
     query, table = random.normal(size=(4 * kernel.GRAIN + 3, 20)).astype(np.float32), wide[:, :20]
@@ -107,7 +107,7 @@ def test_padded_rows_and_any_number_of_threads(geometry: str) -> None:
 
 
 @needs_core
-def test_the_core_is_what_counts_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "counts", lambda *a: pytest.fail("the reference counted"))
     zeros = np.zeros((1, 2), dtype=np.float32)
     with using(NATIVE[-1]):
@@ -131,7 +131,7 @@ GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "targe
     {"targets": np.array([-1, 0])}, {"known": np.array([0, 2])}, {"known": IDS.astype(np.float32)},
     {"known_offsets": np.array([0, 0, 1])}, {"targets": np.array([0, 9, 1, 9])[::2]},
 ])
-def test_bad_arguments_are_refused(name: str, wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_are_rejected(name: str, wrong: dict[str, Any]) -> None:
     with using(name):
         kernel.counts(**GOOD)
         with pytest.raises((TypeError, ValueError), match="ranking: "):

@@ -1,4 +1,4 @@
-"""Kernel reinforce: factors against their formula, collected gradients, core against reference."""
+"""Kernel reinforce: factors against the formula, collected gradients, core against reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V = 40
 
 
 def columns(seed: int, n: int, k: int, forgiven: bool) -> tuple[np.ndarray, DrawnNegatives]:
-    """Tables of words and columns; the last column is a probe."""
+    """Tables of words and negatives; the last negative is a probe."""
     rng = np.random.default_rng(seed)
     word = generator.pack_words(np.zeros(V, np.int64), np.zeros(V), rng.dirichlet(np.ones(V)))
     origin = rng.integers(2, size=(n, k)).astype(np.int8)
@@ -61,7 +61,7 @@ def by_hand(rule: ReinforceSpec, word: np.ndarray, of: DrawnNegatives) -> tuple[
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(1, 7), st.booleans(), st.booleans(),
        st.sampled_from(["none", "last", "others"]), st.sampled_from([0.0, -0.7]))
-def test_factors_are_the_formula(seed, n, k, forgiven, importance, critic, baseline):
+def test_factors_match_the_formula(seed, n, k, forgiven, importance, critic, baseline):
     word, of = columns(seed, n, k, forgiven)
     rule = ReinforceSpec(0.6, 1.7, 0.8, baseline, 3.0, critic, importance)
     a, sums = by_hand(rule, word, of)
@@ -74,7 +74,7 @@ def test_factors_are_the_formula(seed, n, k, forgiven, importance, critic, basel
 
 @settings(max_examples=40, deadline=None)
 @given(SHAPES, st.integers(1, 6))
-def test_what_is_collected_is_the_formula(shape, k):
+def test_collected_gradients_match_the_formula(shape, k):
     of = made(**(shape | {"alone": min(shape["alone"], shape["v"])}))
     t, rng = of.tables, np.random.default_rng(1)
     ids, a = rng.integers(shape["v"], size=(len(of.row), k)), rng.normal(size=(len(of.row), k)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_what_is_collected_is_the_formula(shape, k):
 
 
 @pytest.mark.parametrize("level", CORES)
-def test_what_does_not_fit_is_refused(level):
+def test_mismatched_arguments_are_rejected(level):
     word, of = columns(3, 5, 3, False)
     rule = ReinforceSpec(0.0, 1.0, 0.0, 0.0, 1.0, "last", True)
     with using(level):

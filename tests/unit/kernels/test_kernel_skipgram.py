@@ -1,4 +1,4 @@
-"""The update's core against its NumPy reference, and the reference against the autograd of the torch losses."""
+"""Kernel skipgram: core against the NumPy reference, reference against autograd of the torch losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 class Case:
-    """A case: tables, windows, columns, a rule; arrays may be asked for in float64 for the reference."""
+    """Tables, windows, negatives and a rule; the reference can receive the arrays in float64."""
 
     def __init__(self, seed: int, n_u: int, n_v: int, dim: int, sizes: list[int], share: int, k: int, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: str = "none",
@@ -91,7 +91,7 @@ def assert_agree(case: Case, core: str, **how: Any) -> None:
         if other.acc is not None:
             np.testing.assert_allclose(mine.acc, other.acc, rtol=5e-5, atol=1e-6)
         room = mine.x.base
-        assert (room[:, mine.x.shape[1]:] == 7.0).all()  # what stands between the rows is not ours
+        assert (room[:, mine.x.shape[1]:] == 7.0).all()  # the padding between rows must not change
     np.testing.assert_allclose(told.loss, loss, rtol=2e-5, atol=1e-5)
     np.testing.assert_allclose(told.scores, scores, rtol=2e-5, atol=2e-5 * size)
     assert (told.c_grad is None) == (c_grad is None)
@@ -113,7 +113,7 @@ cases = some.builds(
 @needs_core
 @settings(max_examples=400)
 @given(case=cases)
-def test_the_core_is_its_reference(case: Case) -> None:
+def test_core_matches_the_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -135,8 +135,8 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3, 64])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_large_windows_and_many_columns(loss: str, share: int) -> None:
-    """More rows than are compared at once, more columns than a tile, in a small and in a large table."""
+def test_large_windows_and_many_negatives(loss: str, share: int) -> None:
+    """More rows than one comparison step, more negatives than a tile, in a small and in a large table."""
     for n_v in (50, 4000):
         case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, mask_target=True, right=30, lr=0.02,
                       scale=0.2)
@@ -148,8 +148,8 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
 @pytest.mark.parametrize("share", [0, 1, 3])
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 8.0, 300.0])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
-    """Scores of 1e5 and scores of 0: no overflow, no NaN, the reference's numbers."""
+def test_extreme_scores(loss: str, scale: float, share: int) -> None:
+    """Scores of 1e5 and scores of 0: no overflow, no NaN, equal to the reference."""
     case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, mask_target=True, lr=0.01)
     for core in NATIVE:
         assert_agree(case, core)
@@ -158,8 +158,8 @@ def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
-    """A column of weight 0 leaves everything as if it were not there, however far out its row."""
+def test_a_probe_is_scored_without_an_update(loss: str, share: int) -> None:
+    """A negative of weight 0 changes nothing, even if its row is extreme."""
     with_probe = Case(2, 5, 30, 12, [2, 3, 1, 2], share, 4, loss, weight="column")
     ids = with_probe.columns.ids.copy()
     ids[:, 2] = 29
@@ -187,7 +187,7 @@ def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_every_column_forgiven(loss: str, share: int) -> None:
+def test_every_negative_masked(loss: str, share: int) -> None:
     case = Case(4, 5, 9, 10, [2, 1, 2], share, 3, loss)
     g, pairs = case.columns.ids.shape[0], 5
     pair, column = np.divmod(np.arange(pairs * 3), 3)
@@ -201,7 +201,7 @@ def test_every_column_forgiven(loss: str, share: int) -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
+def test_threads_are_exact_if_rows_are_disjoint(share: int) -> None:
     case = Case(6, 60, 500, 40, [3] * 40, share, 2, "logistic", distinct=True)
     for core in NATIVE:
         one, many = case.found(core, keep_scores=True), case.found(core, keep_scores=True, threads=3)
@@ -211,8 +211,8 @@ def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
         assert one[2].loss == pytest.approx(many[2].loss)
 
 
-class OneAfterTheOther:
-    """Threads of which each begins when the one before has ended."""
+class SequentialThreads:
+    """Threads that run one after the other."""
 
     @staticmethod
     def submit(part: Callable[..., Any], *range_of: int) -> Future[Any]:
@@ -230,12 +230,12 @@ class OneAfterTheOther:
     share=some.sampled_from([0, 1]), k=some.sampled_from([0, 1, 5, 11]), loss=some.sampled_from(sorted(wrapper.LOSSES)),
     adagrad=some.booleans(), weight=some.sampled_from(["none", "column"]), mask_target=some.booleans(),
     pad=some.sampled_from([0, 1, 12]), scale=some.just(0.2), lr=some.just(0.02)))
-def test_copies_of_rows_hold_what_the_rows_would(case: Case) -> None:
-    """Threads that never meet do what one thread does, to the bit, though each moves copies."""
+def test_row_copies_equal_the_rows(case: Case) -> None:
+    """Threads on disjoint rows equal one thread bitwise, although each updates copies."""
     for library in NATIVE:
         one = case.found(library, keep_scores=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(binding, "workers", lambda n: OneAfterTheOther)
+            patch.setattr(binding, "workers", lambda n: SequentialThreads)
             many = case.found(library, keep_scores=True, threads=3)
         for alone, together in zip(one[:2], many[:2], strict=True):
             np.testing.assert_array_equal(alone.x, together.x)
@@ -247,13 +247,13 @@ def test_copies_of_rows_hold_what_the_rows_would(case: Case) -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1])
-def test_threads_add_up_where_rows_meet(share: int) -> None:
-    """With a margin out of reach no slope depends on a score, and sums not on their order. Lost writes are few."""
+def test_threads_add_up_if_rows_overlap(share: int) -> None:
+    """With an unreachable margin no gradient depends on a score, and no sum on its order. Few writes are lost."""
     draw = np.random.default_rng(3)
     n, rows = 20_000, 12
     u_x = draw.random((n, 16), dtype=np.float32)
-    windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and columns are apart: what is
-    columns = NegativeBatch(draw.integers(4, rows, (n, 5)), share)                   # added to a row has one sign
+    windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and negatives are disjoint: the
+    columns = NegativeBatch(draw.integers(4, rows, (n, 5)), share)                   # updates of a row have one sign
     for library in NATIVE:
         with using(library):
             of = []
@@ -276,7 +276,7 @@ def test_threads_and_log_z() -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
-def test_one_thread_gives_the_same_bits_again(share: int) -> None:
+def test_one_thread_is_bitwise_reproducible(share: int) -> None:
     case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", mask_target=True)
     for core in NATIVE:
         one, two = case.found(core), case.found(core)
@@ -291,8 +291,8 @@ def test_one_thread_gives_the_same_bits_again(share: int) -> None:
     ("false_negatives", 0, 9),
 ])
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, at: int, value: int,
-                                                         share: int) -> None:
+def test_out_of_range_ids_are_rejected_before_any_write(core: str, field: str, at: int, value: int,
+                                                        share: int) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic")
     case.columns = case.columns._replace(false_negatives=np.array([[0, 1], [2, 3]]))
     array = getattr(case.windows if field in ("centre", "start", "target") else case.columns, field)
@@ -309,7 +309,7 @@ def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, 
     {"weight": np.ones((2, 5), np.float32)}, {"total_weight": 0.0}, {"total_weight": float("nan")},
     {"log_q": np.zeros((5, 4), np.float32).T}, {"false_negatives": np.zeros((3, 2), np.int64)},
 ], ids="-".join)
-def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
+def test_mismatched_shapes_are_rejected(change: dict[str, Any]) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "nce")
     case.columns = case.columns._replace(**change)
     u, v = case.tables()
@@ -317,7 +317,7 @@ def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
         wrapper.update(u, v, case.windows, case.columns, case.rule, 0.1)
 
 
-def test_tables_that_do_not_fit_are_refused() -> None:
+def test_mismatched_tables_are_rejected() -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "logistic")
     u, v = case.tables()
     still = Table(u.x.copy())
@@ -330,7 +330,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         wrapper.update(u, v, case.windows, case.columns, SkipGramLossSpec("margin", c=np.array(0, np.float32)), 0.1)
 
 
-def test_without_a_core_the_reference_answers() -> None:
+def test_reference_runs_without_a_core() -> None:
     case = Case(2, 9, 30, 8, [2, 2, 2, 4], 0, 5, "nce", c="one")
     u, v, loss, scores, c_grad = case.expected()
     u_, v_, told = case.found("off", keep_scores=True)
@@ -343,15 +343,14 @@ def test_without_a_core_the_reference_answers() -> None:
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 5), (3, 5), (7, 16), (40_000, 112)])
-def test_rows_for_tables_begin_at_lines(n: int, dim: int) -> None:
+def test_table_rows_are_aligned_to_cache_lines(n: int, dim: int) -> None:
     x = zeros(n, dim)
     assert x.shape == (n, dim) and x.dtype == np.float32 and not x.any()
     assert x.ctypes.data % 64 == 0 and (n < 2 or x.strides == (-(-dim // 16) * 64, 4))
     assert n * dim < 1 << 22 or x.ctypes.data % (1 << 21) == 0
 
 
-# -- the reference against autograd
-# ----------------------------------------------------------------------------------------
+# -- the reference against autograd ------------------------------------------------------------------------------------
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("logistic", {}), "nce": ("nce", {}), "nce, one z": ("nce", {"partition": "global"}),
@@ -364,8 +363,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
-    """One unit, plain descent: what the tables move by is lr times autograd's gradient of the loss's own sum."""
+def test_reference_gradients_match_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
+    """One unit with SGD: the tables change by lr times the autograd gradient of the summed loss."""
     name, keys = FORMS[form]
     ranking = keys.get("form") == "ranking"
     sizes = [4] if share < 2 else [3, 1]
@@ -416,7 +415,7 @@ def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int,
 
 
 def test_row_adagrad_by_hand() -> None:
-    """acc += mean_d g_d², x -= lr g / √acc, with the values before the window on both sides."""
+    """acc += mean_d g_d², x -= lr g / √acc, both with the values before the window."""
     u, v = Table(np.array([[1.0, 2.0]]), np.array([0.5])), Table(np.array([[0.5, -0.5]]), np.array([0.0]))
     g = -1 / (1 + np.exp(-0.5))  # σ(s) − 1 at s = −½
     reference.update(u, v, Windows(np.array([0]), np.array([0, 1]), np.array([0])),
@@ -427,7 +426,7 @@ def test_row_adagrad_by_hand() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 5, HUGE_PAGE_BYTES // 4 - 1, HUGE_PAGE_BYTES // 4, HUGE_PAGE_BYTES // 2 + 3])
-def test_zeros_on_huge_pages_are_zeros_that_can_be_written(n: int) -> None:
+def test_zeros_on_huge_pages_are_writable(n: int) -> None:
     found = zeros_on_huge_pages(n)
     assert found.shape == (n,) and found.dtype == np.float32 and not found.any() and found.flags.c_contiguous
     found += 1

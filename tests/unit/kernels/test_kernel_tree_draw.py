@@ -1,4 +1,4 @@
-"""Kernel tree_draw: core against reference, the walk and the cells that it combines."""
+"""Kernel tree_draw: core against reference, and against the walk and cell kernels that it combines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Planted:
         return self.of.members is None or self.of.members.unit
 
     def asks(self, rows: int, draws: int | None = None, seed: int = 1) -> TreeDrawRequest:
-        """draws: None, one for each row; else as many, shared by the rows."""
+        """draws: the number of draws that the rows share; None: one for each row."""
         draw = np.random.default_rng(seed)
         asked = draw.integers(0, QUESTIONS, rows)
         question = asked if draws is None else draw.integers(0, QUESTIONS, draws)
@@ -43,8 +43,8 @@ class Planted:
 
 def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit: bool = True, seed: int = 0,
             copied: bool = False, eight: bool = False) -> Planted:
-    """Candidates in any order; sums of their features, level by level, as a tree keeps them. copied: blocks have a copy
-    of other vectors than the table has, which tells them apart. eight: the sums are in eight bits."""
+    """Candidates in any order, and the feature sums of a tree, level by level. copied: blocks have a copy whose vectors
+    differ from the table, to distinguish the two. eight: the sums are int8."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     table, w = draw.normal(0, 0.5, (v, d)).astype(np.float32), draw.normal(size=(frequencies, d)).astype(np.float32)
     order, prior = draw.permutation(v), draw.random(v) + 0.5
@@ -75,7 +75,7 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
 
 
 def given_features(of: Planted, asks: TreeDrawRequest) -> tuple[TreeBlocks, TreeDrawRequest]:
-    """The same with φ, ε and the targets' masses made beforehand."""
+    """The same request with precomputed φ, ε and target masses."""
     h = reference.unit(asks.h.astype(float)) * asks.tau if asks.tau else asks.h.astype(float)
     phi = reference.fourier(of.of.w, asks.stretch * h).astype(np.float32)
     least = FLOOR * np.exp(-((asks.stretch * h) ** 2).sum(1) / 2 - of.largest / 2)
@@ -85,18 +85,17 @@ def given_features(of: Planted, asks: TreeDrawRequest) -> tuple[TreeBlocks, Tree
 
 def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name: str) -> None:
     same = found[0] == expected[0]
-    assert (~same).sum() <= 2, name                          # tosses within a rounding of two masses' border
+    assert (~same).sum() <= 2, name                          # random numbers within rounding of a boundary
     np.testing.assert_allclose(found[1][same], expected[1][same], rtol=0, atol=1e-3, err_msg=name)
     np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=1e-3, err_msg=name)
 
 
-# --- the core and its reference
-# -----------------------------------------------------------------------------------------
+# --- the core and its reference ---------------------------------------------------------------------------------------
 
 @given(st.integers(4, 150), st.integers(2, 20), st.integers(1, 7), st.integers(1, 20), st.integers(1, 30),
        st.booleans(), st.booleans(), st.booleans(), WAYS, SEEDS)
-def test_every_core_draws_as_the_reference_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
-                                           copied: bool, eight: bool, way: str, seed: int) -> None:
+def test_every_core_draws_like_the_reference(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
+                                             copied: bool, eight: bool, way: str, seed: int) -> None:
     exclude = way == "without" and v > leaf
     of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
     asks = of.asks(9, 4 if way == "all" else None)
@@ -115,9 +114,9 @@ def test_every_core_draws_as_the_reference_does(v: int, fan: int, leaf: int, d: 
 @pytest.mark.parametrize(("copied", "eight"), [(False, False), (True, True)])
 @pytest.mark.parametrize(("leaf", "exclude", "unit"), [(1, False, True), (1, True, True), (4, False, False),
                                                        (4, True, True), (4, True, False)])
-def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool, eight: bool
-                                          ) -> None:
-    """The same tosses, one after the other."""
+def test_a_draw_equals_the_walk_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool, eight: bool
+                                              ) -> None:
+    """The same random numbers, one step after the other."""
     of = planted(90, 3, leaf, unit=unit, copied=copied, eight=eight)
     asks, k = of.asks(20), 6
     known = given_features(of, asks)[1]
@@ -144,8 +143,8 @@ def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, u
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize(("leaf", "exclude"), [(1, False), (4, True)])
-def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: int, exclude: bool,
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_ids_are_optional_with_one_query_per_row(name: str, leaf: int, exclude: bool,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 4)
     of, everyone = planted(90, 3, leaf), np.arange(QUESTIONS)
     asks = replace(of.asks(QUESTIONS), draw_query=everyone, row_query=everyone)
@@ -160,8 +159,8 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 1e6])
-def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> None:
-    """One level of blocks, each of a single feature beside a large one: shares say φ."""
+def test_features_match_float64_at_any_angle(name: str, size: float) -> None:
+    """One level of blocks, each a single feature next to a large one, so that shares reveal φ."""
     frequencies, d = 30, 7
     draw = np.random.default_rng(3)
     w = (size * draw.normal(size=(frequencies, d))).astype(np.float32)
@@ -182,7 +181,7 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize(("leaf", "eight"), [(1, False), (1, True), (5, True)])
-def test_frequencies_are_the_probabilities(name: str, exclude: bool, leaf: int, eight: bool) -> None:
+def test_frequencies_match_the_probabilities(name: str, exclude: bool, leaf: int, eight: bool) -> None:
     of, k = planted(120, 4, leaf, eight=eight), 200_000
     asks = of.asks(1)
     with using(name):
@@ -195,7 +194,7 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool, leaf: int, 
 
 
 @needs_core
-def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_do_not_depend_on_threads_chunks_or_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of = planted(400, 3, 2, frequencies=40)
     asks, shared = of.asks(61), of.asks(61, 20)
@@ -220,17 +219,17 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
 
 
 @needs_core
-def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "draw", lambda *a: pytest.fail("the reference drew"))
     of = planted(20, 3, 2)
     with using(NATIVE[-1]):
         kernel.draw(of.of, of.asks(2), 1, False, (0, 0))
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- invalid arguments ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", CORES)
-def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
+def test_invalid_arguments_are_rejected(name: str) -> None:
     of = planted(30, 2, 3)
     asks, far = of.asks(5), np.full(5, 30)
     bare, given = given_features(of, asks)
@@ -259,7 +258,7 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("leaf", [1, 3])
-def test_vectors_that_are_not_finite_are_told(name: str, leaf: int) -> None:
+def test_non_finite_vectors_are_reported(name: str, leaf: int) -> None:
     of = planted(30, 2, leaf, unit=leaf > 1)
     asks = of.asks(5)
     asks.h[:, 2] = np.nan

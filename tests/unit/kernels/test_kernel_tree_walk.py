@@ -21,7 +21,7 @@ from embtrain.kernels.sampling.tree_walk import TreeLevels, WalkRequest
 
 @dataclass
 class Planted:
-    """A tree of candidates with φ (V, W) and π, and requests of three questions."""
+    """A tree of candidates with φ (V, W) and π, and requests for three queries."""
 
     levels: TreeLevels
     phi: np.ndarray
@@ -35,8 +35,8 @@ class Planted:
 
 def planted(v: int, fan: int, leaf: int, width: int = 19, n: int = 60, seed: int = 0, excluded: bool = False,
             whole: bool = False, eight: bool = False) -> Planted:
-    """whole: all masses are whole numbers, which no order of summing changes. Else a third of them is negative. eight:
-    the sums are in eight bits."""
+    """whole: all masses are integers, exact in any order of summation; otherwise a third of them is negative. eight:
+    the sums are int8."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     phi = draw.integers(0, 9, (v, width)).astype(float) if whole else draw.normal(0.3, 1, (v, width))
     prior = np.ones(v) if whole else draw.random(v) + 0.2
@@ -71,12 +71,11 @@ def anywhere(n: int) -> np.ndarray:
 SHAPES = st.tuples(st.integers(2, 150), st.integers(2, 20), st.integers(1, 7))
 
 
-# --- the core and its reference
-# -----------------------------------------------------------------------------------------
+# --- the core and its reference ---------------------------------------------------------------------------------------
 
 @given(SHAPES, st.booleans(), st.booleans(), st.integers(0, 2 ** 64 - 1), st.integers(1, 70))
-def test_every_core_walks_as_the_reference_does(shape: tuple[int, int, int], excluded: bool, eight: bool, seed: int,
-                                           width: int) -> None:
+def test_every_core_walks_like_the_reference(shape: tuple[int, int, int], excluded: bool, eight: bool, seed: int,
+                                             width: int) -> None:
     excluded &= shape[0] > shape[2]
     of = planted(*shape, width, excluded=excluded, eight=eight)
     n = len(of.asks.query_id)
@@ -84,14 +83,14 @@ def test_every_core_walks_as_the_reference_does(shape: tuple[int, int, int], exc
     for name in NATIVE:
         with using(name):
             drawn, log_drawn = kernel.walk(of.levels, of.asks, anywhere(n), seed, 5)
-            assert (drawn != block).sum() <= 1, name          # a toss within a rounding of two masses' border
+            assert (drawn != block).sum() <= 1, name          # a random number within rounding of a boundary
             np.testing.assert_allclose(kernel.walk(of.levels, of.asks, block)[1], log_q, rtol=0, atol=1e-4)
             again, log_again = kernel.walk(of.levels, of.asks, drawn)
         assert np.array_equal(again, drawn) and np.array_equal(log_again, log_drawn)
 
 
 @pytest.mark.parametrize(("v", "fan", "leaf"), [(1000, 2, 1), (300, 16, 3), (70, 64, 1), (5, 3, 8)])
-def test_where_masses_agree_ids_do_bit_for_bit(v: int, fan: int, leaf: int) -> None:
+def test_equal_masses_give_identical_ids(v: int, fan: int, leaf: int) -> None:
     of, seed = planted(v, fan, leaf, n=2000, whole=True), 2 ** 64 - 3
     expected = reference.walk(of.levels, of.asks, anywhere(2000), seed, 0)
     for name in NATIVE:
@@ -103,8 +102,8 @@ def test_where_masses_agree_ids_do_bit_for_bit(v: int, fan: int, leaf: int) -> N
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("width", [1, 63, 64, 65, 400, (1 << 14) + 70, 70_000])
-def test_products_of_eight_bits_are_of_whole_numbers(name: str, width: int) -> None:
-    """The furthest from 0 that there are, too; no core is off by one."""
+def test_int8_products_are_integer_products(name: str, width: int) -> None:
+    """Includes the extreme int8 values; no core is off by one."""
     draw = np.random.default_rng(width)
     z = draw.integers(-127, 128, (4, width))
     phi = draw.integers(-127, 128, (2, width)).astype(np.float32)
@@ -121,8 +120,8 @@ def test_products_of_eight_bits_are_of_whole_numbers(name: str, width: int) -> N
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_a_walk_is_that_of_plain_python(name: str) -> None:
-    """Two levels of two, one candidate to a block: masses, clamps and tosses by hand."""
+def test_a_walk_equals_plain_python(name: str) -> None:
+    """Two levels of two, one candidate per block: masses, clamps and random numbers by hand."""
     of, seed, i = planted(4, 2, 1, n=40), 77, 0
     with using(name):
         block, log_q = kernel.walk(of.levels, of.asks, anywhere(40), seed)
@@ -143,7 +142,7 @@ def test_a_walk_is_that_of_plain_python(name: str) -> None:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("eight", [False, True])
 @pytest.mark.parametrize("excluded", [False, True])
-def test_probabilities_of_all_blocks_sum_to_one(name: str, excluded: bool, eight: bool) -> None:
+def test_block_probabilities_sum_to_one(name: str, excluded: bool, eight: bool) -> None:
     for v, fan, leaf in ((40, 2, 1), (41, 5, 3), (17, 16, 1), (9, 3, 2)):
         of = planted(v, fan, leaf, n=1, excluded=excluded, eight=eight)
         asks = WalkRequest(of.asks.phi, of.asks.least,
@@ -157,7 +156,7 @@ def test_probabilities_of_all_blocks_sum_to_one(name: str, excluded: bool, eight
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("eight", [False, True])
-def test_frequencies_are_the_probabilities(name: str, eight: bool) -> None:
+def test_frequencies_match_the_probabilities(name: str, eight: bool) -> None:
     of, n = planted(90, 4, 1, n=200_000, excluded=True, eight=eight), 200_000
     one = WalkRequest(of.asks.phi, of.asks.least, *(x[:1].repeat(n) for x in of.asks[2:]))   # type: ignore[index]
     with using(name):
@@ -172,7 +171,7 @@ def test_frequencies_are_the_probabilities(name: str, eight: bool) -> None:
 
 @needs_core
 @pytest.mark.parametrize("eight", [False, True])
-def test_ids_show_neither_threads_nor_chunks_nor_company(eight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_do_not_depend_on_threads_chunks_or_other_rows(eight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of = planted(500, 3, 2, n=301, excluded=True, eight=eight)
     with using(NATIVE[-1]):
@@ -187,15 +186,15 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(eight: bool, monkeypatc
 
 
 @needs_core
-def test_the_core_is_what_walks_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "walk", lambda *a: pytest.fail("the reference walked"))
     of = planted(9, 2, 1)
     with using(NATIVE[-1]):
         kernel.walk(of.levels, of.asks, anywhere(60))
 
 
-def test_a_share_too_small_for_a_double_keeps_its_logarithm() -> None:
-    """A block at the end of 40 nodes of e^-30 each."""
+def test_an_underflowing_probability_keeps_its_logarithm() -> None:
+    """A block below 40 nodes of probability e^-30 each."""
     depth = 40
     levels = TreeLevels([np.array([[1], [1e-13]] + [[0]] * (2 * min(1, k)), np.float32) for k in range(depth)],
                     [np.ones(2 + 2 * min(1, k)) for k in range(depth)],
@@ -207,10 +206,10 @@ def test_a_share_too_small_for_a_double_keeps_its_logarithm() -> None:
             assert log_q[0] == pytest.approx(0, abs=1e-9), name
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- invalid arguments ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", CORES)
-def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
+def test_invalid_arguments_are_rejected(name: str) -> None:
     of = planted(30, 2, 3)
     asks, n = of.asks, len(of.asks.query_id)
     places = np.zeros(n, np.int64)
@@ -244,7 +243,7 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("eight", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_masses_that_are_no_numbers_are_told(name: str, value: float, eight: bool) -> None:
+def test_non_finite_masses_are_reported(name: str, value: float, eight: bool) -> None:
     of = planted(30, 2, 3, eight=eight)
     of.asks.phi[1, 0] = value
     with using(name), pytest.raises(UsageError, match=r"not finite.*lower train\.lr"):

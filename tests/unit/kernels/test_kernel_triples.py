@@ -103,7 +103,7 @@ def assert_agree(case: Case, core: str, **how: Any) -> None:
         np.testing.assert_allclose(told.c_grad, c_grad, rtol=1e-3, atol=1e-4)
 
 
-# l1 has kinks: a row that moves twice may stand on the other side of one in float32. Small steps keep it where it is.
+# l1 has kinks: a row updated twice may cross one in float32. Small steps prevent that.
 cases = some.builds(
     Case, seed=some.integers(0, 2**32), n_e=some.integers(2, 60), n_r=some.integers(1, 5),
     dim=some.sampled_from([1, 3, 4, 8, 13, 16, 20, 36, 100]), n=some.integers(1, 12),
@@ -117,7 +117,7 @@ cases = some.builds(
 @needs_core
 @settings(max_examples=300, deadline=None)
 @given(case=cases)
-def test_the_core_is_its_reference(case: Case) -> None:
+def test_core_matches_the_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -126,13 +126,13 @@ def test_the_core_is_its_reference(case: Case) -> None:
 @pytest.mark.parametrize("share", [0, 4])
 @pytest.mark.parametrize("score", ["l1", "l2", "dot"])
 @pytest.mark.parametrize("loss", RULES)
-def test_it_takes_long_steps_where_no_row_repeats(core: str, share: int, score: str, loss: str) -> None:
+def test_large_steps_match_if_rows_are_distinct(core: str, share: int, score: str, loss: str) -> None:
     case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", right=6, lr=0.3)
     assert_agree(case, core)
 
 
 class Fixed(NegativeSource):
-    """Says again what it was given."""
+    """Source that returns a fixed draw."""
 
     name = "fixed-for-a-test"
     supports_total_weight = True
@@ -151,8 +151,8 @@ class Fixed(NegativeSource):
     ("transe", {"norm": "l1"}, "l1"), ("transe", {"norm": "l2"}, "l2"), ("distmult", {}, "dot"),
     ("transe", {"norm": "l2", "entities": "sphere"}, "l2")])
 @pytest.mark.parametrize("loss", RULES)
-def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share, model, keys, score, loss) -> None:
-    """One unit without repeated rows, in float64: the same moves as autograd's."""
+def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, keys, score, loss) -> None:
+    """One unit without repeated rows, in float64: the same updates as autograd."""
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
     case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", right=2,
                 constraint=keys.get("entities", "free"))
@@ -175,7 +175,7 @@ def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share,
         false_negatives=torch.from_numpy(columns.false_negatives),
     )
     batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))
-    of.after_update(batch)                                              # onto the sphere in float64, where there is one
+    of.after_update(batch)                             # project onto the sphere in float64, if there is one
     accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None for p in (of.e, of.r)]
     e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((of.e, of.r), accs, strict=True))
     told, _, _ = reference.update(e, r, asked, columns, case.rule, case.lr)
@@ -185,8 +185,8 @@ def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share,
     assert told / n == pytest.approx(float(loss_of_step.loss), rel=1e-6)
 
 
-def test_forgiven_targets_are_those_of_forgive() -> None:
-    """forgive_target in the core is the mask `target` outside of it."""
+def test_masked_targets_match_mark_false_negatives() -> None:
+    """mask_target in the core equals the mask `target` of mark_false_negatives."""
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", mask_target=True)
     asked, ids = case.asked, torch.from_numpy(case.columns.ids)
     none = torch.zeros(9, dtype=torch.int64)
@@ -201,7 +201,7 @@ def test_forgiven_targets_are_those_of_forgive() -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 16])
-def test_threads_add_up_where_rows_do_not_meet(share: int) -> None:
+def test_threads_are_exact_if_rows_are_disjoint(share: int) -> None:
     case = Case(2, 900, 64, 24, 64, share, 5, "l2", "logistic", distinct=True)
     one, two = (case.found(NATIVE[-1], threads=threads) for threads in (1, 3))
     np.testing.assert_allclose(one[0].x, two[0].x, rtol=0, atol=0)
@@ -209,7 +209,7 @@ def test_threads_add_up_where_rows_do_not_meet(share: int) -> None:
 
 
 @needs_core
-def test_one_thread_repeats_itself_bit_for_bit() -> None:
+def test_one_thread_is_bitwise_reproducible() -> None:
     case = Case(2, 50, 4, 24, 64, 0, 5, "l1", "self_adversarial", adagrad=True)
     one, two = case.found(NATIVE[-1]), case.found(NATIVE[-1])
     assert one[0].x.tobytes() == two[0].x.tobytes() and one[1].x.tobytes() == two[1].x.tobytes()
@@ -219,7 +219,7 @@ def test_one_thread_repeats_itself_bit_for_bit() -> None:
 @pytest.mark.parametrize(("field", "value", "says"), [
     ("entity", 6, "entity: ids from"), ("relation", 2, "relation: ids from"), ("slot", 2, "slot: ids from"),
     ("target", -1, "target: ids from")])
-def test_ids_out_of_range_change_nothing(core: str, field: str, value: int, says: str) -> None:
+def test_out_of_range_ids_change_nothing(core: str, field: str, value: int, says: str) -> None:
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic")
     getattr(case.asked, field)[4] = value
     e, r = case.tables(np.float32)
@@ -230,7 +230,7 @@ def test_ids_out_of_range_change_nothing(core: str, field: str, value: int, says
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_columns_and_right_answers_out_of_range_are_refused(core: str) -> None:
+def test_out_of_range_negatives_and_false_negatives_are_rejected(core: str) -> None:
     for wrong in ("ids", "false_negatives"):
         case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", right=4)
         if wrong == "ids":
@@ -259,13 +259,13 @@ def test_shapes_and_layouts_are_checked() -> None:
 @needs_core
 @pytest.mark.parametrize("norm", [1.0, 10.0])
 @pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
-def test_a_shared_column_near_to_the_question_keeps_its_distance(norm: float, apart: float) -> None:
-    """|q|² + |c|² - 2 q·c has no digits left there; differences have."""
+def test_a_shared_negative_near_the_query_keeps_its_distance(norm: float, apart: float) -> None:
+    """|q|² + |c|² - 2 q·c cancels there; coordinate differences do not."""
     draw = np.random.default_rng(0)
     e = zeros(4, 100)
     e[:] = draw.normal(size=(4, 100))
     e *= norm / np.linalg.norm(e, axis=1, keepdims=True)
-    e[2] = e[0] + apart * np.eye(100)[7]                             # the column: e_0 + 0, and a little
+    e[2] = e[0] + apart * np.eye(100)[7]                             # the negative: close to e_0 + 0
     nothing = np.zeros(2, np.int64)
     for core in NATIVE:
         with using(core):
