@@ -1,4 +1,4 @@
-"""A comparison as `embtrain compare` leaves it, without training anything: folders of runs and their results.json."""
+"""Write a comparison like `embtrain compare`, without training: folders of runs and results.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from embtrain.evaluate.statistics.significance import compare_to_baseline, holm_family, paired_t, t_interval
 
-# strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, does it draw both kinds of samples?
+# strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, whether it draws both kinds of samples
 WORLD: dict[str, tuple[float, float, float, bool]] = {
     "sgns": (-7.31, 0.52, 96, False), "nce": (-7.18, 0.51, 101, False), "uniform": (-7.62, 0.41, 74, False),
     "softmax": (-6.92, 0.56, 640, False), "ace-no-entropy": (-7.21, 0.535, 233, True), "ace": (-7.16, 0.55, 251, True),
@@ -24,7 +24,7 @@ FAR = "treaty harvest parish tunnel ledger orchard quarry lantern ferry sermon m
 
 def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"), seeds: int = 3, epochs: int = 4,
                lines: int = 12, failed: Sequence[str] = ()) -> Path:
-    """`failed`: names of cells that have only an error. Every number comes from the seeds alone."""
+    """`failed`: names of cells that have only an error. Every number depends on the seeds alone."""
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     cells = []
     for strategy in strategies:
@@ -49,7 +49,7 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
 
 
 def without_times(folder: Path) -> dict[str, Any]:
-    """results.json, as far as no clock has a part in it."""
+    """results.json without the entries that depend on a clock."""
     tree = json.loads((folder / "results.json").read_text())
     for cell in tree["cells"]:
         cell["cpu_seconds"] = None
@@ -90,8 +90,8 @@ def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) 
 
 def _run(folder: Path, strategy: str, seed: int, epochs: int, lines: int) -> dict[str, Any]:
     likelihood, spearman, cpu, both = WORLD[strategy]
-    rng, alike = np.random.default_rng([len(strategy), seed]), np.random.default_rng(seed)
-    shift, noise = 0.03 * alike.standard_normal(), rng.standard_normal(4)
+    rng, by_seed = np.random.default_rng([len(strategy), seed]), np.random.default_rng(seed)
+    shift, noise = 0.03 * by_seed.standard_normal(), rng.standard_normal(4)
     likelihood, spearman = likelihood + shift + 0.006 * noise[0], spearman + 0.012 * noise[1]
     cpu, mrr = cpu * (1 + 0.03 * noise[2]), (likelihood + 9) / 20
     scores = [_row("test", "log_likelihood", likelihood, 0.04, 20_000), _row("test", "mrr", mrr, 0.004, 20_000),

@@ -1,7 +1,7 @@
-"""Files as a hostile world makes them: input i of a kind is sound files with a few random faults, the same every time.
+"""Damaged input files: input i of a kind is valid files with a few random faults, the same in every run.
 
-What a command owes whatever it reads: it ends in 0, 2, 3 or 4; a refusal is lines that name a file, a line or a key; it
-never shows a traceback, never runs what a file says, and never takes memory or time without bound.
+For any input, a command must exit with 0, 2, 3 or 4 and report errors as lines that name a file, a line or a key. It
+must not show a traceback, execute the content of a file, or take unbounded memory or time.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ WHOLE = [b"", b"\n", b"\0" * 512, PICKLE, b"\x1f\x8b", b"PK\x03\x04", b"BZh9", b
 
 @dataclass(frozen=True)
 class Kind:
-    """Sound files, which of them are harmed, and the command that reads them all."""
+    """Valid files, the pattern of those that are damaged, and the commands that read them."""
 
     name: str
-    make: Callable[[Path], None]                            # writes the sound files into an empty folder
-    harmed: str                                             # pattern of those that are harmed
+    make: Callable[[Path], None]                            # writes the valid files into an empty folder
+    harmed: str                                             # pattern of the damaged files
     commands: tuple[tuple[str, ...], ...]                   # one of them reads each input
-    flips: float = 0.1                                      # share of inputs with nothing but one flipped bit
-    answer: Callable[[Path, str], object] | None = None     # sealed: what a command that ends in 0 must come to
-    harm: Callable[[bytes, random.Random], bytes] | None = None    # another harm than that of bytes
+    flips: float = 0.1                                      # share of inputs with only one flipped bit
+    answer: Callable[[Path, str], object] | None = None     # checksummed: the result of a command that exits with 0
+    harm: Callable[[bytes, random.Random], bytes] | None = None    # replaces the damage to bytes
 
 
 @dataclass
-class Told:
-    """How one command ended."""
+class Outcome:
+    """The outcome of one command."""
 
     code: int
     out: str
     err: str
     cpu: float       # seconds
-    grown: int       # bytes of resident memory, at the most, above those before
+    grown: int       # peak resident memory minus that before, in bytes
 
     def faults(self, names: list[str]) -> list[str]:
-        """What the command owed and did not do; `names`: of files and folders that a refusal may name."""
+        """Violations of the contract; `names`: files and folders that an error may name."""
         if self.code not in ENDS:
             return [f"ended in {self.code}: {self.err}"]
         found = []
@@ -94,41 +94,41 @@ class Told:
 
 @dataclass
 class Tally:
-    """What a campaign came to."""
+    """The results of a campaign."""
 
     first: int = 0                           # number of the first input
     inputs: int = 0
     ends: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    slowest: tuple[float, int] = (0.0, 0)    # the most CPU seconds that an input took, and its number
-    largest: tuple[int, int] = (0, 0)        # the most bytes, beside twice its own
+    slowest: tuple[float, int] = (0.0, 0)    # maximal CPU seconds of an input, and its number
+    largest: tuple[int, int] = (0, 0)        # maximal bytes minus twice the size of the input, and its number
 
     def row(self, kind: str) -> str:
-        """Of a table: kind, inputs, how they ended, faults, and the most that one took."""
+        """A table row: kind, inputs, exit codes, faults, maximal time and memory."""
         ends = ", ".join(f"{n:,} ended in {code}" for code, n in sorted(self.ends.items()))
         return (f"| {kind} | {self.inputs:,} ({self.first}:{self.inputs}) | {ends} | {len(self.faults)} | "
                 f"{self.slowest[0]:.2f} | {max(0, self.largest[0]) / 2**20:.0f} |")
 
 
-# -- harm --------------------------------------------------------------------------------------------------------------
+# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 def harm(data: bytes, draw: random.Random) -> bytes:
-    """One to three random faults, or another file altogether."""
+    """One to three random faults, or entirely different content."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         data = draw.choice(HARMS)(data, draw) if draw.random() > 0.03 else draw.choice(WHOLE)
     return data
 
 
 def cut_or_flip(data: bytes, draw: random.Random) -> bytes:
-    """What a disk or a copy does: of a sealed file no other than its own may be the answer."""
+    """Faults of a disk or a copy: a checksummed file must be rejected or give its own result."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         data = draw.choice((flip, _cut, _take_out, _twice, _put_over))(data, draw)
     return data
 
 
 def another_value(data: bytes, draw: random.Random) -> bytes:
-    """A file of settings, in JSON as YAML has it, with other values at one to three of its keys."""
+    """A settings file, JSON or YAML, with other values at one to three of its keys."""
     tree = json.loads(data)
     for _ in range(draw.choice((1, 1, 2, 3))):
         at = tree
@@ -172,7 +172,7 @@ def _put_over(data: bytes, draw: random.Random) -> bytes:
 
 
 def _number(data: bytes, draw: random.Random) -> bytes:
-    """Another number, where there is one."""
+    """Replace a number, if there is one."""
     found = list(re.finditer(rb"-?\d+(\.\d+)?", data[:1 << 16]))
     if not found:
         return _put_in(data, draw)
@@ -181,7 +181,7 @@ def _number(data: bytes, draw: random.Random) -> bytes:
 
 
 def _word(data: bytes, draw: random.Random) -> bytes:
-    """A word of the file at the place of another."""
+    """Copy a word of the file over another."""
     found = list(re.finditer(rb"[^\s,:]+", data[:1 << 16]))
     if len(found) < 2:
         return _put_in(data, draw)
@@ -190,7 +190,7 @@ def _word(data: bytes, draw: random.Random) -> bytes:
 
 
 def _line(data: bytes, draw: random.Random) -> bytes:
-    """A line moved, taken out or written twice."""
+    """Move, remove or double a line."""
     lines = data.split(b"\n")
     line = lines.pop(draw.randrange(len(lines)))
     for _ in range(draw.choice((0, 1, 2))):
@@ -204,8 +204,8 @@ HARMS = [flip, _cut, _take_out, _twice, _put_in, _put_over, _number, _number, _w
 # -- the campaign ------------------------------------------------------------------------------------------------------
 
 
-def told(argv: tuple[str, ...], place: Path) -> Told:
-    """The command run in this process, as the shell's is: its code, its words, and what it took."""
+def run_command(argv: tuple[str, ...], place: Path) -> Outcome:
+    """Run the command in this process: exit code, output, time and memory."""
     out, err, resident = io.StringIO(), io.StringIO(), _reset_peak()
     began = time.process_time()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -215,13 +215,13 @@ def told(argv: tuple[str, ...], place: Path) -> Told:
         patch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
         patch.setattr(sys, "argv", ["embtrain", *argv])
         code = cli.run()
-    if code not in ENDS:  # what was saved of it goes with the folder
+    if code not in ENDS:  # the folder with the crash report is deleted
         err.writelines(path.read_text() for path in sorted(place.glob("embtrain-crash-*.txt")))
-    return Told(code, out.getvalue(), err.getvalue(), time.process_time() - began, _peak() - resident)
+    return Outcome(code, out.getvalue(), err.getvalue(), time.process_time() - began, _peak() - resident)
 
 
 def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None] = lambda i: None) -> Tally:
-    """Inputs of these numbers, one after another, in a folder below `place`; `said` hears each before it begins."""
+    """Run inputs of these numbers in turn in a folder below `place`; `said` receives each number before it starts."""
     sound, at, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
     if not sound.exists():
         sound.mkdir()
@@ -238,7 +238,7 @@ def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None
         data = (sound / victim).read_bytes()
         only_a_bit = draw.random() < kind.flips
         (at / victim).write_bytes(flip(data, draw) if only_a_bit else (kind.harm or harm)(data, draw))
-        end = told(argv, at)
+        end = run_command(argv, at)
         faults = end.faults(names)
         if list(at.rglob(CANARY)):
             faults.append("ran what the file said")
@@ -254,11 +254,11 @@ def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None
 
 
 def answers(kind: Kind, sound: Path, at: Path) -> dict[tuple[str, ...], object]:
-    """What each command makes of the sound files; it must be able to read them."""
+    """The result of each command on the valid files, which it must be able to read."""
     found: dict[tuple[str, ...], object] = {}
     for argv in kind.commands:
         _afresh(sound, at)
-        end = told(argv, at)
+        end = run_command(argv, at)
         assert end.code == 0 and not end.faults([]), (kind.name, argv, end)
         found[argv] = kind.answer(at, end.out) if kind.answer is not None else None
     return found
@@ -270,7 +270,7 @@ def _afresh(sound: Path, at: Path) -> None:
 
 
 def _reset_peak() -> int:
-    """Bytes of resident memory now; the highest is counted from here. 0 where the system does not say."""
+    """Reset the peak, and return the resident memory in bytes; 0 if the system does not report it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         return _resident("VmRSS")
@@ -290,14 +290,14 @@ def _resident(what: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def asked_for(default: int) -> range:
-    """The numbers of a campaign's inputs: EMBTRAIN_FUZZ=FIRST:COUNT goes on where another has stopped."""
+def input_numbers(default: int) -> range:
+    """The input numbers of a campaign; EMBTRAIN_FUZZ=FIRST:COUNT selects others."""
     first, _, count = os.environ.get("EMBTRAIN_FUZZ", "").partition(":")
     return range(int(first or 0), int(first or 0) + int(count or default))
 
 
 def numbers_of(path: Path) -> Iterator[object]:
-    """Rows of a JSON file without what differs from run to run."""
+    """Rows of a JSON file without those that differ between runs."""
     for row in json.loads(path.read_text()):
         if row["benchmark"] != "training":
             yield row

@@ -1,8 +1,8 @@
-"""Counts words that plain English does without, per folder, for tests/language_budget.yaml.
+"""Counts avoidable words per folder, for tests/language_budget.yaml.
 
     PYTHONPATH=tests python -m helpers.language
 
-lowers the budget to today's counts. No run of it raises a number.
+lowers the budget to the current counts. It never raises a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD = """\
 """
 PATTERNS = ("embtrain/**/*.py", "embtrain/**/*.cpp", "embtrain/**/*.h", "configs/**/*.yaml", "tests/**/*.py",
             "*.md", "docs/**/*.md")
-PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # of a name in any style
+PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # part of a name in any style
 NO_PAGES = ("docs/_build", "docs/generated")
 
 
@@ -35,7 +35,7 @@ def budget() -> dict[str, Any]:
 
 
 def n_words(text: str, words: list[str]) -> int:
-    """Count the words by themselves and as parts of a name: asked, was_asked, WasAsked."""
+    """Count words, also as parts of names in any style: x, has_x, HasX."""
     counted = Counter(part.lower() for part in PART.findall(text))
     return sum(counted[word] for word in words)
 
@@ -47,7 +47,7 @@ def has_empty_opening(text: str, openings: list[str]) -> bool:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """(folder, path) of every file that is counted. A page in the root is a folder by itself."""
+    """(folder, path) of every counted file. A page in the root counts as a folder."""
     for glob in PATTERNS:
         for path in sorted(ROOT.glob(glob)):
             name = path.relative_to(ROOT)
@@ -56,13 +56,13 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 def folder(name: Path) -> str:
-    """Two levels of embtrain and docs, three of tests, the name itself of a page in the root."""
+    """Two levels of embtrain and docs, three of tests, or the name of a page in the root."""
     parts = name.parts[:-1][:3 if name.parts[0] == "tests" else 2]
     return "/".join(parts) or name.name
 
 
 def counts(words: list[str], openings: list[str]) -> dict[str, dict[str, int]]:
-    """{"words": {folder: n}, "module_openings": {folder: n}}, folders without any left out."""
+    """{"words": {folder: n}, "module_openings": {folder: n}}, without empty folders."""
     found: dict[str, Counter[str]] = {"words": Counter(), "module_openings": Counter()}
     for place, path in files():
         text = path.read_text(encoding="utf-8")

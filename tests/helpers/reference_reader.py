@@ -1,7 +1,6 @@
-"""What the compiled reader makes of bytes, held to its reference in Python, and damaged text to hold it to.
+"""Compares the compiled reader with its Python reference, and generates damaged text for it.
 
-The first byte says how the others are read. What a text comes to through the whole of scan.py must be what tokens.py
-makes of it.
+The first byte selects the mode for the rest. The result of scan.py for a text must equal that of tokens.py.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ HOWS = (0, 1, 2, 36, 100, 228, 255)
 
 
 def sound() -> Iterator[tuple[str, bytes]]:
-    """Names and texts from which others are made."""
+    """Names and valid texts from which damaged ones are made."""
     for i, text in enumerate(SEEDS):
         for how in HOWS:
             yield f"{i}-{how}", bytes([how]) + text.encode()
@@ -55,7 +54,7 @@ def source(data: bytes) -> Source:
 
 
 def encoded(data: bytes, split: tokenize.Splitter, by_line: bool, through_the_core: bool) -> Encoded | None:
-    """None: refused."""
+    """None: rejected."""
     try:
         if through_the_core:
             documents = [TextDocument("x", "text", iter(()), readers._raw_pieces(source(data)))]

@@ -1,4 +1,4 @@
-"""Cases of every source, and a model that is a free table of scores. The tiny world is that of embtrain.testing."""
+"""Cases of every source, and a model with a free table of scores. The tiny world is that of embtrain.testing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from embtrain.testing.worlds import CONTEXTS, TableView, V, paired, query, train
 __all__ = ["CASES", "CONTEXTS", "OF_PAIRS", "VECTORS", "Table", "TableBatch", "TableView", "V", "case_of",
            "gradient_error", "paired", "query", "source", "trained", "world"]
 
-#: One entry for each way in which a source can be set that changes how it draws. A new source needs one here.
+#: One entry for each configuration of a source that changes its draws. A new source needs an entry.
 CASES: dict[str, dict[str, Any]] = {
     "uniform": {},
     "uniform without replacement": {"replacement": False},
@@ -122,19 +122,19 @@ def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any)
     return found(found.Config(**settings), of or world(seed))
 
 
-#: Cases whose columns are vectors made for each row, one a row.
+#: Cases whose negatives are generated vectors, one per row.
 VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).components]
 
-#: Cases whose contexts may have two columns as well, an entity and a relation.
+#: Cases whose contexts can also have two columns, an entity and a relation.
 OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]
 
 
-#: Cases that draw the same under every seed.
+#: Cases that draw the same for every seed.
 DETERMINISTIC = ("every", "none", "most_informative", "synthetic_projection", "synthetic_difference")
 
 
 def case_of(name: str) -> SourceCase:
-    """The case as the rules of embtrain.testing take it."""
+    """The case in the format of embtrain.testing."""
     return SourceCase(base.find(name.split()[0]), CASES[name], name in DETERMINISTIC)
 
 
@@ -145,7 +145,7 @@ class TableBatch(Batch):
 
 
 class Table(Model):
-    """s(a, b) is a free number for each pair, so that any optimum can be reached."""
+    """s(a, b) is a free parameter for each pair, so that any optimum can be reached."""
 
     name = "table"
     geometry = "dot"
@@ -161,8 +161,8 @@ class Table(Model):
         group = torch.unique(batch.context, return_inverse=True)[1]
         return Query(self.s[batch.context], batch.context, batch.target, batch.slot, group, batch.window)
 
-    def score(self, asked: Query, candidates: Tensor) -> Tensor:
-        return asked.vector.gather(1, candidates.expand(len(asked), -1))
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return query.vector.gather(1, candidates.expand(len(query), -1))
 
     def table(self) -> Tensor:
         return self.one

@@ -75,7 +75,7 @@ def test_a_kernel_under_the_sanitizers(name: str, checkout: Path) -> None:
 
 
 # All readers of files except those of settings and runs, which are pure Python and train.
-NOT_READ = ("settings", "strategy", "checkpoint", "resumed", "exported", "told", "joined", "order-run")
+NOT_READ = ("settings", "strategy", "checkpoint", "resumed", "exported", "run-files", "joined", "order-run")
 READ = [kind.name for kind in KINDS if kind.name not in NOT_READ and not kind.name.startswith("values-")]
 CAMPAIGN = """
 import sys

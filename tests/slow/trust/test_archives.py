@@ -13,7 +13,7 @@ from helpers.promises import tell
 
 pytestmark = pytest.mark.slow
 
-SLOW = ("told", "joined", "checkpoint", "resumed", "exported", "order-run")  # they train
+SLOW = ("run-files", "joined", "checkpoint", "resumed", "exported", "order-run")  # they train
 
 
 def test_a_hundred_archives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

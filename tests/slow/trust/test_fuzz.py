@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.hostile import Kind, Tally, asked_for, campaign
+from helpers.hostile import Kind, Tally, campaign, input_numbers
 from helpers.hostile_files import KINDS, two_runs
 from helpers.promises import PAGE, block, tell, with_row
 
 pytestmark = pytest.mark.slow
 
 FORK = multiprocessing.get_context("fork")
-INPUTS = {"told": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
+INPUTS = {"run-files": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
 MOST = 306                   # of every other kind
 SECONDS = 5.0                # CPU seconds of one input
 BYTES = 200 << 20            # beside twice the file
@@ -44,7 +44,7 @@ def apart(kind: Kind, numbers: range, place: Path, said: Connection) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_nothing_unforeseen(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     heard, said = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=apart, args=(kind, asked_for(INPUTS.get(kind.name, MOST)), tmp_path, said))
+    child = FORK.Process(target=apart, args=(kind, input_numbers(INPUTS.get(kind.name, MOST)), tmp_path, said))
     child.start()
     said.close()
     last: object = None

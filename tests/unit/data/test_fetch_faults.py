@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers.serving import FAR, FAR_SHA256, Page, nobody, serving
+from helpers.serving import FAR, FAR_SHA256, Page, serving, unused_address
 
 from embtrain import cli
 from embtrain.data.catalogue import download, fetch
@@ -77,7 +77,7 @@ def test_a_server_that_does_not_serve(fetched: Fetch, cache: Path, path: str, co
 
 
 def test_a_net_that_is_not_there(fetched: Fetch, cache: Path) -> None:
-    code, said = fetched(nobody() + "/far.txt")
+    code, said = fetched(unused_address() + "/far.txt")
     assert code == 4 and is_one_line(said, "refused")
     code, said = fetched("http://no-such-host.invalid/far.txt")
     assert code == 4 and is_one_line(said, "no-such-host.invalid")
@@ -87,7 +87,7 @@ def test_a_net_that_is_not_there(fetched: Fetch, cache: Path) -> None:
 def test_a_mirror_that_is_down_or_lies(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
                                        caplog: pytest.LogCaptureFixture) -> None:
     with serving({**PAGES, "/m/far.txt": Page(LOGIN)}) as address:
-        for mirror in (nobody(), address + "/m"):
+        for mirror in (unused_address(), address + "/m"):
             monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
             assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
             shutil.rmtree(cache)
