@@ -90,20 +90,20 @@ def test_a_function_of_the_core_returns_an_int_and_is_called_by_one_wrapper() ->
     texts = {wrapper: (KERNELS / path).read_text() for wrapper, path in WRAPPERS.items()}
     callers = {name: [wrapper for wrapper, text in texts.items() if re.search(rf"\b{name}\b", text)]
                for name in EXPORTS if name not in OF_LEVEL}
-    assert {name: found for name, found in callers.items() if len(found) != 1} == {}
+    assert {name: actual for name, actual in callers.items() if len(actual) != 1} == {}
     called = {name for text in texts.values() for name in re.findall(r"\.(embtrain_\w+)", text)}
     assert called <= set(EXPORTS)
 
 
 def test_sources_define_each_function_once_and_include_the_header() -> None:
-    found = [name for path in sources() for _, name in EXPORT.findall(path.read_text(encoding="utf-8"))]
-    assert len(found) == len(set(found))
+    actual = [name for path in sources() for _, name in EXPORT.findall(path.read_text(encoding="utf-8"))]
+    assert len(actual) == len(set(actual))
     for name in {file for _, file in EXPORTS.values()}:
-        seen, text = {name}, (SOURCE / name).read_text(encoding="utf-8")
-        while more := set(re.findall(r'#include "([\w/]+\.h)"', text)) - seen:
-            seen |= more
+        observed, text = {name}, (SOURCE / name).read_text(encoding="utf-8")
+        while more := set(re.findall(r'#include "([\w/]+\.h)"', text)) - observed:
+            observed |= more
             text = "\n".join((SOURCE / header).read_text(encoding="utf-8") for header in more)
-        assert "core/core.h" in seen, name
+        assert "core/core.h" in observed, name
 
 
 @pytest.mark.parametrize("level", NATIVE or [None])

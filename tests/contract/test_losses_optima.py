@@ -198,11 +198,11 @@ def test_mutant_masked_draws_subtracted_from_the_mass_is_detected(monkeypatch):
     def after_masking(self: LossInput) -> Tensor:
         assert self.drawn.total_weight is not None
         weight = self.drawn.per_row(self.drawn.weight, len(self.pos))
-        gone = torch.zeros_like(self.pos)
+        excluded = torch.zeros_like(self.pos)
         if self.drawn.false_negatives is not None and weight is not None:
             row, column = self.drawn.false_negatives
-            gone = gone.index_add(0, row, weight[row, column])
-        return (self.drawn.total_weight - gone[:, None]).log()
+            excluded = excluded.index_add(0, row, weight[row, column])
+        return (self.drawn.total_weight - excluded[:, None]).log()
 
     monkeypatch.setattr(LossInput, "log_total_weight", property(after_masking))
     for layout in LAYOUTS:

@@ -42,37 +42,39 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     model = Table(world)
     k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw per step, of more negatives
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
-    found, cost = sources.find(source), losses.find(loss)
-    of = found(found.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2, **keys), world)
+    source_class, cost = sources.find(source), losses.find(loss)
+    sampler = source_class(source_class.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2,
+                                               **keys), world)
     if source == "ace":                                            # a fixed generator that differs by context
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
-            of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw))
+            sampler.generator.w.copy_(torch.randn(sampler.generator.w.shape, generator=draw))
     of_loss = cost(cost.Config(name=loss, **loss_keys), world)
     # A low beta2 soon discards the steep start: logistic scores end far from where they begin.
     optimizer = torch.optim.Adam([*model.parameters(), *of_loss.parameters()], lr=0.1, betas=(0.9, 0.98))
-    asked = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
-    step, total, counted = Step(model, of, of_loss, [optimizer], TrainConfig(batch=len(batch), reduction="mean")), 0, 0
+    query = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
+    step, total, counted = Step(model, sampler, of_loss, [optimizer],
+                                TrainConfig(batch=len(batch), reduction="mean")), 0, 0
     for i in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = 0.1 if i < STEPS // 2 else 0.02 if i < STEPS * 3 // 4 else 0.004
         step(batch)
         if i >= STEPS * 3 // 4:
             s = model.s.detach()
-            total, counted = total + of_loss.logit(s, asked).detach(), counted + 1
-    log_q = of.log_prob(asked, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
+            total, counted = total + of_loss.logit(s, query).detach(), counted + 1
+    log_q = sampler.log_prob(query, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
     mass = 5 if source == "every" else k
     return total / counted, math.log(mass) + log_q
 
 
-def wanted(loss: str, mask: str, log_mass_q: torch.Tensor) -> torch.Tensor:
+def expected_scores(loss: str, mask: str, log_mass_q: torch.Tensor) -> torch.Tensor:
     log_p = P.log() - (torch.log1p(-P) if mask == "target" else 0)
     return log_p - log_mass_q if loss == "logistic" else log_p
 
 
 def error(source: str, loss: str, mask: str, share: str, **keys: object) -> float:
     s, log_mass_q = trained(source, loss, mask, share, **keys)
-    return float((s - wanted(loss, mask, log_mass_q)).abs().max())
+    return float((s - expected_scores(loss, mask, log_mass_q)).abs().max())
 
 
 LAYOUTS = ("row", "window", "block", "batch")
@@ -120,9 +122,9 @@ def test_sampled_softmax(form, share):
 def test_softmax_with_every_candidate_and_with_none():
     for source in ("every", "none"):
         world, batch = examples()
-        model, found, cost = Table(world), sources.find(source), losses.find("softmax")
-        of = found(found.Config(source=source, filter="none"), world)
-        step = Step(model, of, cost(cost.Config(name="softmax"), world),
+        model, source_class, cost = Table(world), sources.find(source), losses.find("softmax")
+        sampler = source_class(source_class.Config(source=source, filter="none"), world)
+        step = Step(model, sampler, cost(cost.Config(name="softmax"), world),
                     [optimizer := torch.optim.Adam([model.s], lr=0.05)], TrainConfig(batch=len(batch)))
         for i in range(300):
             optimizer.param_groups[0]["lr"] = 0.05 if i < 200 else 0.005

@@ -33,9 +33,9 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
             cell: dict[str, Any] = {"cell": name, "strategy": strategy, "loss": None, "model": "skipgram", "seed": seed,
                                     "folder": f"cells/{name}", "status": "finished", "scores": [], "cpu_seconds": None}
             if name in failed:
-                said = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.chunk=1024"
-                _json(folder / "cells" / f"{name}.error.json", {"cell": name, "error": said, "code": 4})
-                cell |= {"status": "failed", "error": said}
+                message = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.chunk=1024"
+                _json(folder / "cells" / f"{name}.error.json", {"cell": name, "error": message, "code": 4})
+                cell |= {"status": "failed", "error": message}
             else:
                 cell |= _run(folder / "cells" / name, strategy, seed, epochs, lines)
             cells.append(cell)
@@ -63,17 +63,19 @@ def without_times(folder: Path) -> dict[str, Any]:
 
 
 def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    values_of: dict[str, dict[str, dict[int, float]]] = {}
     for cell in cells:
         for row in cell["scores"]:
-            of = found.setdefault(f"{row['benchmark']}/{row['metric']}", {})
-            of.setdefault(cell["strategy"], {})[cell["seed"]] = row["value"]
+            by_name = values_of.setdefault(f"{row['benchmark']}/{row['metric']}", {})
+            by_name.setdefault(cell["strategy"], {})[cell["seed"]] = row["value"]
     primary, first = "test/log_likelihood", strategies[0]
-    differences = compare_to_baseline(found.get(primary, {first: {}}), first, primary)
-    differences += holm_family([paired_t(of[name], of[first], (name, first), metric) for metric, of in found.items()
-                              if metric != primary and not metric.startswith("valid") for name in of if name != first])
+    differences = compare_to_baseline(values_of.get(primary, {first: {}}), first, primary)
+    differences += holm_family([
+        paired_t(by_name[name], by_name[first], (name, first), metric) for metric, by_name in values_of.items()
+        if metric != primary and not metric.startswith("valid") for name in by_name if name != first
+    ])
     summary = [{"strategy": name, "metric": metric, **t_interval(values)._asdict()}
-               for metric, of in found.items() for name, values in of.items()]
+               for metric, by_name in values_of.items() for name, values in by_name.items()]
     rows = [{"strategy": c["strategy"], "seed": c["seed"], "metric": "valid/log_likelihood", "step": 40,
              "cpu_seconds": 60.0, "value": None if c["strategy"] == "softmax" else c["scores"][0]["value"] - 0.1}
             for c in cells if c["scores"]]

@@ -38,8 +38,8 @@ FAILS = {"death": DEATH, "full": errno.ENOSPC, "broken": errno.EIO, "forbidden":
 class Disk:
     """Counts down at each call and fails at zero; a full disk stays full."""
 
-    def __init__(self, below: Path, calls: int, wrong: int, failed: Any):
-        self.below, self.left, self.wrong, self.failed = str(below), calls, wrong, failed
+    def __init__(self, below: Path, calls: int, error: int, failed: Any):
+        self.below, self.left, self.wrong, self.failed = str(below), calls, error, failed
         self.opened, self.fdopened = builtins.open, os.fdopen
         os.fsync = self.counted(os.fsync)
         os.ftruncate = self.counted(os.ftruncate)
@@ -142,13 +142,13 @@ def run(place: Path, argv: tuple[str, ...], disk: tuple[int, int] | None = None)
     return End(code, err.read_text(), bool(failed.value))
 
 
-def failures(origin: Path, argv: tuple[str, ...], wrong: int, step: int = 1, begin: int = 0
+def failures(origin: Path, argv: tuple[str, ...], error: int, step: int = 1, begin: int = 0
              ) -> Iterator[tuple[int, Path, End]]:
     """Yield the folder after a failure at call 1, 1 + step, ..., until the command completes."""
     for calls in itertools.count(begin, step):
-        place = origin.parent / f"{origin.name}-{wrong}-{calls}"
+        place = origin.parent / f"{origin.name}-{error}-{calls}"
         shutil.copytree(origin, place)
-        end = run(place, argv, (calls, wrong))
+        end = run(place, argv, (calls, error))
         if end.code != 0:  # otherwise the call is optional: mkdir of an existing folder
             yield calls, place, end
         shutil.rmtree(place)
@@ -158,7 +158,7 @@ def failures(origin: Path, argv: tuple[str, ...], wrong: int, step: int = 1, beg
 
 def torn(place: Path) -> list[str]:
     """Incomplete files under their final names."""
-    found = []
+    incomplete = []
     for path in place.rglob("*"):
         if path.is_dir() or path.name.startswith(".") or ".download." in str(path):
             continue
@@ -172,8 +172,8 @@ def torn(place: Path) -> list[str]:
             elif path.suffix in (".txt", ".csv", ".yaml"):
                 assert path.stat().st_size > 0
         except (ValueError, AssertionError, safetensors.SafetensorError):
-            found.append(path.relative_to(place).as_posix())
-    return found
+            incomplete.append(path.relative_to(place).as_posix())
+    return incomplete
 
 
 def left_over(place: Path) -> list[str]:

@@ -75,21 +75,21 @@ class Outcome:
         """Violations of the contract; `names`: files and folders that an error may name."""
         if self.code not in ENDS:
             return [f"ended in {self.code}: {self.err}"]
-        found = []
+        violations = []
         if "Traceback" in self.err + self.out:
-            found.append("shows a traceback")
+            violations.append("shows a traceback")
         said = [line for line in self.err.splitlines() if line]
-        other = [line for line in said if not line.startswith(("embtrain: ", "WARNING:"))]
-        if other and (self.code != 0 or any(".py:" in line for line in other)):
-            found.append(f"says {other[0][:120]!r}")
+        unexpected = [line for line in said if not line.startswith(("embtrain: ", "WARNING:"))]
+        if unexpected and (self.code != 0 or any(".py:" in line for line in unexpected)):
+            violations.append(f"says {unexpected[0][:120]!r}")
         if self.code in (3, 4) or (self.code == 2 and "embtrain: error: " in self.err):
             errors = [line for line in said if line.startswith("embtrain: error: ")]
             if not errors or (self.code != 2 and len(errors) > 1):
-                found.append(f"refuses in {len(errors)} lines")
+                violations.append(f"refuses in {len(errors)} lines")
             for line in errors:
                 if not KEY.search(line) and not any(name in line for name in names):
-                    found.append(f"names no file, line or key: {line[:200]!r}")
-        return found
+                    violations.append(f"names no file, line or key: {line[:200]!r}")
+        return violations
 
 
 @dataclass
@@ -131,10 +131,10 @@ def another_value(data: bytes, draw: random.Random) -> bytes:
     """A settings file, JSON or YAML, with other values at one to three of its keys."""
     tree = json.loads(data)
     for _ in range(draw.choice((1, 1, 2, 3))):
-        at = tree
-        while isinstance(at[key := draw.choice(list(at))], dict) and at[key] and draw.random() < 0.95:
-            at = at[key]
-        at[key] = draw.choice(LIKE[type(at[key])] if draw.random() < 0.8 and type(at[key]) in LIKE else VALUES)
+        node = tree
+        while isinstance(node[key := draw.choice(list(node))], dict) and node[key] and draw.random() < 0.95:
+            node = node[key]
+        node[key] = draw.choice(LIKE[type(node[key])] if draw.random() < 0.8 and type(node[key]) in LIKE else VALUES)
     text = json.dumps(tree, indent=1, ensure_ascii=False)
     return re.sub(r"(?<= )(-?)Infinity", r"\1.inf", text).replace(" NaN", " .nan").encode()
 
@@ -142,8 +142,8 @@ def another_value(data: bytes, draw: random.Random) -> bytes:
 def flip(data: bytes, draw: random.Random) -> bytes:
     if not data:
         return data
-    at = draw.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1:]
+    position = draw.randrange(len(data))
+    return data[:position] + bytes([data[position] ^ 1 << draw.randrange(8)]) + data[position + 1:]
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:
@@ -173,20 +173,20 @@ def _put_over(data: bytes, draw: random.Random) -> bytes:
 
 def _number(data: bytes, draw: random.Random) -> bytes:
     """Replace a number, if there is one."""
-    found = list(re.finditer(rb"-?\d+(\.\d+)?", data[:1 << 16]))
-    if not found:
+    matches = list(re.finditer(rb"-?\d+(\.\d+)?", data[:1 << 16]))
+    if not matches:
         return _put_in(data, draw)
-    at = draw.choice(found)
-    return data[:at.start()] + draw.choice(NUMBERS) + data[at.end():]
+    match = draw.choice(matches)
+    return data[:match.start()] + draw.choice(NUMBERS) + data[match.end():]
 
 
 def _word(data: bytes, draw: random.Random) -> bytes:
     """Copy a word of the file over another."""
-    found = list(re.finditer(rb"[^\s,:]+", data[:1 << 16]))
-    if len(found) < 2:
+    matches = list(re.finditer(rb"[^\s,:]+", data[:1 << 16]))
+    if len(matches) < 2:
         return _put_in(data, draw)
-    at, other = draw.choice(found), draw.choice(found)
-    return data[:at.start()] + other[0] + data[at.end():]
+    target, source = draw.choice(matches), draw.choice(matches)
+    return data[:target.start()] + source[0] + data[target.end():]
 
 
 def _line(data: bytes, draw: random.Random) -> bytes:
@@ -222,51 +222,51 @@ def run_command(argv: tuple[str, ...], place: Path) -> Outcome:
 
 def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None] = lambda i: None) -> Tally:
     """Run inputs of these numbers in turn in a folder below `place`; `said` receives each number before it starts."""
-    sound, at, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
+    sound, folder, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
     if not sound.exists():
         sound.mkdir()
         kind.make(sound)
-    wanted = answers(kind, sound, at)
+    expected = answers(kind, sound, folder)
     names = sorted({part for path in sound.rglob("*") for part in path.relative_to(sound).parts})
     victims = sorted(path.relative_to(sound) for path in sound.glob(kind.harmed) if path.is_file())
     assert victims, f"{kind.name}: no file is {kind.harmed}"
     for i in numbers:
         said(i)
         draw = random.Random(f"{kind.name} {i}")
-        _afresh(sound, at)
+        _afresh(sound, folder)
         victim, argv = draw.choice(victims), draw.choice(kind.commands)
         data = (sound / victim).read_bytes()
         only_a_bit = draw.random() < kind.flips
-        (at / victim).write_bytes(flip(data, draw) if only_a_bit else (kind.harm or harm)(data, draw))
-        end = run_command(argv, at)
+        (folder / victim).write_bytes(flip(data, draw) if only_a_bit else (kind.harm or harm)(data, draw))
+        end = run_command(argv, folder)
         faults = end.faults(names)
-        if list(at.rglob(CANARY)):
+        if list(folder.rglob(CANARY)):
             faults.append("ran what the file said")
-        if end.code == 0 and kind.answer is not None and kind.answer(at, end.out) != wanted[argv]:
+        if end.code == 0 and kind.answer is not None and kind.answer(folder, end.out) != expected[argv]:
             faults.append("took another file for its own")
         tally.inputs += 1
         tally.ends[end.code] += 1
         tally.slowest = max(tally.slowest, (end.cpu, i))
         tally.largest = max(tally.largest, (end.grown - 2 * len(data), i))
         tally.faults += [f"{kind.name} {i}: {victim}: {' '.join(argv[:2])}: {fault}" for fault in faults]
-    shutil.rmtree(at, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return tally
 
 
-def answers(kind: Kind, sound: Path, at: Path) -> dict[tuple[str, ...], object]:
+def answers(kind: Kind, sound: Path, folder: Path) -> dict[tuple[str, ...], object]:
     """The result of each command on the valid files, which it must be able to read."""
-    found: dict[tuple[str, ...], object] = {}
+    results: dict[tuple[str, ...], object] = {}
     for argv in kind.commands:
-        _afresh(sound, at)
-        end = run_command(argv, at)
+        _afresh(sound, folder)
+        end = run_command(argv, folder)
         assert end.code == 0 and not end.faults([]), (kind.name, argv, end)
-        found[argv] = kind.answer(at, end.out) if kind.answer is not None else None
-    return found
+        results[argv] = kind.answer(folder, end.out) if kind.answer is not None else None
+    return results
 
 
-def _afresh(sound: Path, at: Path) -> None:
-    shutil.rmtree(at, ignore_errors=True)
-    shutil.copytree(sound, at)
+def _afresh(sound: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sound, folder)
 
 
 def _reset_peak() -> int:
@@ -286,8 +286,8 @@ def _peak() -> int:
 
 
 def _resident(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(match[1]) * 1024 if match else 0
 
 
 def input_numbers(default: int) -> range:

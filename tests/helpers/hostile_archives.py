@@ -119,9 +119,9 @@ def zip_(path: Path, draw: random.Random) -> None:
 
 def _lie(data: bytearray, draw: random.Random) -> None:
     """Falsify a size, method, flag or offset of one directory entry."""
-    at = data.find(b"PK\x01\x02")
+    position = data.find(b"PK\x01\x02")
     where, how = draw.choice(((24, "<I"), (20, "<I"), (10, "<H"), (8, "<H"), (42, "<I")))
-    struct.pack_into(how, data, at + where, draw.choice((1, 5, 9, 0xFFFF)))
+    struct.pack_into(how, data, position + where, draw.choice((1, 5, 9, 0xFFFF)))
 
 
 MAKERS: tuple[Callable[[Path, random.Random], None], ...] = (tar, zip_)

@@ -87,10 +87,10 @@ def vectors_of(place: Path, format: vectors.Format) -> None:
 
 
 def triples(place: Path) -> None:
-    def rows(of: range) -> str:
-        return "".join(f"e{i % 20}\tr{i % 3}\te{(i * 7 + 1) % 20}\n" for i in of)
-    for part, of in (("train", range(60)), ("valid", range(60, 64)), ("test", range(64, 68))):
-        write(place, f"graph/{part}.txt", rows(of))
+    def rows(numbers: range) -> str:
+        return "".join(f"e{i % 20}\tr{i % 3}\te{(i * 7 + 1) % 20}\n" for i in numbers)
+    for part, numbers in (("train", range(60)), ("valid", range(60, 64)), ("test", range(64, 68))):
+        write(place, f"graph/{part}.txt", rows(numbers))
 
 
 def openke(place: Path) -> None:
@@ -181,8 +181,8 @@ def ids(place: Path, out: str) -> object:
 def two_runs(place: Path) -> None:
     run(place)
     shutil.move(place / "run", place / "one")
-    other = ["sgns" if word == "nce-learned-z" else word for word in TRAIN]
-    assert run_command((*other, "--out", "two"), place).code == 0
+    arguments = ["sgns" if word == "nce-learned-z" else word for word in TRAIN]
+    assert run_command((*arguments, "--out", "two"), place).code == 0
 
 
 def order_run(place: Path) -> None:
@@ -209,8 +209,8 @@ def values(place: Path, model: str, strategy: str, corpus: str, sound: Callable[
     """Every key of the settings of a run, in mine.yaml."""
     sound(place)
     sets = ["model.dim=4", "train.chunk=64", "train.batch=32", "train.threads=1", *more]
-    found = experiment.resolve(strategy, model, "none", sets=sets).model_dump(mode="json", by_alias=True)
-    write(place, "mine.yaml", json.dumps(found | {"corpus": corpus}))
+    resolved = experiment.resolve(strategy, model, "none", sets=sets).model_dump(mode="json", by_alias=True)
+    write(place, "mine.yaml", json.dumps(resolved | {"corpus": corpus}))
 
 
 def _values(model: str, strategy: str, corpus: str, sound: Callable[[Path], None], *more: str) -> Kind:

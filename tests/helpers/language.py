@@ -29,9 +29,9 @@ NO_PAGES = ("docs/_build", "docs/generated")
 
 
 def budget() -> dict[str, Any]:
-    found = yaml.safe_load(BUDGET.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    loaded = yaml.safe_load(BUDGET.read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
 
 
 def n_words(text: str, words: list[str]) -> int:
@@ -63,13 +63,13 @@ def folder(name: Path) -> str:
 
 def counts(words: list[str], openings: list[str]) -> dict[str, dict[str, int]]:
     """{"words": {folder: n}, "module_openings": {folder: n}}, without empty folders."""
-    found: dict[str, Counter[str]] = {"words": Counter(), "module_openings": Counter()}
+    totals: dict[str, Counter[str]] = {"words": Counter(), "module_openings": Counter()}
     for place, path in files():
         text = path.read_text(encoding="utf-8")
-        found["words"][place] += n_words(text, words)
+        totals["words"][place] += n_words(text, words)
         if path.suffix == ".py":
-            found["module_openings"][place] += has_empty_opening(text, openings)
-    return {kind: {place: n for place, n in sorted(of.items()) if n} for kind, of in found.items()}
+            totals["module_openings"][place] += has_empty_opening(text, openings)
+    return {kind: {place: n for place, n in sorted(by_folder.items()) if n} for kind, by_folder in totals.items()}
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
     now = counts(old["words"], old["openings"])
     lower = {kind: {place: min(n, now[kind].get(place, 0)) for place, n in old["budget"][kind].items()}
              for kind in now}
-    kept = {kind: {place: n for place, n in of.items() if n} for kind, of in lower.items()}
+    kept = {kind: {place: n for place, n in by_folder.items() if n} for kind, by_folder in lower.items()}
     BUDGET.write_text(HEAD + yaml.safe_dump({**old, "budget": kept}, sort_keys=False, width=110), encoding="utf-8")
 
 

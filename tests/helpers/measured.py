@@ -46,9 +46,9 @@ def write(place: Path) -> Path:
 
 
 def taken(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 def fit(config: experiment.Settings) -> int:

@@ -60,20 +60,20 @@ PICKLES: dict[str, bytes] = {
 def sung(kind: Kind, place: Path, each: int) -> int:
     """Replace each file of a kind by pickles of several formats in turn; return their number. None may be executed."""
     sorts = list(PICKLES)
-    sound, at = place / f"{kind.name}-sound", place / kind.name
+    sound, folder = place / f"{kind.name}-sound", place / kind.name
     sound.mkdir()
     kind.make(sound)
-    answers(kind, sound, at)
+    answers(kind, sound, folder)
     victims = sorted(path.relative_to(sound) for path in sound.glob(kind.harmed) if path.is_file())
     n = 0
     for victim in victims:
         for _ in range(each):
             name, argv = sorts[(n + len(kind.name)) % len(sorts)], kind.commands[n % len(kind.commands)]
-            shutil.rmtree(at, ignore_errors=True)
-            shutil.copytree(sound, at)
-            (at / victim).write_bytes(PICKLES[name])
-            end = run_command(argv, at)
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(sound, folder)
+            (folder / victim).write_bytes(PICKLES[name])
+            end = run_command(argv, folder)
             assert end.code in ENDS and "Traceback" not in end.err, (kind.name, victim, name, end)
-            assert not list(at.rglob(CANARY)), (kind.name, victim, name)
+            assert not list(folder.rglob(CANARY)), (kind.name, victim, name)
             n += 1
     return n

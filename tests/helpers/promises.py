@@ -55,10 +55,10 @@ def block(page: str, name: str) -> str:
 
 def parts(page: str, name: str) -> tuple[str, str, str]:
     """The page before the text of a block, that text, and the page after it."""
-    begin, found, rest = page.partition(f"<!-- printed: {name} -->\n")
+    begin, opened, rest = page.partition(f"<!-- printed: {name} -->\n")
     text, closed, end = rest.partition("<!-- end -->")
-    assert found and closed, f"docs/promises.md has no block for {name!r}"
-    return begin + found, text, closed + end
+    assert opened and closed, f"docs/promises.md has no block for {name!r}"
+    return begin + opened, text, closed + end
 
 
 def names(page: str) -> list[str]:

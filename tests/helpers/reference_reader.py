@@ -45,8 +45,8 @@ def same_types(data: bytes, mode: int, lower: bool, shortest: int, longest: int)
     for part in (data[:cut] + b" ", data[cut:] + b"\n"):
         a, b = ours.scan(part, mode, lower, shortest, longest), theirs.scan(part, mode, lower, shortest, longest)
         assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a[2:] == b[2:]
-    (words, foreign), (other, also) = ours.since(0), theirs.since(0)
-    assert words == other and foreign.tolist() == also.tolist()
+    (words, foreign), (expected_words, expected_foreign) = ours.since(0), theirs.since(0)
+    assert words == expected_words and foreign.tolist() == expected_foreign.tolist()
 
 
 def source(data: bytes) -> Source:
@@ -67,13 +67,14 @@ def encoded(data: bytes, split: tokenize.Splitter, by_line: bool, through_the_co
 
 def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
     split = tokenize.make_splitter(name, "text", lower, 1, 30)  # type: ignore[arg-type]
-    one, other = (encoded(data, split, by_line, core) for core in (False, True))
-    if one is None or other is None:
-        assert one is other
+    result, expected = (encoded(data, split, by_line, core) for core in (False, True))
+    if result is None or expected is None:
+        assert result is expected
         return
-    assert one.words == other.words and one.ids.tolist() == other.ids.tolist()
-    assert one.sequence.tolist() == other.sequence.tolist() and one.counts.tolist() == other.counts.tolist()
-    assert one.facts == other.facts
+    assert result.words == expected.words and result.ids.tolist() == expected.ids.tolist()
+    assert result.sequence.tolist() == expected.sequence.tolist()
+    assert result.counts.tolist() == expected.counts.tolist()
+    assert result.facts == expected.facts
 
 
 def agree(data: bytes) -> None:

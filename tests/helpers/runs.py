@@ -51,29 +51,29 @@ def value(run: Run, metric: str, part: str = "test") -> float:
 
 # --- some blocks of training ------------------------------------------------------------------------------------------
 
-def trained(made: components.Components, blocks: int, folder: Path) -> None:
+def trained(parts: components.Components, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
-    of = learning(made, folder)
-    for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block_size)
-        if at % n == 0:
-            made.source.on_epoch_start(of.step.view)
-        of.step(next(iter(of.read_blocks(at // n, of.block_size, at % n, True))))
+    trainer = learning(parts, folder)
+    for block in range(blocks):
+        n = parts.task.examples.n_blocks(0, trainer.block_size)
+        if block % n == 0:
+            parts.source.on_epoch_start(trainer.step.view)
+        trainer.step(next(iter(trainer.read_blocks(block // n, trainer.block_size, block % n, True))))
 
 
 def gain(config: Settings, blocks: int, folder: Path) -> float:
     """Increase of the reciprocal rank by n blocks: a margin, or NCE before log Z has converged, says little about
     probabilities, but it ranks."""
-    made = components.build(config, tasks.read(config))
-    before = mrr(made)
-    trained(made, blocks, folder)
-    return mrr(made) - before
+    parts = components.build(config, tasks.read(config))
+    before = mrr(parts)
+    trained(parts, blocks, folder)
+    return mrr(parts) - before
 
 
-def mrr(made: components.Components) -> float:
-    (found,) = (row.value for row in made.task.validate(made) if row.metric == "mrr")
-    assert found is not None
-    return found
+def mrr(parts: components.Components) -> float:
+    (reciprocal_rank,) = (row.value for row in parts.task.validate(parts) if row.metric == "mrr")
+    assert reciprocal_rank is not None
+    return reciprocal_rank
 
 
 # --- stop and resume ----------------------------------------------------------------------------------------
@@ -114,21 +114,21 @@ def metric_rows(folder: Path) -> list[dict[str, Any]]:
 
 def state(folder: Path) -> dict[str, Any]:
     """The newest checkpoint without the entries that depend on a clock."""
-    found = checkpoint.load(folder / "checkpoints")
+    loaded = checkpoint.load(folder / "checkpoints")
     for key in ("seconds", "cpu_seconds", "log_offset"):
-        del found["position"][key]
-    found["position"]["reached"] = found["position"]["reached"].get("step")
-    return found
+        del loaded["position"][key]
+    loaded["position"]["reached"] = loaded["position"]["reached"].get("step")
+    return loaded
 
 
-def assert_same_run(one: Path, other: Path, names: Sequence[str] = ("vocabulary.txt", "neighbours.json")) -> None:
+def assert_same_run(first: Path, second: Path, names: Sequence[str] = ("vocabulary.txt", "neighbours.json")) -> None:
     """names: files besides settings and vectors that both must hold, byte for byte."""
     for name in ("config.yaml", "vectors.safetensors", *names):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    assert metric_rows(one) == metric_rows(other)
-    assert same(state(one), state(other))
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert metric_rows(first) == metric_rows(second)
+    assert same(state(first), state(second))
     scores = [[row for row in json.loads((folder / "scores.json").read_text()) if "seconds" not in row["metric"]]
-              for folder in (one, other)]
+              for folder in (first, second)]
     assert scores[0] == scores[1]
 
 
@@ -139,6 +139,6 @@ def command(patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *word
     """Output of `embtrain words --set ...`, or its errors if an exit code is expected."""
     patch.setattr(sys, "argv", ["embtrain", *words, *(word for key in sets for word in ("--set", key))])
     patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-    ended, found = cli.run(), capsys.readouterr()
-    assert ended == code, found.err
-    return found.err if code else found.out
+    ended, captured = cli.run(), capsys.readouterr()
+    assert ended == code, captured.err
+    return captured.err if code else captured.out

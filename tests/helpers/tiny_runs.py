@@ -58,19 +58,20 @@ def write(place: Path) -> Path:
 
 
 def config(place: Path, name: str, engine: str, *sets: str) -> experiment.Settings:
-    model, strategy, corpus, own = RUNS[name]
+    model, strategy, corpus, overrides = RUNS[name]
     if engine == "fused" and core() is None:
         pytest.skip("core: no compiled core is here")
     return experiment.resolve(strategy, model=model, corpus=corpus if corpus == "grammar" else str(place / corpus),
-                              sets=[*TRAIN, *own, f"train.engine={engine}", *sets])
+                              sets=[*TRAIN, *overrides, f"train.engine={engine}", *sets])
 
 
 def made(settings: experiment.Settings) -> Components:
     return components.build_for_training(settings, tasks.read(settings))
 
 
-def learning(of: Components, folder: Path) -> Trainer:
-    return Trainer(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.known_positives)
+def learning(parts: Components, folder: Path) -> Trainer:
+    return Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, folder, dict,
+                   parts.known_positives)
 
 
 def blocks(training: Trainer, n: int) -> None:

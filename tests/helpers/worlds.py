@@ -101,7 +101,7 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
     the draw and the scored row · split: as rows, but half the examples have half the mass, half one and a half.
     """
     context, target, chance = _examples(world)
-    whole = torch.arange(world.v)
+    candidates = torch.arange(world.v)
     if layout == "split":
         n = len(context)
         context, target, chance = context.repeat(2), target.repeat(2), chance.repeat(2) / 2
@@ -115,11 +115,11 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
         weight, mass_of = mass * q, torch.full((1, 1), mass, dtype=DOUBLE)
         group = context if layout == "rows" else None
         context_of_row = torch.arange(len(world.p)) if layout == "rows" else context
-    ids = whole.expand(q.shape[0], -1)
-    right = _hits(whole.expand(len(target), -1), target) if masked else None
-    drawn = Negatives(ids, draw_id=group, log_q=q.log(), weight=weight, total_weight=mass_of, false_negatives=right,
+    ids = candidates.expand(q.shape[0], -1)
+    hits = _hits(candidates.expand(len(target), -1), target) if masked else None
+    drawn = Negatives(ids, draw_id=group, log_q=q.log(), weight=weight, total_weight=mass_of, false_negatives=hits,
                       log_q_target=world.q[context, target].log())
-    return Exam(context, target, chance, drawn, whole.expand(len(context_of_row), -1), context_of_row, group)
+    return Exam(context, target, chance, drawn, candidates.expand(len(context_of_row), -1), context_of_row, group)
 
 
 def every_once(world: LossWorld, masked: bool) -> Exam:

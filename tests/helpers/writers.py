@@ -53,8 +53,8 @@ class Writer:
 
     def found(self, place: Path) -> dict[str, str]:
         """Hashes of the results; hidden files, which a kill leaves half-written, are excluded."""
-        found = (path for pattern in self.results for path in place.glob(pattern) if path.is_file())
-        return {name: sha256(path) for path in found if "/." not in (name := path.relative_to(place).as_posix())}
+        paths = (path for pattern in self.results for path in place.glob(pattern) if path.is_file())
+        return {name: sha256(path) for path in paths if "/." not in (name := path.relative_to(place).as_posix())}
 
 
 def one_vectors(place: Path) -> None:
@@ -158,7 +158,7 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
     for kind in ("run", "comparison"):
-        patch.setattr(f"embtrain.report.{kind}.page.document", lambda found: ReportDocument("x", "x", [], [], "x"))
+        patch.setattr(f"embtrain.report.{kind}.page.document", lambda run: ReportDocument("x", "x", [], [], "x"))
     patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 
@@ -174,10 +174,10 @@ def warmed(place: Path) -> None:
         assert end.code == 0, (argv, end)
 
 
-def owes(writer: Writer, where: str, place: Path, end: End, wrong: int, before: dict[str, str], whole: dict[str, str]
+def owes(writer: Writer, where: str, place: Path, end: End, error: int, before: dict[str, str], whole: dict[str, str]
          ) -> None:
     """Check a writer after a kill or failure: complete files, nothing lost, and the command can be completed."""
-    if wrong == DEATH:
+    if error == DEATH:
         assert end.code == DIED, (where, end)
     else:
         assert end.code == 4 and end.said.count("embtrain: error: ") == 1, (where, end)

@@ -27,15 +27,15 @@ COPIED = ("embtrain", "tests", "configs", "corpora", "evals")
 
 def compiler() -> list[str]:
     named = shlex.split(os.environ.get("CXX", ""))
-    found = named or [path for name in ("c++", "g++") if (path := shutil.which(name))][:1]
-    assert found, "the sanitizers need a C++ compiler on the PATH"
-    return found
+    command = named or [path for name in ("c++", "g++") if (path := shutil.which(name))][:1]
+    assert command, "the sanitizers need a C++ compiler on the PATH"
+    return command
 
 
 def library(name: str) -> str:
     """Path of a library of the compiler, which prints the bare name if it has none."""
-    asked = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    path = Path(asked.stdout.strip())
+    printed = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = Path(printed.stdout.strip())
     assert path.is_absolute(), f"the compiler has no {name}"
     return str(path.resolve())
 

@@ -109,9 +109,9 @@ def test_nothing_but_the_marked_functions_is_exported(tree: Path) -> None:
     build_core.build(tree, environ())
     assert cores(tree) == LIBRARIES
     for file in cores(tree):
-        told = subprocess.run(["nm", "-D", "--defined-only", file], cwd=tree, capture_output=True, text=True,
-                              check=True)
-        assert {line.split()[-1] for line in told.stdout.splitlines()} == {
+        symbols = subprocess.run(["nm", "-D", "--defined-only", file], cwd=tree, capture_output=True, text=True,
+                                 check=True)
+        assert {line.split()[-1] for line in symbols.stdout.splitlines()} == {
             "embtrain_source", "embtrain_level", "embtrain_alias_draw"}
 
 
@@ -166,10 +166,10 @@ def test_a_compiler_can_be_required(tree: Path) -> None:
 
 
 def test_off_builds_nothing_and_keeps_existing_cores(tree: Path) -> None:
-    there = build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels")
-    there.write_text("a core")
+    existing = build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels")
+    existing.write_text("a core")
     done = python(tree, "build_core.py", env=environ(EMBTRAIN_CORE="off", CXX="/nope"))
-    assert (done.returncode, done.stdout) == (0, "") and there.read_text() == "a core"
+    assert (done.returncode, done.stdout) == (0, "") and existing.read_text() == "a core"
 
 
 def test_unknown_values_are_rejected(tree: Path) -> None:
@@ -255,8 +255,9 @@ def test_the_sanitizers_check_the_level_of_this_machine(tree: Path, monkeypatch:
     run = build_core.run
     monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
     build_core.build(tree, environ(), sanitize=True)
-    (own,) = [command for command in commands if "sampling/alias.cpp" in command]
-    assert [word for word in own if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels, kernels / "source")]
+    (separate,) = [command for command in commands if "sampling/alias.cpp" in command]
+    assert [word for word in separate if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels,
+                                                                                            kernels / "source")]
 
 
 @needs_compiler
@@ -297,10 +298,10 @@ def test_a_wheel_with_a_core_is_for_this_platform_and_every_python(tree: Path) -
     (tree / "embtrain" / "kernels" / "_core_san.so").write_text("left over")
     wheel, done = archive(tree, "wheel", environ())
     assert done.returncode == 0, done.stderr
-    names, told = inside(wheel)
+    names, metadata = inside(wheel)
     platform = wheel.stem.rpartition("-")[2]
     assert wheel.stem.endswith(f"-py3-none-{platform}") and platform != "any" and "manylinux" not in platform
-    assert f"Tag: py3-none-{platform}" in told and "Root-Is-Purelib: false" in told
+    assert f"Tag: py3-none-{platform}" in metadata and "Root-Is-Purelib: false" in metadata
     assert {name for name in names if name.endswith(".so")} == LIBRARIES
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tree / "site")  # our own
@@ -321,8 +322,8 @@ def test_a_wheel_without_a_core_is_for_every_platform(tree: Path, kind: str) -> 
         build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
         wheel, done = archive(tree, kind, env)
         assert done.returncode == 0 and "no compiled core" in done.stderr
-        names, told = inside(wheel)
-        assert wheel.stem.endswith("-py3-none-any") and "Root-Is-Purelib: true" in told
+        names, metadata = inside(wheel)
+        assert wheel.stem.endswith("-py3-none-any") and "Root-Is-Purelib: true" in metadata
         assert not any(name.endswith(".so") for name in names)
 
 
@@ -353,11 +354,11 @@ def test_the_source_archive_contains_sources_without_a_core_and_builds(tree: Pat
 
 # --- the Makefile -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("path", "given", "expected"), [
+@pytest.mark.parametrize(("path", "settings", "expected"), [
     (None, {}, "require" if shutil.which("c++") else "auto"), ("bare", {}, "auto"),
     (None, {"EMBTRAIN_CORE": "off"}, "off")])
 def test_make_test_requires_the_core_if_there_is_a_compiler(
-        tree: Path, path: str | None, given: dict[str, str], expected: str) -> None:
+        tree: Path, path: str | None, settings: dict[str, str], expected: str) -> None:
     make, shell = shutil.which("make"), shutil.which("sh")
     if make is None or shell is None:
         return
@@ -367,7 +368,7 @@ def test_make_test_requires_the_core_if_there_is_a_compiler(
     with (tree / "Makefile").open("a") as file:
         file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-peers .venv/.core: ;\n")
     done = subprocess.run([make, "-s", "test-slow"], cwd=tree, capture_output=True, text=True, check=False,
-                          env=environ(tree / path if path else None, **given))
+                          env=environ(tree / path if path else None, **settings))
     assert f"core={expected}\n" in done.stdout, done.stderr
 
 

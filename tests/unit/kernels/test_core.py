@@ -46,8 +46,8 @@ def put(folder: Path, monkeypatch: pytest.MonkeyPatch, *levels: str, runs: int =
     """Create cores of these levels in the folder."""
     for level in levels:
         build_info.core_file(level, folder).touch()
-    told = build_info.source_hash(folder / "source") if source is None else source
-    monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, told, runs))
+    stored_hash = build_info.source_hash(folder / "source") if source is None else source
+    monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, stored_hash, runs))
     monkeypatch.setattr(core, "LEVELS", ("v2", "v3", "v4"))
 
 
@@ -100,23 +100,23 @@ def test_finding_the_core_imports_nothing_heavy() -> None:
 
 # --- choice of a core -------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("there", "runs", "wanted", "taken"), [
+@pytest.mark.parametrize(("existing", "runs", "setting", "taken"), [
     (["v2", "v3"], 3, "", "v3"), (["v2", "v3"], 2, "", "v2"), (["v2", "v3"], 1, "", None), (["v2"], 3, "", "v2"),
     (["v3"], 2, "", None), (["v2", "v3"], 3, "v2", "v2"), (["v2", "san"], 3, "", "v2"),
     (["v2", "san"], 3, "san", "san"), ([], 3, "", None), (["v2", "v3", "v4"], 4, "", "v4"),
     (["v2", "v3", "v4"], 3, "", "v3"), (["v2", "v3", "v4"], 4, "v3", "v3"),
 ])
-def test_the_highest_supported_level_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, there: list[str],
-                                               runs: int, wanted: str, taken: str | None) -> None:
-    put(folder, monkeypatch, *there, runs=runs)
-    monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", wanted)
+def test_the_highest_supported_level_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str],
+                                               runs: int, setting: str, taken: str | None) -> None:
+    put(folder, monkeypatch, *existing, runs=runs)
+    monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", setting)
     library = core.core()
     assert (library and library._name) == (taken and str(folder / f"_core_{taken}.so"))
-    told = core.describe()
+    description = core.describe()
     if taken in ("v2", "v3", "v4"):
-        assert told == f"x86-64-{taken}, {folder}/_core_{taken}.so"
+        assert description == f"x86-64-{taken}, {folder}/_core_{taken}.so"
     elif taken is None:
-        assert told.startswith("none") and ("older than x86-64-v2" in told) == bool(there)
+        assert description.startswith("none") and ("older than x86-64-v2" in description) == bool(existing)
 
 
 def test_off_loads_no_core_and_require_needs_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +177,14 @@ def test_the_real_core_is_rejected_with_other_sources(tmp_path: Path) -> None:
 
 def test_the_hash_depends_on_every_file(folder: Path) -> None:
     source = folder / "source"
-    seen = [build_info.source_hash(source)]
+    hashes = [build_info.source_hash(source)]
     (source / "notes.txt").write_text("no source")
-    assert build_info.source_hash(source) == seen[0]
+    assert build_info.source_hash(source) == hashes[0]
     for change in (lambda: (source / "a.cpp").write_text("// b\n"), lambda: (source / "a.cpp").rename(source / "b.cpp"),
                    lambda: (source / "a.h").write_text(""), (source / "a.h").unlink):
         change()
-        seen.append(build_info.source_hash(source))
-    assert len(set(seen)) == 4 and seen[4] == seen[2]
+        hashes.append(build_info.source_hash(source))
+    assert len(set(hashes)) == 4 and hashes[4] == hashes[2]
 
 
 def test_an_invalid_library_is_rejected(folder: Path) -> None:

@@ -95,13 +95,13 @@ def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CORES)
 def test_invalid_tables_are_rejected(name: str) -> None:
     accept, alias = np.zeros(4, dtype=np.uint64), np.zeros(4, dtype=np.int64)
-    none = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    nothing = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
     with using(name):
         for bad in ((accept.astype(np.int64), alias, 1, 0), (accept, alias.astype(np.int32), 1, 0),
                     (accept[::2], alias[:2], 1, 0), (accept[None], alias, 1, 0)):
             with pytest.raises((TypeError, ValueError), match="alias: "):
                 kernel.draw(*bad)
-        for bad in ((accept[:3], alias, 1, 0), (*none, 1, 0), (accept, alias, -1, 0), (accept, alias, 1, -1),
+        for bad in ((accept[:3], alias, 1, 0), (*nothing, 1, 0), (accept, alias, -1, 0), (accept, alias, 1, -1),
                     (accept, alias, 1, 2 ** 64)):
             with pytest.raises(ValueError, match="alias: "):
                 kernel.draw(*bad)
@@ -117,11 +117,12 @@ def test_frequencies_match_q(name: str, q: list[float]) -> None:
     with using(name):
         ids = table.draw((n // 4, 4), torch.Generator().manual_seed(11))
     assert ids.shape == (n // 4, 4) and ids.dtype == torch.int64
-    seen = np.bincount(ids.flatten().numpy(), minlength=len(q))
+    observed = np.bincount(ids.flatten().numpy(), minlength=len(q))
     expected = np.array(q) * n
-    assert not seen[expected == 0].any()
-    some = expected > 0
-    assert some.sum() == 1 or stats.chisquare(seen[some], expected[some] * n / expected.sum()).pvalue > 1e-3 / 8
+    assert not observed[expected == 0].any()
+    subset = expected > 0
+    assert subset.sum() == 1 or stats.chisquare(observed[subset],
+                                                expected[subset] * n / expected.sum()).pvalue > 1e-3 / 8
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1.0)), min_size=1, max_size=50).filter(any))

@@ -34,10 +34,11 @@ def test_values_match_forty_digits(name: str, dtype: type, d: int) -> None:
         with mpmath.workdps(40):
             v, k = mpmath.mpf(d) / 2 - 1, mpmath.sqrt(mpmath.mpf(float(kappa2[i])))
             below = mpmath.besseli(v, k)
-            right = v * mpmath.log(k / 2) - mpmath.log(below) - mpmath.loggamma(v + 1)
+            expected = v * mpmath.log(k / 2) - mpmath.log(below) - mpmath.loggamma(v + 1)
             ratio = mpmath.besseli(v + 1, k) / below / k
         assert abs(float((float(r[i]) - ratio) / ratio)) < (1e-12 if dtype == np.float64 else 5e-7)
-        assert abs(float(float(log[i]) - right)) < (1e-12 if dtype == np.float64 else 1e-6) * max(1e-2, abs(right))
+        assert abs(float(float(log[i]) - expected)) < (1e-12 if dtype == np.float64 else 1e-6) * max(1e-2,
+                                                                                                     abs(expected))
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -47,10 +48,10 @@ def test_values_do_not_depend_on_their_position(name: str, dtype: type) -> None:
     kappa2 = (np.logspace(-4, 4, 71) ** 2).astype(dtype)
     with using(name):
         for d in (3, 300):
-            whole = np.array(kernel.log_c(kappa2, *order(d, dtype)))
-            assert np.array_equal(whole, np.hstack([kernel.log_c(kappa2[i:i + 1].copy(), *order(d, dtype))
-                                                    for i in range(71)]).reshape(2, 71))
-            np.testing.assert_allclose(whole, reference.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
+            full = np.array(kernel.log_c(kappa2, *order(d, dtype)))
+            assert np.array_equal(full, np.hstack([kernel.log_c(kappa2[i:i + 1].copy(), *order(d, dtype))
+                                                   for i in range(71)]).reshape(2, 71))
+            np.testing.assert_allclose(full, reference.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
                                        rtol=2e-7 if dtype == np.float32 else 1e-12)
 
 

@@ -26,21 +26,22 @@ def rows(n: int, width: int) -> np.ndarray:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_cores_reference_and_torch_agree_bitwise(name: str, width: int) -> None:
-    x, at = rows(20, width), np.random.default_rng(1).permutation(30)[:20]
+    x, order = rows(20, width), np.random.default_rng(1).permutation(30)[:20]
     b, s = np.zeros((30, width), np.uint8), np.zeros(30, np.float32)
     with using(name):
-        kernel.write(b, s, at, x)
+        kernel.write(b, s, order, x)
         kept = RowStore(30, width, "int8", "cpu")
-        kept.write(torch.from_numpy(at), torch.from_numpy(x))
-    whole, scale = quantize(torch.from_numpy(x))
-    assert np.array_equal(b[at], whole.numpy() + 128) and np.array_equal(s[at], scale.numpy())
-    assert np.array_equal(kept.stored.numpy()[at], b[at]) and np.array_equal(kept.scale.numpy(), s)
-    assert b[at].min() >= 1 and (np.abs(b[at].astype(int) - 128).max(1) == 127)[4:].all() and (b[at[0]] == 128).all()
-    assert b[at[1]].tolist() == (np.rint(x[1]) + 128).tolist()       # rounds half to even
-    back = kept.read(torch.from_numpy(at)).numpy()
+        kept.write(torch.from_numpy(order), torch.from_numpy(x))
+    full, scale = quantize(torch.from_numpy(x))
+    assert np.array_equal(b[order], full.numpy() + 128) and np.array_equal(s[order], scale.numpy())
+    assert np.array_equal(kept.stored.numpy()[order], b[order]) and np.array_equal(kept.scale.numpy(), s)
+    assert b[order].min() >= 1 and (np.abs(b[order].astype(int) - 128).max(1) == 127)[4:].all()
+    assert (b[order[0]] == 128).all()
+    assert b[order[1]].tolist() == (np.rint(x[1]) + 128).tolist()       # rounds half to even
+    back = kept.read(torch.from_numpy(order)).numpy()
     normal = np.abs(x).max(1) > 1e-36
-    assert (np.abs(back - x) <= 0.5001 * s[at][:, None])[normal].all()
-    untouched = np.setdiff1d(np.arange(30), at)
+    assert (np.abs(back - x) <= 0.5001 * s[order][:, None])[normal].all()
+    untouched = np.setdiff1d(np.arange(30), order)
     assert not b[untouched].any() and not kept.read(torch.from_numpy(untouched)).any()
 
 

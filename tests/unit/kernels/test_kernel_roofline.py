@@ -37,9 +37,9 @@ def test_multiply_adds_are_computed(n: int, a: int, b: int) -> None:
 def test_out_of_range_ids_are_rejected_before_any_write(level: str) -> None:
     table = zeros(5, 3)
     with using(level):
-        for wrong in (5, -1):
+        for invalid in (5, -1):
             with pytest.raises(IndexError):
-                kernel.rows(table, np.array([0, wrong]))
+                kernel.rows(table, np.array([0, invalid]))
         with pytest.raises(TypeError):
             kernel.rows(table.astype(np.float64), np.zeros(1, np.int64))
         with pytest.raises(TypeError):

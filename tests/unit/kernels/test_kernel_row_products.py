@@ -32,8 +32,8 @@ def test_products_equal_float64_sums(name: str, dtype: type) -> None:
         assert kappa2.dtype == c.dtype == g.dtype == dtype and g.shape == (11, d)
         assert np.abs(kappa2 - (x * x).sum(1)).max() <= far * (x * x).sum(1).max()
         assert (np.abs(c - (x * y).sum(1)) <= far * np.abs(x * y).sum(1)).all()
-        wanted, size = a[:, None] * x + b[:, None] * y, np.abs(a[:, None] * x) + np.abs(b[:, None] * y)
-        assert (np.abs(g - wanted) <= far * size).all()
+        expected, size = a[:, None] * x + b[:, None] * y, np.abs(a[:, None] * x) + np.abs(b[:, None] * y)
+        assert (np.abs(g - expected) <= far * size).all()
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -41,8 +41,8 @@ def test_products_equal_float64_sums(name: str, dtype: type) -> None:
 def test_results_do_not_depend_on_threads(name: str, dtype: type) -> None:
     h, e, a, b = rows(3 * kernel.GRAIN // 100 + 1, 100, dtype)
     with using(name):
-        one, many = ([*kernel.measure(h, e, threads), kernel.combine(h, e, a, b, threads)] for threads in (1, 3))
-    assert all(np.array_equal(x, y) for x, y in zip(one, many, strict=True))
+        single, many = ([*kernel.measure(h, e, threads), kernel.combine(h, e, a, b, threads)] for threads in (1, 3))
+    assert all(np.array_equal(x, y) for x, y in zip(single, many, strict=True))
 
 
 @pytest.mark.parametrize("name", CORES)

@@ -356,7 +356,7 @@ def test_an_untrained_table_does_not_make_one_cell_of_all(case):
         torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", ["cluster", "cluster of copies", "cluster with covariances", "midx"])
+@pytest.mark.parametrize("case", ["cluster", "cluster quantized", "cluster with covariances", "midx"])
 def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     def steps(of, view, first, last):
         out = []
@@ -539,7 +539,7 @@ def test_covariances_that_would_not_fit_are_refused():
 
 
 @needs_core
-@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster of copies without the target",
+@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster quantized without the target",
                                   "midx exact inside"])
 def test_without_a_core_torch_draws_from_the_same_q(case):
     view, some = Moving(clustered()), asked()
