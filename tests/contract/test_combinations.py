@@ -1,6 +1,6 @@
-"""Source × loss: what is refused is written down here, and all that is not refused learns the checkerboard world.
+"""All pairs of source and loss: incompatible pairs are listed, all others learn the checkerboard world.
 
-Checkerboard: even contexts are followed by even candidates, odd ones by odd ones.
+Checkerboard: even contexts are followed by even candidates, odd contexts by odd candidates.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ LOSSES = {
     "self_adversarial": ("target", {}),
     "order": ("target", {}), "vmf": ("none", {}), "power_spherical": ("none", {}), "cosine": ("none", {}),
 }
-#: Here tables are learnt. Who needs one that stays is tried in test_continuous.py.
+#: Tables are trained in this file. test_continuous.py covers losses and sources that need a frozen table.
 FIXED = {"vmf", "power_spherical", "cosine"}
 
 DISTINCT = {"uniform without replacement", "unigram without replacement"}
-#: The target has no q: it was excluded, or who drew is known for the candidates that were looked at alone.
+#: The target has no q: it was excluded, or q is known only for the candidates that were examined.
 TARGETLESS = DISTINCT | {case for case in CASES
                          if "without the target" in case or case.split()[0] in ("resampled", "kbgan")}
-#: No column has a q.
+#: No negative has a q.
 CHOSEN = {"none", "in_batch uncorrected", *VECTORS,
           *(case for case in CASES if case.split()[0] in ("hardest", "nscaching", "most_informative"))}
-#: Why a pair is refused, by loss; every other pair must run.
+#: Why a pair is rejected, by loss; every other pair must run.
 REFUSED = {
     "logistic": {"none"}, "margin": {"none"}, "self_adversarial": {"none"}, "order": {"none"},
     "sampled_softmax": CHOSEN, "sampled_softmax absolute": CHOSEN,
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
     "nce with a z per context": CHOSEN | TARGETLESS,
-    "sampled_softmax ranking": {"every", "unigram with a mass", *(case for case in CASES if "columns of both" in case)}
-    | CHOSEN | TARGETLESS,
+    "sampled_softmax ranking": CHOSEN | TARGETLESS | {
+        "every", "unigram with a total weight", *(case for case in CASES if "stratified" in case)},
     "softmax": set(CASES) - {"every", "none"}, "softmax absolute": set(CASES) - {"every", "none"},
     **{loss: set(CASES) for loss in FIXED},
 }
@@ -66,23 +66,23 @@ def board() -> tuple[ProblemSpec, TableBatch]:
     return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5), batch
 
 
-def made(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
+def components(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
     usual, keys = LOSSES[loss]
-    found = losses.find(loss.split()[0])
-    of = source(case, of=world, filter=mask or usual, k=8 if case != "none" else 4)
-    return Table(world), of, found(found.Config(name=found.name, **keys), world)
+    loss_class = losses.find(loss.split()[0])
+    sampler = source(case, of=world, filter=mask or usual, k=8 if case != "none" else 4)
+    return Table(world), sampler, loss_class(loss_class.Config(name=loss_class.name, **keys), world)
 
 
 @pytest.mark.parametrize(("case", "loss"), PAIRS)
-def test_what_is_refused_is_written_down(case, loss):
+def test_incompatible_pairs_are_listed(case, loss):
     world, _ = board()
-    model, of, cost = made(case, loss, world)
-    reasons = incompatibilities(of, cost, model)
+    model, sampler, cost = components(case, loss, world)
+    reasons = incompatibilities(sampler, cost, model)
     assert bool(reasons) == (case in REFUSED[loss])
     assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons)
 
 
-def test_how_many_combinations_run():
+def test_number_of_combinations_that_run():
     tried = [pair for pair in PAIRS if pair[0] not in VECTORS and pair[1] not in FIXED]
     assert len(ALLOWED) == len(PAIRS) - sum(len(cases) for cases in REFUSED.values()) > 2 * len(tried) / 3
     assert {loss.split()[0] for loss in LOSSES} == set(losses.names())
@@ -90,25 +90,25 @@ def test_how_many_combinations_run():
 
 @pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "none"), ("sampled_softmax ranking", "target"),
                                             ("softmax", "observed")])
-def test_a_mask_that_a_loss_cannot_bear_is_refused(loss, mask):
+def test_a_mask_incompatible_with_the_loss_is_rejected(loss, mask):
     world, _ = board()
-    model, _, cost = made("unigram", loss, world)
-    of = source("every" if loss == "softmax" else "unigram", of=world, filter=mask)
-    assert any("negatives.filter" in reason for reason in incompatibilities(of, cost, model))
+    model, _, cost = components("unigram", loss, world)
+    sampler = source("every" if loss == "softmax" else "unigram", of=world, filter=mask)
+    assert any("negatives.filter" in reason for reason in incompatibilities(sampler, cost, model))
 
 
-def test_a_geometry_that_a_source_cannot_bear_is_refused(monkeypatch):
+def test_a_geometry_incompatible_with_the_source_is_rejected(monkeypatch):
     world, _ = board()
-    model, of, cost = made("unigram", "logistic", world)
-    monkeypatch.setattr(of, "traits", replace(of.traits, geometry=frozenset({"l1"})))
-    assert any("one of l1" in reason for reason in incompatibilities(of, cost, model))
+    model, sampler, cost = components("unigram", "logistic", world)
+    monkeypatch.setattr(sampler, "traits", replace(sampler.traits, geometry=frozenset({"l1"})))
+    assert any("one of l1" in reason for reason in incompatibilities(sampler, cost, model))
 
 
-#: Who seeks what is hard finds the other right answers of a question, half of all candidates here, and a window hands
-#: them to all of its rows: with the target alone forgiven these two learn little or nothing.
-NEEDS_ANSWERS = {("nscaching shared by windows that pauses", "order"),
-                 ("kbgan by complex numbers shared by windows", "order")}
-#: Who chooses what is hard leaves alone what does not cost the model much.
+#: Hard-negative sources find the other positives of a query, half of all candidates in this world, and a window shares
+#: them among its rows. If only the target is masked, these two learn little or nothing.
+NEEDS_ANSWERS = {("nscaching with rare updates shared by windows", "order"),
+                 ("kbgan complex shared by windows", "order")}
+#: Hard-negative sources ignore candidates that cost the model little.
 HARD = ("ace", "kbgan", "nscaching")
 
 
@@ -116,20 +116,20 @@ HARD = ("ace", "kbgan", "nscaching")
 def test_it_learns_the_checkerboard(case, loss):
     world, batch = board()
     answers = KnownPairs(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None
-    model, of, cost = made(case, loss, world, "observed" if answers else None)
-    step = Step(model, of, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
+    model, sampler, cost = components(case, loss, world, "observed" if answers else None)
+    step = Step(model, sampler, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
                 TrainConfig(batch=64, reduction="mean"), answers)
     enough = 0.85 if any(name in case for name in HARD) else 0.95
     for update in range(150):
-        told = step(batch)
-        if update % 10 == 9 and above(model, cost) > enough:
+        result = step(batch)
+        if update % 10 == 9 and ranking_accuracy(model, cost) > enough:
             break
-    assert torch.isfinite(told.loss) and above(model, cost) > enough
+    assert torch.isfinite(result.loss) and ranking_accuracy(model, cost) > enough
 
 
-def above(model: Table, cost: Loss) -> float:
-    """How often a right candidate stands above a wrong one, as evaluation reads scores."""
-    right = (torch.arange(CONTEXTS)[:, None] + torch.arange(V)) % 2 == 0
+def ranking_accuracy(model: Table, cost: Loss) -> float:
+    """Share of (positive, negative) pairs in the right order by the scores that evaluation reads."""
+    is_positive = (torch.arange(CONTEXTS)[:, None] + torch.arange(V)) % 2 == 0
     s = cost.logit(model.s.detach(), Query(torch.zeros(CONTEXTS, 1), *[torch.arange(CONTEXTS)] * 3))
     return float(torch.stack([(line[ok][:, None] > line[~ok]).double().mean()
-                              for line, ok in zip(s, right, strict=True)]).mean())
+                              for line, ok in zip(s, is_positive, strict=True)]).mean())

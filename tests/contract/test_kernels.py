@@ -18,21 +18,22 @@ EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/library.py
 NO_WRAPPERS = {"__init__"}
 FAMILIES = ("sampling", "scoring", "text", "training")
-# The test of each wrapper that passes ids out of range to every core. `alias`, `row_products` and `bessel` take no ids.
-REFUSES = {"generator": "test_what_does_not_fit_is_refused",
-           "roofline": "test_ids_beyond_the_table_are_refused_before_anything_is_written",
-           "cells": "test_bad_arrays_and_numbers_are_refused",
-           "gathered_dot": "test_what_does_not_belong_together_is_refused",
-           "order": "test_ids_out_of_range_are_refused_before_anything_is_written",
-           "ranking": "test_bad_arguments_are_refused", "reinforce": "test_what_does_not_fit_is_refused",
-           "int8_rows": "test_what_does_not_fit_is_refused_before_anything_is_written",
-           "scan": "test_types_that_are_none_are_refused",
-           "tree_walk": "test_bad_arrays_and_numbers_are_refused",
-           "tree_draw": "test_bad_arrays_and_numbers_are_refused",
-           "tree_sums": "test_what_does_not_fit_is_refused_before_anything_is_written",
-           "triples": "test_ids_out_of_range_change_nothing",
-           "skipgram": "test_out_of_range_is_told_before_anything_is_written",
-           "windows": "test_ids_beyond_the_vocabulary_are_refused"}
+# The test of each wrapper that passes out-of-range ids to every core. `alias`, `row_products` and `bessel` take no ids.
+OUT_OF_RANGE_TESTS = {"generator": "test_mismatched_arguments_are_rejected",
+                      "roofline": "test_out_of_range_ids_are_rejected_before_any_write",
+                      "cells": "test_invalid_arguments_are_rejected",
+                      "gathered_dot": "test_mismatched_arguments_are_rejected",
+                      "order": "test_out_of_range_ids_are_rejected_before_any_write",
+                      "ranking": "test_invalid_arguments_are_rejected",
+                      "reinforce": "test_mismatched_arguments_are_rejected",
+                      "int8_rows": "test_mismatched_arguments_are_rejected_before_any_write",
+                      "scan": "test_invalid_types_are_rejected",
+                      "tree_walk": "test_invalid_arguments_are_rejected",
+                      "tree_draw": "test_invalid_arguments_are_rejected",
+                      "tree_sums": "test_mismatched_arguments_are_rejected_before_any_write",
+                      "triples": "test_out_of_range_ids_change_nothing",
+                      "skipgram": "test_out_of_range_ids_are_rejected_before_any_write",
+                      "windows": "test_ids_beyond_the_vocabulary_are_rejected"}
 
 
 def uses_the_core(path: Path) -> bool:
@@ -41,7 +42,7 @@ def uses_the_core(path: Path) -> bool:
 
 
 def wrappers(folder: Path) -> dict[str, Path]:
-    """Name -> path below the folder, of the kernels in its families and of `roofline`."""
+    """{name: path below the folder} of the kernels in the families and of `roofline`."""
     paths = [folder / "roofline.py", *(path for family in FAMILIES for path in (folder / family).glob("*.py"))]
     return {path.stem: path.relative_to(folder) for path in sorted(paths) if path.stem not in NO_WRAPPERS}
 
@@ -69,10 +70,11 @@ def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: 
 
 
 @pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name not in ("alias", "row_products", "bessel")])
-def test_a_wrapper_is_tried_with_ids_out_of_range(wrapper: str) -> None:
-    assert wrapper in REFUSES, f"which test of {wrapper} passes ids out of range?"
+def test_a_wrapper_is_tested_with_ids_out_of_range(wrapper: str) -> None:
+    assert wrapper in OUT_OF_RANGE_TESTS, f"which test of {wrapper} passes ids out of range?"
     tree = ast.parse((ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py").read_text())
-    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == REFUSES[wrapper])
+    name = OUT_OF_RANGE_TESTS[wrapper]
+    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name)
     raised = [ast.unparse(call.args[0]) for call in ast.walk(test) if isinstance(call, ast.Call)
               and ast.unparse(call.func) == "pytest.raises"]
     assert any("IndexError" in kind or "ValueError" in kind for kind in raised)
@@ -88,24 +90,24 @@ def test_a_function_of_the_core_returns_an_int_and_is_called_by_one_wrapper() ->
     texts = {wrapper: (KERNELS / path).read_text() for wrapper, path in WRAPPERS.items()}
     callers = {name: [wrapper for wrapper, text in texts.items() if re.search(rf"\b{name}\b", text)]
                for name in EXPORTS if name not in OF_LEVEL}
-    assert {name: found for name, found in callers.items() if len(found) != 1} == {}
+    assert {name: actual for name, actual in callers.items() if len(actual) != 1} == {}
     called = {name for text in texts.values() for name in re.findall(r"\.(embtrain_\w+)", text)}
     assert called <= set(EXPORTS)
 
 
-def test_sources_name_no_function_twice_and_include_the_header() -> None:
-    found = [name for path in sources() for _, name in EXPORT.findall(path.read_text(encoding="utf-8"))]
-    assert len(found) == len(set(found))
+def test_sources_define_each_function_once_and_include_the_header() -> None:
+    actual = [name for path in sources() for _, name in EXPORT.findall(path.read_text(encoding="utf-8"))]
+    assert len(actual) == len(set(actual))
     for name in {file for _, file in EXPORTS.values()}:
-        seen, text = {name}, (SOURCE / name).read_text(encoding="utf-8")
-        while more := set(re.findall(r'#include "([\w/]+\.h)"', text)) - seen:
-            seen |= more
+        observed, text = {name}, (SOURCE / name).read_text(encoding="utf-8")
+        while more := set(re.findall(r'#include "([\w/]+\.h)"', text)) - observed:
+            observed |= more
             text = "\n".join((SOURCE / header).read_text(encoding="utf-8") for header in more)
-        assert "core/core.h" in seen, name
+        assert "core/core.h" in observed, name
 
 
 @pytest.mark.parametrize("level", NATIVE or [None])
-def test_every_function_is_in_every_core(level: str | None) -> None:
+def test_every_core_exports_every_function(level: str | None) -> None:
     with using(level or "off"):
         library = core()
     assert library is None if level is None else [name for name in EXPORTS if not hasattr(library, name)] == []

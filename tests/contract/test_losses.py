@@ -1,4 +1,4 @@
-"""What every loss owes. Found by walking the package: a loss without a line in EXPECTED fails here."""
+"""The contract of losses. Losses are found in the package: a loss without a case in EXPECTED fails."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from embtrain.losses.base import Loss, LossConfig, find, names
 
 V, CONTEXTS, B = 5, 4, 6
 WORLD = ProblemSpec(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)
-GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # which draw, and where rows are shared which scored row, an example reads
+GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # the draw, or the scored row if rows are shared, of each example
 
 
-# ---- the same in plain Python -------------------------------------------------------------------------------------
+# ---- the same in plain Python ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Column:
+class Negative:
     s: float
     w: float
     log_q: float
-    own: bool  # this column is the example's own target
+    is_target: bool  # this negative is the target of the example
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Example:
     log_q_target: float
     mass: float
     c: float
-    columns: list[Column] = field(default_factory=list)   # those that count, right answers left out
-    forgiven: list[Column] = field(default_factory=list)  # the right answers
-    h: tuple[float, ...] = ()                             # the question's vector
+    negatives: list[Negative] = field(default_factory=list)   # without false negatives
+    masked: list[Negative] = field(default_factory=list)  # the false negatives
+    h: tuple[float, ...] = ()                             # the query vector
     e: tuple[float, ...] = ()                             # the unit vector of the target
 
 
@@ -50,47 +50,47 @@ def log_sigma(x: float) -> float:
 
 
 def plain_logistic(e: Example) -> float:
-    return -log_sigma(e.pos) - sum(j.w * log_sigma(-j.s) for j in e.columns)
+    return -log_sigma(e.pos) - sum(j.w * log_sigma(-j.s) for j in e.negatives)
 
 
 def plain_nce(e: Example) -> float:
     out = -log_sigma(e.pos - e.c - math.log(e.mass * math.exp(e.log_q_target)))
-    return out - sum(j.w * log_sigma(-(j.s - e.c - math.log(e.mass * math.exp(j.log_q)))) for j in e.columns)
+    return out - sum(j.w * log_sigma(-(j.s - e.c - math.log(e.mass * math.exp(j.log_q)))) for j in e.negatives)
 
 
 def plain_sampled(e: Example) -> float:
-    z = math.exp(e.pos) + sum(j.w * math.exp(j.s) / (e.mass * math.exp(j.log_q)) for j in e.columns)
+    z = math.exp(e.pos) + sum(j.w * math.exp(j.s) / (e.mass * math.exp(j.log_q)) for j in e.negatives)
     return -math.log(math.exp(e.pos) / z)
 
 
 def plain_ranking(e: Example) -> float:
-    right = math.exp(e.pos) / math.exp(e.log_q_target)
-    return -math.log(right / (right + sum(j.w * math.exp(j.s) / math.exp(j.log_q) for j in e.columns)))
+    positive = math.exp(e.pos) / math.exp(e.log_q_target)
+    return -math.log(positive / (positive + sum(j.w * math.exp(j.s) / math.exp(j.log_q) for j in e.negatives)))
 
 
 def plain_softmax(e: Example) -> float:
-    counted = [*e.columns, *(j for j in e.forgiven if j.own)]
+    counted = [*e.negatives, *(j for j in e.masked if j.is_target)]
     return -math.log(math.exp(e.pos) / sum(j.w * math.exp(j.s) for j in counted))
 
 
 def absolute(plain: Callable[[Example], float]) -> Callable[[Example], float]:
-    def of(e: Example) -> float:
-        columns, forgiven = ([replace(j, s=abs(j.s)) for j in some] for some in (e.columns, e.forgiven))
-        return plain(replace(e, pos=abs(e.pos), columns=columns, forgiven=forgiven))
-    return of
+    def wrapped(e: Example) -> float:
+        negatives, masked = ([replace(j, s=abs(j.s)) for j in subset] for subset in (e.negatives, e.masked))
+        return plain(replace(e, pos=abs(e.pos), negatives=negatives, masked=masked))
+    return wrapped
 
 
 def plain_self_adversarial(e: Example) -> float:
-    """As any loss it is handed weights; `weigh` has a test of its own."""
-    return -log_sigma(0.7 + e.pos) - sum(j.w * log_sigma(-0.7 - j.s) for j in e.columns)
+    """Receives weights like any loss; `weigh` has its own test."""
+    return -log_sigma(0.7 + e.pos) - sum(j.w * log_sigma(-0.7 - j.s) for j in e.negatives)
 
 
 def plain_margin(e: Example) -> float:
-    return sum(j.w * max(0.0, 0.7 + j.s - e.pos) for j in e.columns)
+    return sum(j.w * max(0.0, 0.7 + j.s - e.pos) for j in e.negatives)
 
 
 def plain_order(e: Example) -> float:
-    return max(0.0, -e.pos) + sum(j.w * max(0.0, 0.7 + j.s) for j in e.columns)
+    return max(0.0, -e.pos) + sum(j.w * max(0.0, 0.7 + j.s) for j in e.negatives)
 
 
 def length_and_product(e: Example) -> tuple[float, float]:
@@ -128,7 +128,7 @@ def plain_vmf_released(e: Example) -> float:
 
 
 def plain_power_spherical(e: Example) -> float:
-    """In three dimensions the density's constant is (1 + κ) / (4π 2^κ)."""
+    """In three dimensions the constant of the density is (1 + κ) / (4π 2^κ)."""
     kappa, c = length_and_product(e)
     return -(math.log(1 + kappa) - kappa * math.log(2) + kappa * math.log(1 + c / kappa))
 
@@ -143,9 +143,9 @@ class Case:
     name: str
     plain: Callable[[Example], float]
     settings: dict[str, object] = field(default_factory=dict)
-    every: bool = False     # columns must be all candidates
-    monotone: bool = True   # raising pos never raises the cost
-    linear: bool = True     # what evaluation reads is the score
+    every: bool = False     # the negatives must be all candidates
+    monotone: bool = True   # a higher pos never raises the loss
+    linear: bool = True     # evaluation reads the score itself
 
     def __str__(self) -> str:
         return "-".join([self.name, *map(str, self.settings.values())])
@@ -188,7 +188,7 @@ LAYOUTS = ["private", "shared", "grouped", "rows"]
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass: str = "row") -> LossInput:
+def make_scored(case: Case, layout: str, seed: int = 0, masked: bool = True, mass: str = "row") -> LossInput:
     """Random scores. Draws: private · shared by all · grouped (three draws) · rows (three draws, each scored once)."""
     draw = torch.Generator().manual_seed(seed)
 
@@ -206,11 +206,11 @@ def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass
     weight = None if case.every else torch.rand(g, k, generator=draw, dtype=DOUBLE) + 0.2
     if weight is not None:
         weight[0, 1] = 0.0
-    forgiven = torch.rand(B, k, generator=draw) < 0.25 if right else torch.zeros(B, k, dtype=torch.bool)
+    mask = torch.rand(B, k, generator=draw) < 0.25 if masked else torch.zeros(B, k, dtype=torch.bool)
     masses = {"row": torch.rand(B, 1, generator=draw, dtype=DOUBLE) + 1, "one": torch.tensor([[2.5]]), "none": None}
     drawn = Negatives(
         ids, draw_id=GROUP if layout in ("grouped", "rows") else None, log_q=log_q, weight=weight,
-        log_q_target=randn(B) - 1, false_negatives=torch.stack(forgiven.nonzero(as_tuple=True)) if right else None,
+        log_q_target=randn(B) - 1, false_negatives=torch.stack(mask.nonzero(as_tuple=True)) if masked else None,
         total_weight=masses[mass])
     h, e = randn(B, 3).requires_grad_(), torch.nn.functional.normalize(randn(B, 3), dim=1)
     query = Query(h, context, target, torch.zeros(B, dtype=torch.int64))
@@ -230,16 +230,16 @@ def with_log_z(scored: LossInput, log_z: Callable[[Tensor | slice], Tensor]) -> 
 
 
 def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
-    """What a loss was handed, example by example, read off the records one number at a time."""
+    """The input of a loss, one example at a time, in plain numbers."""
     drawn, out, pos, neg = scored.drawn, [], scored.pos.detach(), scored.neg.detach()
-    right = set() if drawn.false_negatives is None else {(int(i), int(j)) for i, j in drawn.false_negatives.T}
+    false_negatives = set() if drawn.false_negatives is None else {(int(i), int(j)) for i, j in drawn.false_negatives.T}
     n_draws = drawn.ids.shape[0]
     for i in range(len(scored.pos)):
         draw = int(drawn.draw_id[i]) if drawn.draw_id is not None else i % n_draws
         r = i if scored.row is None else int(scored.row[i])
-        columns = [(j, Column(float(neg[r, j]), 1.0 if drawn.weight is None else float(drawn.weight[draw, j]),
-                              float(drawn.log_q[draw, j]), int(drawn.ids[draw, j]) == int(scored.query.target[i])))
-                   for j in range(drawn.k)]
+        negatives = [(j, Negative(float(neg[r, j]), 1.0 if drawn.weight is None else float(drawn.weight[draw, j]),
+                                  float(drawn.log_q[draw, j]), int(drawn.ids[draw, j]) == int(scored.query.target[i])))
+                     for j in range(drawn.k)]
         c = None if (learnt := getattr(loss, "c", None)) is None else learnt.detach()
         mass = (
             float(drawn.k) if drawn.total_weight is None else float(drawn.total_weight[i % len(drawn.total_weight), 0])
@@ -247,13 +247,14 @@ def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
         out.append(Example(
             float(pos[i]), float(drawn.log_q_target[i]), mass,
             0.0 if c is None else float(c if c.ndim == 0 else c[scored.query.context[i]]),
-            [x for j, x in columns if (i, j) not in right], [x for j, x in columns if (i, j) in right],
+            [x for j, x in negatives if (i, j) not in false_negatives],
+            [x for j, x in negatives if (i, j) in false_negatives],
             tuple(scored.query.vector[i].tolist()), tuple(scored.whole_table.target_vectors()[i].tolist())))
     return out
 
 
-def with_column(scored: LossInput, score: float, log_q: float) -> LossInput:
-    """One more column, of weight 0."""
+def with_negative(scored: LossInput, score: float, log_q: float) -> LossInput:
+    """Add a negative of weight 0."""
     drawn = scored.drawn
 
     def widen(x: Tensor, value: float) -> Tensor:
@@ -267,19 +268,20 @@ def with_column(scored: LossInput, score: float, log_q: float) -> LossInput:
                    weight=widen(of_rows if scored.weight is None else scored.weight, 0.0))
 
 
-def gradients(loss: Loss, scored: LossInput, of: list[Tensor]) -> list[Tensor]:
-    return list(torch.autograd.grad(loss(scored).per_example.sum(), [*of, *loss.parameters()], materialize_grads=True))
+def gradients(loss: Loss, scored: LossInput, inputs: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss(scored).per_example.sum(), [*inputs, *loss.parameters()],
+                                    materialize_grads=True))
 
 
-# ---- the promises -------------------------------------------------------------------------------------------------
+# ---- the contract ----------------------------------------------------------------------------------------------------
 
 
-def test_every_loss_is_expected():
+def test_every_loss_has_a_case():
     assert set(names()) == {case.name for case in EXPECTED}
 
 
 @pytest.mark.parametrize("name", sorted({case.name for case in EXPECTED}))
-def test_every_loss_says_who_it_is(name):
+def test_every_loss_has_its_name_and_describes_its_settings(name):
     loss = find(name)
     assert loss.name == name and loss.__module__ == f"embtrain.losses.{name}"
     assert issubclass(loss.Config, LossConfig) and loss.Config().name == name
@@ -287,13 +289,13 @@ def test_every_loss_says_who_it_is(name):
 
 
 @pytest.mark.parametrize("mass", ["row", "one", "none"])
-@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
 @each_layout
 @each_case
-def test_equals_a_loop_in_plain_python(case, layout, right, mass):
+def test_equals_a_loop_in_plain_python(case, layout, masked, mass):
     loss = case.loss()
     for seed in range(3):
-        scored = make_scored(case, layout, seed, right, mass)
+        scored = make_scored(case, layout, seed, masked, mass)
         cost = loss(scored)
         expected = torch.tensor([case.plain(e) for e in examples(case, loss, scored)], dtype=DOUBLE)
         assert cost.per_example.shape == (B,)
@@ -302,7 +304,7 @@ def test_equals_a_loop_in_plain_python(case, layout, right, mass):
 
 @each_layout
 @each_case
-def test_the_gradient_is_that_of_finite_differences(case, layout):
+def test_gradients_match_finite_differences(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     values = [scored.pos, scored.neg, scored.query.vector, *loss.parameters()]
     assert torch.autograd.gradcheck(lambda pos, neg, h, *_: loss(
@@ -313,29 +315,29 @@ def test_the_gradient_is_that_of_finite_differences(case, layout):
                                               (-math.inf, -2.0)])
 @each_layout
 @each_case
-def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
+def test_a_negative_of_weight_zero_is_ignored(case, layout, score, log_q):
     loss, without = case.loss(), make_scored(case, layout)
-    wide = with_column(without, score, log_q)
+    wide = with_negative(without, score, log_q)
     wide = replace(wide, neg=wide.neg.detach().requires_grad_())
     torch.testing.assert_close(loss(wide).per_example, loss(without).per_example, rtol=1e-12, atol=1e-12)
-    pos, neg, *own = gradients(loss, wide, [wide.pos, wide.neg])
-    pos_without, neg_without, *own_without = gradients(loss, without, [without.pos, without.neg])
+    pos, neg, *parameters = gradients(loss, wide, [wide.pos, wide.neg])
+    pos_without, neg_without, *parameters_without = gradients(loss, without, [without.pos, without.neg])
     assert (neg[:, -1] == 0).all()
-    for a, b in zip([pos, neg[:, :-1], *own], [pos_without, neg_without, *own_without], strict=True):
+    for a, b in zip([pos, neg[:, :-1], *parameters], [pos_without, neg_without, *parameters_without], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 @each_case
-def test_weight_zero_columns_are_given_a_cost_for_the_adversary(case):
-    scored = with_column(make_scored(case, "private"), 0.3, -math.inf)
+def test_negatives_of_weight_zero_have_a_cost_for_the_adversary(case):
+    scored = with_negative(make_scored(case, "private"), 0.3, -math.inf)
     negative = case.loss()(scored).per_negative
     assert negative.isfinite().all() and negative.shape == scored.neg.shape
 
 
 @each_case
-def test_a_forgiven_column_may_hold_an_infinity(case):
-    scored = make_scored(case, "private", right=False)
-    if case.every:  # the softmax forgives other right answers than its target
+def test_a_masked_negative_can_be_infinite(case):
+    scored = make_scored(case, "private", masked=False)
+    if case.every:  # the softmax masks false negatives except its target
         away = (scored.drawn.ids[0] != scored.query.target[0]).nonzero()[0, 0]
     else:
         away = torch.tensor(0)
@@ -351,11 +353,11 @@ def test_a_forgiven_column_may_hold_an_infinity(case):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @each_layout
 @each_case
-def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout, dtype):
-    scored = make_scored(case, layout, right=False)
+def test_a_row_with_all_negatives_masked_has_a_finite_gradient(case, layout, dtype):
+    scored = make_scored(case, layout, masked=False)
     k = scored.drawn.k
-    right = torch.stack([torch.tensor([0, 3]).repeat_interleave(k), torch.arange(k).repeat(2)])
-    scored = replace(scored, drawn=replace(scored.drawn, false_negatives=right),
+    masked = torch.stack([torch.tensor([0, 3]).repeat_interleave(k), torch.arange(k).repeat(2)])
+    scored = replace(scored, drawn=replace(scored.drawn, false_negatives=masked),
                      pos=scored.pos.detach().to(dtype).requires_grad_(),
                      neg=scored.neg.detach().to(dtype).requires_grad_())
     loss = case.loss().to(dtype)
@@ -366,8 +368,8 @@ def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout
 
 @each_free_case
 def test_a_row_without_noise_mass_has_a_finite_gradient(case):
-    """Where a centre's columns are parted among its window, an example may be left with none."""
-    scored = make_scored(case, "private", right=False)
+    """If the negatives of a centre are split among its window, an example may have none."""
+    scored = make_scored(case, "private", masked=False)
     weight, mass = scored.weight.clone(), scored.drawn.total_weight.clone()
     weight[2], mass[2] = 0.0, 0.0
     scored = replace(scored, weight=weight, drawn=replace(scored.drawn, weight=weight, total_weight=mass))
@@ -389,12 +391,12 @@ def test_huge_scores_do_not_overflow(case, size):
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), rise=st.floats(1e-3, 40), scale=st.floats(0.1, 30),
-       layout=st.sampled_from(LAYOUTS), right=st.booleans(), index=st.integers(0, len(EXPECTED) - 1))
-def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, index):
+       layout=st.sampled_from(LAYOUTS), masked=st.booleans(), index=st.integers(0, len(EXPECTED) - 1))
+def test_a_higher_positive_score_never_raises_the_loss(seed, rise, scale, layout, masked, index):
     case = EXPECTED[index]
     if not case.monotone:
         return
-    scored = make_scored(case, layout, seed, right)
+    scored = make_scored(case, layout, seed, masked)
     scored = replace(scored, pos=scored.pos.detach() * scale, neg=scored.neg.detach() * scale)
     loss = case.loss()
     before, after = loss(scored).per_example, loss(replace(scored, pos=scored.pos + rise)).per_example
@@ -403,22 +405,22 @@ def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, ind
 
 @each_layout
 @each_case
-def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout):
+def test_the_cost_of_a_negative_is_unhinged_uncorrected_and_detached(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     negative = loss(scored).per_negative
     assert negative.shape == scored.neg.shape and not negative.requires_grad
     assert loss(scored).per_example.requires_grad
-    other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
-    assert torch.equal(loss(other).per_negative, negative), "corrected for q"
-    away = 1.0 if loss.traits.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
+    second = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
+    assert torch.equal(loss(second).per_negative, negative), "corrected for q"
+    away = 1.0 if loss.traits.monotone else scored.neg.detach().sign()      # losses of |s|: a negative is easy near 0
     low = replace(scored, neg=scored.neg.detach() - 25 if loss.traits.monotone else scored.neg.detach() * 0.01)
     higher = loss(replace(low, neg=low.neg + 0.5 * away)).per_negative
-    assert (higher > loss(low).per_negative).all(), "an easy column says nothing"
+    assert (higher > loss(low).per_negative).all(), "an easy negative has no cost"
 
 
 @each_case
 def test_rows_do_not_mix(case):
-    loss, scored = case.loss(), make_scored(case, "private", right=False)
+    loss, scored = case.loss(), make_scored(case, "private", masked=False)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     d = scored.drawn
     mixed = replace(scored, pos=scored.pos[order], neg=scored.neg[order], query=scored.query.rows(order),
@@ -432,37 +434,37 @@ def test_rows_do_not_mix(case):
 
 
 @each_free_case
-def test_no_columns_at_all(case):
-    """The source `none`: only the positive is left, nothing where a loss compares, a refusal where it corrects."""
-    scored = make_scored(case, "private", right=False)
-    none = replace(scored, neg=scored.neg[:, :0], log_q=None, weight=None, drawn=Negatives(
+def test_no_negatives(case):
+    """The source `none`: only the positive is left. Losses that compare are 0; losses that correct raise."""
+    scored = make_scored(case, "private", masked=False)
+    nothing = replace(scored, neg=scored.neg[:, :0], log_q=None, weight=None, drawn=Negatives(
         torch.zeros(1, 0, dtype=torch.int64), log_q_target=scored.drawn.log_q_target))
     loss = case.loss()
     if loss.traits.needs_q != "no":
         with pytest.raises(UsageError, match=case.name):
-            loss(none)
+            loss(nothing)
         return
-    cost = loss(none)
+    cost = loss(nothing)
     assert cost.per_example.isfinite().all() and cost.per_negative.shape == (B, 0)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @each_case
-def test_the_penalty_is_added_where_it_was_chosen(case, share):
+def test_the_penalty_applies_to_the_chosen_examples(case, share):
     log_z = torch.linspace(-2, 3, B, dtype=DOUBLE, requires_grad=True)
-    asked: list[int] = []
+    chosen: list[int] = []
 
     def exact(rows: Tensor | slice) -> Tensor:
-        asked.extend(torch.arange(B)[rows].tolist())
+        chosen.extend(torch.arange(B)[rows].tolist())
         return log_z[rows]
 
     scored = with_log_z(make_scored(case, "rows"), exact)
     with_it, without = case.loss(penalty=0.2, penalty_share=share), case.loss()
     extra = with_it(scored).per_example - without(scored).per_example
     expected = torch.zeros(B, dtype=DOUBLE)
-    expected[asked] = (0.2 / share * log_z.square())[asked]
+    expected[chosen] = (0.2 / share * log_z.square())[chosen]
     torch.testing.assert_close(extra, expected)
-    assert asked and (len(asked) == B) == (share == 1.0)
+    assert chosen and (len(chosen) == B) == (share == 1.0)
     slope = torch.autograd.grad(extra.sum(), log_z)[0]
     torch.testing.assert_close(slope, torch.autograd.grad(expected.sum(), log_z)[0])
 
@@ -470,13 +472,14 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
 @each_case
 def test_the_state_resumes_the_choice_of_examples(case):
     scored = with_log_z(make_scored(case, "private"), lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2)
-    one, two = case.loss(penalty=0.2, penalty_share=0.4), make_loss(case.name, replace(WORLD, seed=9), **case.settings,
+    single, two = case.loss(penalty=0.2, penalty_share=0.4), make_loss(case.name, replace(WORLD, seed=9),
+                                                                       **case.settings,
                                                                   penalty=0.2, penalty_share=0.4)
-    one(scored)
-    assert all(isinstance(v, Tensor) for v in one.state_dict().values())
-    two.load_state_dict({k: v.clone() for k, v in one.state_dict().items()})
+    single(scored)
+    assert all(isinstance(v, Tensor) for v in single.state_dict().values())
+    two.load_state_dict({k: v.clone() for k, v in single.state_dict().items()})
     for _ in range(5):
-        assert torch.equal(one(scored).per_example, two(scored).per_example)
+        assert torch.equal(single(scored).per_example, two(scored).per_example)
 
 
 @each_case

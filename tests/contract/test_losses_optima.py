@@ -1,6 +1,6 @@
-"""Every optimum that a loss promises, by exact expectation on a tiny world, for each masking mode and layout.
+"""The optimum of every loss, by exact expectation on a tiny world, for each masking mode and layout.
 
-The last tests break a rule on purpose and assert that the same checks then fail.
+The last tests break a rule on purpose and assert that the same checks fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from embtrain.common.types import LossInput
 pytestmark = pytest.mark.long
 
 MASS = 3.0
-LAYOUTS = ["private", "shared", "rows", "parted"]
+LAYOUTS = ["private", "shared", "rows", "split"]
 PARTITIONS = ["fixed", "global", "context"]
 
 
@@ -76,7 +76,7 @@ def test_nce(layout, masked, probe):
     assert nce_meets_its_optimum(layout, masked, probe)
 
 
-@pytest.mark.parametrize("layout", ["rows", "parted"])
+@pytest.mark.parametrize("layout", ["rows", "split"])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_nce_with_a_learned_partition(partition, layout):
     assert nce_meets_its_optimum(layout, masked=False, probe=True, partition=partition)
@@ -95,7 +95,7 @@ def test_logistic(layout, masked, probe):
     assert logistic_meets_its_optimum(layout, masked, probe)
 
 
-def test_logistic_gives_shifted_pmi_where_the_noise_is_the_marginal():
+def test_logistic_gives_shifted_pmi_if_the_noise_is_the_marginal():
     world = loss_world(noise="marginal")
     table, _ = optimum("logistic", every_column(world, MASS, "shared"), world)
     pmi = (world.p / (world.p_context @ world.p)).log()
@@ -107,7 +107,7 @@ def test_ranking_nce_is_exact_at_two_draws(probe):
     assert ranking_meets_its_optimum(probe)
 
 
-def test_ranking_nce_loses_its_optimum_where_hits_are_masked():
+def test_ranking_nce_loses_its_optimum_if_false_negatives_are_masked():
     world = loss_world()
     table, _ = optimum("sampled_softmax", every_draw(world, 2, masked=True), world, form="ranking")
     assert not close(table.softmax(1), world.p, atol=1e-3)
@@ -132,7 +132,7 @@ def test_sampled_softmax_with_every_candidate_is_softmax():
     assert close(optimum("sampled_softmax", exam, world)[0].softmax(1), world.p)
 
 
-def test_sampled_softmax_nears_the_truth_as_draws_grow():
+def test_sampled_softmax_converges_with_the_number_of_draws():
     world = loss_world()
     kl = []
     for m in (2, 5, 12):
@@ -153,7 +153,7 @@ def test_counting_draws_and_listing_them_are_the_same_expectation():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_sampled_partition_is_unbiased_only_where_hits_are_masked(masked):
+def test_the_sampled_partition_is_unbiased_only_if_false_negatives_are_masked(masked):
     world = loss_world()
     exam = every_draw(world, 2, masked)
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(3))
@@ -178,11 +178,11 @@ def test_nce_on_a_mixture():
     assert mixture_is_corrected("mixture")
 
 
-def test_mutant_the_density_of_the_component_is_caught():
+def test_mutant_component_density_is_detected():
     assert not mixture_is_corrected("component")
 
 
-def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
+def test_mutant_log_k_for_log_mass_is_detected(monkeypatch):
     def log_k(self: LossInput) -> Tensor:
         return torch.full((1, 1), math.log(self.drawn.k), dtype=self.pos.dtype)
 
@@ -190,28 +190,28 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
     for layout in LAYOUTS:
         assert not nce_meets_its_optimum(layout, masked=False, probe=True)
     world = loss_world()
-    exam = with_probe(every_once(world, masked=True), 1)  # one more column than noise mass
+    exam = with_probe(every_once(world, masked=True), 1)  # one more negative than the noise mass
     assert not close(optimum("sampled_softmax", exam, world)[0].softmax(1), world.p, 1e-3)
 
 
-def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
-    def after_forgiveness(self: LossInput) -> Tensor:
+def test_mutant_masked_draws_subtracted_from_the_mass_is_detected(monkeypatch):
+    def after_masking(self: LossInput) -> Tensor:
         assert self.drawn.total_weight is not None
         weight = self.drawn.per_row(self.drawn.weight, len(self.pos))
-        gone = torch.zeros_like(self.pos)
+        excluded = torch.zeros_like(self.pos)
         if self.drawn.false_negatives is not None and weight is not None:
             row, column = self.drawn.false_negatives
-            gone = gone.index_add(0, row, weight[row, column])
-        return (self.drawn.total_weight - gone[:, None]).log()
+            excluded = excluded.index_add(0, row, weight[row, column])
+        return (self.drawn.total_weight - excluded[:, None]).log()
 
-    monkeypatch.setattr(LossInput, "log_total_weight", property(after_forgiveness))
+    monkeypatch.setattr(LossInput, "log_total_weight", property(after_masking))
     for layout in LAYOUTS:
-        assert nce_meets_its_optimum(layout, masked=False, probe=True)      # nothing forgiven, nothing changed
+        assert nce_meets_its_optimum(layout, masked=False, probe=True)      # no masking, no change
         assert not nce_meets_its_optimum(layout, masked=True, probe=False)
 
 
-def test_mutant_an_uncorrected_target_is_caught():
-    """Ranking NCE that corrects only its columns."""
+def test_mutant_uncorrected_target_is_detected():
+    """Ranking NCE that corrects only the negatives."""
     world = loss_world()
     exam = every_draw(world, 2, masked=False)
     flat = replace(exam, drawn=replace(exam.drawn, log_q_target=torch.full_like(exam.chance, -math.log(world.v))))
@@ -222,7 +222,7 @@ def test_mutant_an_uncorrected_target_is_caught():
 @pytest.mark.parametrize(("name", "settings"), [("softmax", {}), ("nce", {"partition": "fixed"}),
                                                 ("nce", {"partition": "global", "log_z_start": "log n"})])
 def test_the_penalty_normalises_the_model(name, settings):
-    """E|log Z| of the model falls with α, where the loss alone leaves it free or (NCE, masked) settles elsewhere."""
+    """E|log Z| of the model falls with α; without α it is free or, for masked NCE, settles elsewhere."""
     world = loss_world()
     exam = every_once(world, masked=False) if name == "softmax" else every_column(world, MASS, "private", masked=True)
     size = []

@@ -1,7 +1,7 @@
-"""Real sources, masks and layouts through the real step reach the optimum that each combination promises.
+"""Real sources, masks and layouts reach the optimum of each combination through the real training step.
 
-losses alone are held to exact enumeration in test_losses_optima; here nothing is replaced, so the draws are noisy:
-many columns, many steps, and the mean of the last iterates, with a tolerance that each mutant below exceeds.
+test_losses_optima compares losses alone with exact enumeration. Here nothing is replaced, so the draws are noisy:
+many negatives, many steps and the mean of the last iterates, with a tolerance that each mutant below exceeds.
 """
 
 from __future__ import annotations
@@ -40,39 +40,41 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     """Scores (3, 5) averaged over the last steps, and log(mass·q) as the source reports it, (3, 5)."""
     world, batch = examples()
     model = Table(world)
-    k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw a step: of more columns
+    k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw per step, of more negatives
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
-    found, cost = sources.find(source), losses.find(loss)
-    of = found(found.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2, **keys), world)
-    if source == "ace":                                            # a generator that differs by context, and stays
+    source_class, cost = sources.find(source), losses.find(loss)
+    sampler = source_class(source_class.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2,
+                                               **keys), world)
+    if source == "ace":                                            # a fixed generator that differs by context
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
-            of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw))
+            sampler.generator.w.copy_(torch.randn(sampler.generator.w.shape, generator=draw))
     of_loss = cost(cost.Config(name=loss, **loss_keys), world)
-    # The steep way at the start is forgotten soon: logistic scores end far from where they begin.
+    # A low beta2 soon discards the steep start: logistic scores end far from where they begin.
     optimizer = torch.optim.Adam([*model.parameters(), *of_loss.parameters()], lr=0.1, betas=(0.9, 0.98))
-    asked = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
-    step, total, counted = Step(model, of, of_loss, [optimizer], TrainConfig(batch=len(batch), reduction="mean")), 0, 0
+    query = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
+    step, total, counted = Step(model, sampler, of_loss, [optimizer],
+                                TrainConfig(batch=len(batch), reduction="mean")), 0, 0
     for i in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = 0.1 if i < STEPS // 2 else 0.02 if i < STEPS * 3 // 4 else 0.004
         step(batch)
         if i >= STEPS * 3 // 4:
             s = model.s.detach()
-            total, counted = total + of_loss.logit(s, asked).detach(), counted + 1
-    log_q = of.log_prob(asked, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
+            total, counted = total + of_loss.logit(s, query).detach(), counted + 1
+    log_q = sampler.log_prob(query, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
     mass = 5 if source == "every" else k
     return total / counted, math.log(mass) + log_q
 
 
-def wanted(loss: str, mask: str, log_mass_q: torch.Tensor) -> torch.Tensor:
+def expected_scores(loss: str, mask: str, log_mass_q: torch.Tensor) -> torch.Tensor:
     log_p = P.log() - (torch.log1p(-P) if mask == "target" else 0)
     return log_p - log_mass_q if loss == "logistic" else log_p
 
 
 def error(source: str, loss: str, mask: str, share: str, **keys: object) -> float:
     s, log_mass_q = trained(source, loss, mask, share, **keys)
-    return float((s - wanted(loss, mask, log_mass_q)).abs().max())
+    return float((s - expected_scores(loss, mask, log_mass_q)).abs().max())
 
 
 LAYOUTS = ("row", "window", "block", "batch")
@@ -88,8 +90,8 @@ def test_unigram_noise(loss, mask, share):
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("loss", ["nce", "logistic"])
 @pytest.mark.parametrize("columns", ["mixture", "stratified"])
-def test_an_adversary_that_stands_still(loss, mask, columns):
-    """The density that corrects is the mixture's, by context; the probe column counts nothing."""
+def test_a_fixed_adversary(loss, mask, columns):
+    """The correction uses the density of the mixture, by context; the probe has no weight."""
     assert error("ace", loss, mask, "row", sampling=columns, mix=0.3, min_perplexity=2, generator_lr=1e-12) < NEAR
 
 
@@ -105,7 +107,7 @@ def test_nce_with_a_learned_partition():
 
 @pytest.mark.parametrize("share", ["row", "batch"])
 def test_distinct_draws_estimate_the_softmax(share):
-    """Without replacement, all but one of the candidates: eq. 5-6 with weights right in expectation."""
+    """Without replacement, all but one candidate: eq. 5-6 with weights that are correct in expectation."""
     s, _ = trained("unigram", "sampled_softmax", "target", share, k=4, replacement=False)
     assert float((s.softmax(1) - P).abs().max()) < 0.06
 
@@ -120,9 +122,9 @@ def test_sampled_softmax(form, share):
 def test_softmax_with_every_candidate_and_with_none():
     for source in ("every", "none"):
         world, batch = examples()
-        model, found, cost = Table(world), sources.find(source), losses.find("softmax")
-        of = found(found.Config(source=source, filter="none"), world)
-        step = Step(model, of, cost(cost.Config(name="softmax"), world),
+        model, source_class, cost = Table(world), sources.find(source), losses.find("softmax")
+        sampler = source_class(source_class.Config(source=source, filter="none"), world)
+        step = Step(model, sampler, cost(cost.Config(name="softmax"), world),
                     [optimizer := torch.optim.Adam([model.s], lr=0.05)], TrainConfig(batch=len(batch)))
         for i in range(300):
             optimizer.param_groups[0]["lr"] = 0.05 if i < 200 else 0.005
@@ -130,16 +132,16 @@ def test_softmax_with_every_candidate_and_with_none():
         assert float((model.s.detach().softmax(1) - P).abs().max()) < 1e-3
 
 
-# --- what must be noticed -----------------------------------------------------------------------------------------
+# --- mutants that must be detected ------------------------------------------------------------------------------------
 
-def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
-    """Columns of both and a probe: 2k + 1 columns of mass k."""
+def test_mutant_log_k_for_log_mass_is_detected(monkeypatch):
+    """Negatives of both components and a probe: 2k + 1 negatives of mass k."""
     monkeypatch.setattr(LossInput, "log_total_weight", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
     assert error("ace", "nce", "none", "row", sampling="stratified", mix=0.3, min_perplexity=2,
                  generator_lr=1e-12) > 2 * NEAR
 
 
-def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
+def test_mutant_component_density_is_detected(monkeypatch):
     draw = GeneratorCache.draw
 
     def of_component(*args):
@@ -153,7 +155,7 @@ def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
     assert float((s - P.log()).abs().max()) > 2 * NEAR
 
 
-def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
+def test_mutant_masked_draws_subtracted_from_the_mass_is_detected(monkeypatch):
     def log_mass(s: LossInput) -> torch.Tensor:
         keep = s.negative_mask()
         n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)

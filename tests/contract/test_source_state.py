@@ -1,7 +1,7 @@
-"""`Negatives.state`: a source that learns may draw again before it learns from the first draw, in any order.
+"""`Negatives.state`: a trained source can draw again before it learns from the first draw, in any order.
 
-A draw and the `learn` that follows it are compared with sources of their own: each learns from one draw, on a source
-whose parameters are those of the moment, and which has drawn nothing itself.
+Each draw and the `learn` after it are compared with a separate source that has the current parameters, makes only
+this draw and learns only from it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ QUERIES = query(30, seed=1), query(24, seed=2)              # of different sizes
 
 
 def loaded(state: dict[str, Any], case: str) -> NegativeSource:
-    """A source with this state that has drawn nothing since."""
-    made = source(case, seed=11)
-    made.load_state_dict(copy.deepcopy(state))
-    return made
+    """A source with this state and no draw since."""
+    sampler = source(case, seed=11)
+    sampler.load_state_dict(copy.deepcopy(state))
+    return sampler
 
 
-def draw(made: NegativeSource, asked: Query) -> Negatives:
-    return mark_false_negatives(made.draw(asked, made.config.k, VIEW), asked, "target", None)
+def draw(sampler: NegativeSource, queries: Query) -> Negatives:
+    return mark_false_negatives(sampler.draw(queries, sampler.config.k, VIEW), queries, "target", None)
 
 
-def learn(made: NegativeSource, asked: Query, drawn: Negatives) -> dict[str, float]:
-    scores = VIEW.score(asked, drawn.per_row(drawn.ids, len(asked)))                     # type: ignore[arg-type]
-    return made.learn(asked, drawn, costs_for_source(made, torch.nn.functional.softplus(scores), drawn))
+def learn(sampler: NegativeSource, queries: Query, drawn: Negatives) -> dict[str, float]:
+    scores = VIEW.score(queries, drawn.per_row(drawn.ids, len(queries)))                     # type: ignore[arg-type]
+    return sampler.learn(queries, drawn, costs_for_source(sampler, torch.nn.functional.softplus(scores), drawn))
 
 
-def learnt(made: NegativeSource) -> dict[str, Any]:
-    """State after everything collected has been used, without the random numbers."""
-    for _ in range(2):                                       # the second step: there may be a rest after the first
-        made.on_epoch_start(VIEW)
-    return without_random(made.state_dict())
+def learnt(sampler: NegativeSource) -> dict[str, Any]:
+    """The state after all collected data were used, without the random numbers."""
+    for _ in range(2):                                       # a second step, because the first may leave a rest
+        sampler.on_epoch_start(VIEW)
+    return without_random(sampler.state_dict())
 
 
 def without_random(state: Any) -> Any:
@@ -54,74 +54,74 @@ def without_random(state: Any) -> Any:
     return state
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+def assert_equal(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("case", LEARNERS)
 def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[int, int]) -> None:
     start = trained(source(case), steps=5).state_dict()
-    made = loaded(start, case)
-    drawn = [draw(made, asked) for asked in QUERIES]
-    separate = [draw(loaded(start, case), QUERIES[0])]        # its source has made this draw alone
+    sampler = loaded(start, case)
+    drawn = [draw(sampler, queries) for queries in QUERIES]
+    separate = [draw(loaded(start, case), QUERIES[0])]        # its source made only this draw
     drawer = loaded(start, case)
-    separate.append([draw(drawer, asked) for asked in QUERIES][1])
-    for mine, other in zip(drawn, separate, strict=True):
-        assert torch.equal(mine.ids, other.ids)                                          # type: ignore[arg-type]
+    separate.append([draw(drawer, queries) for queries in QUERIES][1])
+    for actual, second in zip(drawn, separate, strict=True):
+        assert torch.equal(actual.ids, second.ids)                                          # type: ignore[arg-type]
     state = start
     for i in order:
         learner = loaded(state, case)
-        assert_equal(learn(made, QUERIES[i], drawn[i]), learn(learner, QUERIES[i], separate[i]))
+        assert_equal(learn(sampler, QUERIES[i], drawn[i]), learn(learner, QUERIES[i], separate[i]))
         state = learner.state_dict()
-    assert_equal(learnt(made), learnt(loaded(state, case)))
+    assert_equal(learnt(sampler), learnt(loaded(state, case)))
 
 
 @pytest.mark.parametrize("case", LEARNERS)
-def test_a_draw_that_nothing_is_learnt_from_changes_nothing(case: str) -> None:
+def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     start = trained(source(case), steps=5).state_dict()
     results = []
     for more in (0, 1):
-        made = loaded(start, case)
-        drawn = draw(made, QUERIES[0])
+        sampler = loaded(start, case)
+        drawn = draw(sampler, QUERIES[0])
         for _ in range(more):
-            draw(made, QUERIES[1])
-        results.append((learn(made, QUERIES[0], drawn), learnt(made)))
+            draw(sampler, QUERIES[1])
+        results.append((learn(sampler, QUERIES[0], drawn), learnt(sampler)))
     assert_equal(*results)
 
 
 @pytest.mark.parametrize("case", LEARNERS)
-def test_only_the_state_of_a_draw_is_learnt_from(case: str) -> None:
-    made = source(case)
-    drawn = draw(made, QUERIES[0])
+def test_learning_uses_only_the_state_of_its_draw(case: str) -> None:
+    sampler = source(case)
+    drawn = draw(sampler, QUERIES[0])
     assert drawn.state is not None
-    assert drawn.rows(slice(0, 5)).state is None              # part of a draw is not learnt from
+    assert drawn.rows(slice(0, 5)).state is None              # part of a draw is not used for learning
     with pytest.raises(AssertionError):
-        learn(made, QUERIES[0], replace(drawn, state=None))
+        learn(sampler, QUERIES[0], replace(drawn, state=None))
 
 
 def test_a_mixture_of_a_mixture_learns_from_the_adversary_alone() -> None:
-    """Costs reach the adversary through two mixtures, and with them the state of its own draw."""
-    made, received = source("mixture of a mixture of an adversary"), list[Negatives]()
-    adversary, inner = made.inner.inner, list[Negatives]()                               # type: ignore[attr-defined]
+    """Costs pass through two mixtures to the adversary, together with the state of its draw."""
+    sampler, received = source("mixture of a mixture of an adversary"), list[Negatives]()
+    adversary, inner = sampler.inner.inner, list[Negatives]()                               # type: ignore[attr-defined]
     adversary_draw, adversary_learn = adversary.draw, adversary.learn
 
-    def record_draw(asked: Query, k: int, view: TableView) -> Negatives:
-        inner.append(adversary_draw(asked, k, view))
+    def record_draw(queries: Query, k: int, view: TableView) -> Negatives:
+        inner.append(adversary_draw(queries, k, view))
         return inner[-1]
 
-    def record_learn(asked: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+    def record_learn(queries: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         received.append(drawn)
-        return adversary_learn(asked, drawn, cost)
+        return adversary_learn(queries, drawn, cost)
 
     adversary.draw, adversary.learn = record_draw, record_learn
-    drawn = [draw(made, asked) for asked in QUERIES]
-    before = made.log_prob(QUERIES[0], torch.arange(V).unsqueeze(0))
+    drawn = [draw(sampler, queries) for queries in QUERIES]
+    before = sampler.log_prob(QUERIES[0], torch.arange(V).unsqueeze(0))
     for i in (1, 0):
-        assert learn(made, QUERIES[i], drawn[i])["reward"] > 0
-    assert [one.state for one in received] == [inner[1].state, inner[0].state]
-    for one, own in zip(received, reversed(inner), strict=True):
-        kept = one.origin == own.origin                      # the others were replaced by noise: not learnt from
+        assert learn(sampler, QUERIES[i], drawn[i])["reward"] > 0
+    assert [actual.state for actual in received] == [inner[1].state, inner[0].state]
+    for actual, expected in zip(received, reversed(inner), strict=True):
+        kept = actual.origin == expected.origin                      # the others were replaced by noise
         assert kept.any() and not kept.all()
-        assert torch.equal(one.ids[kept], own.ids[kept])                                 # type: ignore[index]
-    assert not torch.equal(made.log_prob(QUERIES[0], torch.arange(V).unsqueeze(0)), before)
+        assert torch.equal(actual.ids[kept], expected.ids[kept])                                 # type: ignore[index]
+    assert not torch.equal(sampler.log_prob(QUERIES[0], torch.arange(V).unsqueeze(0)), before)

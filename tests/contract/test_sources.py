@@ -1,6 +1,6 @@
-"""Every source keeps the contract. Sources are found by walking the package; each has cases in source_worlds.CASES.
+"""The contract of sources. Sources are found in the package; each has cases in source_worlds.CASES.
 
-The rules are those of embtrain.testing, which checks sources of other packages by them.
+The rules are those of embtrain.testing, which also checks sources of other packages.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def cases(rule: Callable[[SourceCase], None]) -> pytest.MarkDecorator:
 
 
 def test_the_significance_level_covers_all_tests_on_samples():
-    """Each of them rejects below 0.001 divided by their number."""
+    """Each test rejects below 0.001 divided by the number of tests."""
     exact, excluding = len(EXACT), len(WITHOUT)
     assert 0.001 / (3 * exact + len(CONDITIONAL) + excluding) >= density.SIGNIFICANCE
 
 
-def test_every_rule_is_checked_here():
+def test_every_rule_is_checked():
     text = inspect.getsource(inspect.getmodule(cases))
     modules = {draws: "draws", density: "density", states: "states"}
     names = {f"{modules[inspect.getmodule(rule)]}.{rule.__name__}" for rule in RULES}
@@ -77,7 +77,7 @@ def test_it_has_an_equation_a_reference_and_a_strategy(name):
 
 
 @cases(draws.settings)
-def test_what_it_cannot_share_or_draw_without_replacement_is_refused(case):
+def test_unsupported_sharing_or_replacement_is_rejected(case):
     draws.settings(case_of(case))
 
 
@@ -87,7 +87,7 @@ def test_shapes_dtypes_bounds_and_no_gradient(case):
 
 
 @cases(density.densities)
-def test_probabilities_sum_to_one_and_are_those_reported(case):
+def test_probabilities_sum_to_one_and_match_the_reported_ones(case):
     density.densities(case_of(case))
 
 
@@ -113,16 +113,16 @@ def test_an_excluded_target_is_never_drawn(case):
 
 @pytest.mark.parametrize("case", [case for case in WITHOUT if case.split()[0] == "quadratic"
                                   or not isinstance(source(case), KernelSource)])
-def test_an_excluded_target_is_never_drawn_and_the_others_share_what_it_had(case):
-    """q of the others is q / (1 - q_t). Not of a tree of features, which floors what is left of its nodes' masses."""
-    of, plain, asked = trained(source(case)), trained(source(case, exclude_target=False)), query(400)
-    of.draw(asked, 16, TableView())
-    plain.draw(asked, 16, TableView())
-    everyone = torch.arange(V).unsqueeze(0)
-    log_q, whole = of.log_prob(asked, everyone).double(), plain.log_prob(asked, everyone).double()
-    own = torch.nn.functional.one_hot(asked.target, V).bool()
-    without = whole - torch.log1p(-whole[own].exp()).unsqueeze(1)
-    torch.testing.assert_close(log_q[~own], without[~own], atol=1e-4, rtol=0)
+def test_an_excluded_target_leaves_its_probability_to_the_others(case):
+    """q of the others is q / (1 - q_t), except for trees of features, which clamp the remaining node masses."""
+    sampler, plain, queries = trained(source(case)), trained(source(case, exclude_target=False)), query(400)
+    sampler.draw(queries, 16, TableView())
+    plain.draw(queries, 16, TableView())
+    all_ids = torch.arange(V).unsqueeze(0)
+    log_q, full = sampler.log_prob(queries, all_ids).double(), plain.log_prob(queries, all_ids).double()
+    is_target = torch.nn.functional.one_hot(queries.target, V).bool()
+    without = full - torch.log1p(-full[is_target].exp()).unsqueeze(1)
+    torch.testing.assert_close(log_q[~is_target], without[~is_target], atol=1e-4, rtol=0)
 
 
 @cases(density.frequencies_without_target)
@@ -136,7 +136,7 @@ def test_rows_do_not_mix(case):
 
 
 @cases(states.seeds)
-def test_equal_seeds_draw_equally_and_others_differently(case):
+def test_equal_seeds_give_equal_draws_and_different_seeds_do_not(case):
     states.seeds(case_of(case))
 
 
@@ -146,13 +146,13 @@ def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
 
 
 @cases(states.unchanged_model)
-def test_the_model_is_left_alone(case):
+def test_the_model_stays_unchanged(case):
     states.unchanged_model(case_of(case))
 
 
 @cases(states.declared_use_of_model)
-def test_what_does_not_look_needs_nothing_to_look_at(case):
-    """The compiled engine builds no vectors for it."""
+def test_static_sources_need_no_query_vectors(case):
+    """The compiled engine builds no query vectors for static sources."""
     states.declared_use_of_model(case_of(case))
 
 
@@ -162,9 +162,9 @@ def test_learning_ignores_the_costs_of_false_negatives(case):
 
 
 @pytest.mark.parametrize("case", DRAWING)
-def test_a_mass_is_shared_among_the_columns_or_refused(case):
-    of = source(case)
-    if not of.traits.supports_total_weight or not of.config.replacement:
+def test_the_total_weight_is_split_among_negatives_or_rejected(case):
+    sampler = source(case)
+    if not sampler.traits.supports_total_weight or not sampler.config.replacement:
         with pytest.raises(UsageError, match=r"negatives\.total_weight"):
             source(case, total_weight=2.5)
         return
@@ -177,25 +177,26 @@ def test_a_mass_is_shared_among_the_columns_or_refused(case):
 
 
 @pytest.mark.parametrize("windows", [True, False])
-def test_a_block_is_of_windows_where_there_are_some(windows):
-    asked = query(30) if windows else replace(query(30), window=None)
-    n, group = source("unigram shared by blocks", share_size=3).draw_layout(asked)
-    of = asked.window.tolist() if windows else list(range(30))
-    assert group.tolist() == [sorted(set(of)).index(w) // 3 for w in of] and n == int(group.max()) + 1
+def test_blocks_consist_of_windows_if_there_are_any(windows):
+    queries = query(30) if windows else replace(query(30), window=None)
+    n, group = source("unigram shared by blocks", share_size=3).draw_layout(queries)
+    block_of_row = queries.window.tolist() if windows else list(range(30))
+    assert group.tolist() == [sorted(set(block_of_row)).index(w) // 3 for w in block_of_row]
+    assert n == int(group.max()) + 1
 
 
 @cases(states.learning)
-def test_what_it_learns_moves_it_towards_the_costly_answers(case):
+def test_learning_moves_it_towards_costly_candidates(case):
     states.learning(case_of(case))
 
 
 @pytest.mark.parametrize("case", [case for case in OF_PAIRS if case not in EXACT])
-def test_what_it_draws_later_costs_more(case):
-    """The same of those that state no probability of every candidate."""
-    fresh, of, view = source(case), trained(source(case), steps=150), TableView()
-    asked = query(400)
-    cost = [float(torch.nn.functional.softplus(view.score(asked, drawn.per_row(drawn.ids, len(asked)))).mean())
-            for drawn in (each.draw(asked, 4, view) for each in (fresh, of))]
+def test_later_draws_cost_more(case):
+    """The same for sources that report no probability of every candidate."""
+    fresh, sampler, view = source(case), trained(source(case), steps=150), TableView()
+    queries = query(400)
+    cost = [float(torch.nn.functional.softplus(view.score(queries, drawn.per_row(drawn.ids, len(queries)))).mean())
+            for drawn in (each.draw(queries, 4, view) for each in (fresh, sampler))]
     assert cost[1] > cost[0] + 0.5
 
 
@@ -203,31 +204,32 @@ PAIRS = replace(world(), n_contexts=None, context_sizes=(3, 2))
 
 
 @pytest.mark.parametrize("case", OF_PAIRS)
-def test_contexts_of_two_columns_are_as_good_as_one(case):
+def test_contexts_can_have_two_columns(case):
     """An entity and a relation: draws, probabilities, learning and state."""
-    of, view = trained(source(case, of=PAIRS), steps=150), TableView()
-    asked = query(3000)
-    asked = replace(asked, context=paired(asked.context))
-    state = of.state_dict()
-    drawn = of.draw(asked, 4, view)
-    ids = drawn.per_row(drawn.ids, len(asked))
-    plain = source(case, of=PAIRS).draw(asked, 4, view)
-    cost = [view.score(asked, x).clamp(min=0).mean() for x in (plain.per_row(plain.ids, len(asked)), ids)]
+    sampler, view = trained(source(case, of=PAIRS), steps=150), TableView()
+    queries = query(3000)
+    queries = replace(queries, context=paired(queries.context))
+    state = sampler.state_dict()
+    drawn = sampler.draw(queries, 4, view)
+    ids = drawn.per_row(drawn.ids, len(queries))
+    plain = source(case, of=PAIRS).draw(queries, 4, view)
+    cost = [view.score(queries, x).clamp(min=0).mean() for x in (plain.per_row(plain.ids, len(queries)), ids)]
     assert float(cost[1]) > float(cost[0]) + 0.3
     if case in EXACT:
-        log_p = of.log_prob(asked, torch.arange(V).unsqueeze(0)).double().expand(len(asked), V)
-        torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(asked), dtype=torch.float64), atol=1e-5, rtol=0)
-        torch.testing.assert_close(log_p.gather(1, ids), drawn.per_row(drawn.log_q, len(asked)).double(), atol=1e-5,
+        log_p = sampler.log_prob(queries, torch.arange(V).unsqueeze(0)).double().expand(len(queries), V)
+        torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(queries), dtype=torch.float64), atol=1e-5, rtol=0)
+        torch.testing.assert_close(log_p.gather(1, ids), drawn.per_row(drawn.log_q, len(queries)).double(), atol=1e-5,
                                    rtol=0)
-        row = {tuple(x): i for i, x in enumerate(asked.context.tolist())}
-        spread = {x: of.log_prob(asked.rows(slice(i, i + 1)), torch.arange(V).unsqueeze(0))[0] for x, i in row.items()}
-        assert float((spread[0, 0] - spread[2, 1]).abs().max()) > 0.5    # another question, another distribution
-        columns = [float((spread[0, 0] - spread[other]).abs().max()) for other in ((0, 1), (1, 0))]
-        # Without the entropy hinge it settles on few answers, and one column is enough to tell which.
+        row = {tuple(x): i for i, x in enumerate(queries.context.tolist())}
+        spread = {x: sampler.log_prob(queries.rows(slice(i, i + 1)), torch.arange(V).unsqueeze(0))[0]
+                  for x, i in row.items()}
+        assert float((spread[0, 0] - spread[2, 1]).abs().max()) > 0.5    # another query, another distribution
+        columns = [float((spread[0, 0] - spread[second]).abs().max()) for second in ((0, 1), (1, 0))]
+        # Without the entropy hinge it settles on few candidates, and one column is enough to distinguish them.
         assert (max if "without entropy" in case else min)(columns) > 0.1
     fresh = source(case, seed=11, of=PAIRS)
     fresh.load_state_dict(state)
-    assert torch.equal(fresh.draw(asked, 4, view).ids, drawn.ids)
+    assert torch.equal(fresh.draw(queries, 4, view).ids, drawn.ids)
 
 
 @cases(states.probes)
@@ -237,11 +239,11 @@ def test_a_probe_has_no_weight(case):
 
 @pytest.mark.parametrize("case", LEARNERS)
 def test_only_a_self_critical_baseline_draws_probes(case):
-    of = trained(source(case))
-    drawn = of.draw(query(), 4, TableView())
+    sampler = trained(source(case))
+    drawn = sampler.draw(query(), 4, TableView())
     probes = torch.zeros(1, dtype=torch.bool) if drawn.origin is None else drawn.origin == PROBE
-    learner = of
-    while hasattr(learner, "inner"):                         # a mixture passes on what the source inside it probes
+    learner = sampler
+    while hasattr(learner, "inner"):                         # a mixture passes on the probes of its inner source
         learner = learner.inner
     assert bool(probes.any()) == (getattr(learner.config, "baseline", None) == "self_critical")
 

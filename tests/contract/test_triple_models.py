@@ -1,4 +1,4 @@
-"""What every model of triples owes. Found by walking the package: one without a formula in FORMULAS fails here."""
+"""The contract of triple models, found in the package: a model without a formula in FORMULAS fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Triples(Batch):
     relation: Tensor
 
 
-# ---- the same in plain Python: score of h, r, t from rows of the tables ------------------------------------------
+# ---- the same in plain Python: score of h, r, t from rows of the tables ----------------------------------------------
 
 Score = list[float]
 
@@ -80,42 +80,42 @@ FORMULAS: dict[str, tuple[str, dict[str, Any], Callable[[Score, Score, Score], f
 each = pytest.mark.parametrize("case", FORMULAS)
 
 
-def made(case: str, **keys: Any) -> TripleModel:
+def build(case: str, **keys: Any) -> TripleModel:
     name, settings, _ = FORMULAS[case]
-    found = models.find(name)
-    return found(found.Config(name=name, dim=D, **settings, **keys), WORLD).double()
+    model_class = models.find(name)
+    return model_class(model_class.Config(name=name, dim=D, **settings, **keys), WORLD).double()
 
 
 def batch(*triples: tuple[int, int, int], slot: int = 0) -> Triples:
     h, r, t = torch.tensor(triples).T
-    given, target = (h, t) if slot == 0 else (t, h)
-    return Triples(target, torch.full_like(h, slot), given, r)
+    known_entity, target = (h, t) if slot == 0 else (t, h)
+    return Triples(target, torch.full_like(h, slot), known_entity, r)
 
 
 EVERY = torch.arange(V).unsqueeze(0)
 
 
 def test_every_model_of_triples_has_a_formula() -> None:
-    found = {name for name in models.names() if models.find(name).task == "triples"}
-    assert found == {name for name, _, _ in FORMULAS.values()}
+    expected = {name for name in models.names() if models.find(name).task == "triples"}
+    assert expected == {name for name, _, _ in FORMULAS.values()}
 
 
 @each
 @pytest.mark.parametrize("slot", [0, 1])
-def test_the_score_is_the_formula(case: str, slot: int) -> None:
-    model, formula = made(case), FORMULAS[case][2]
+def test_scores_match_the_formula(case: str, slot: int) -> None:
+    model, formula = build(case), FORMULAS[case][2]
     e, r = model.e.tolist(), model.r.tolist()
-    asked = batch((0, 2, 3), (5, 0, 5), (1, 1, 6), slot=slot)
-    s = model.score(model.encode(asked), EVERY).detach()
-    for i, (given, relation) in enumerate(zip(asked.entity.tolist(), asked.relation.tolist(), strict=True)):
+    triples = batch((0, 2, 3), (5, 0, 5), (1, 1, 6), slot=slot)
+    s = model.score(model.encode(triples), EVERY).detach()
+    for i, (known_entity, relation) in enumerate(zip(triples.entity.tolist(), triples.relation.tolist(), strict=True)):
         for b in range(V):
-            h, t = (given, b) if slot == 0 else (b, given)
+            h, t = (known_entity, b) if slot == 0 else (b, known_entity)
             assert float(s[i, b]) == pytest.approx(formula(e[h], r[relation], e[t]), rel=1e-9, abs=1e-12)
 
 
 @each
 def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str, monkeypatch) -> None:
-    model = made(case)
+    model = build(case)
     query = model.encode(batch((0, 2, 3), (5, 0, 5), (1, 1, 6)))
     shared = model.score(query, EVERY)
     private = model.score(query, EVERY.expand(3, -1).contiguous())
@@ -123,28 +123,28 @@ def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str
     torch.testing.assert_close(private, shared)
     torch.testing.assert_close(vectors, shared)
     torch.testing.assert_close(model.score(query, torch.tensor([[4, 4, 0]])), shared[:, [4, 4, 0]])
-    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)  # one row at a time, made again to differentiate
-    again = model.score(query, EVERY)
-    torch.testing.assert_close(again, shared)
-    with torch.no_grad():                                               # pieces are then put into their place
+    monkeypatch.setattr(distances, "MAX_DIFFERENCES", 1)  # one row at a time, rebuilt for differentiation
+    repeated = model.score(query, EVERY)
+    torch.testing.assert_close(repeated, shared)
+    with torch.no_grad():                                               # the result is written in pieces
         torch.testing.assert_close(model.score(query, EVERY), shared.detach())
-    for one, other in zip(*(torch.autograd.grad(s.square().sum(), [model.e, model.r], retain_graph=True)
-                            for s in (again, shared)), strict=True):
-        torch.testing.assert_close(one.to_dense(), other.to_dense())
+    for single, second in zip(*(torch.autograd.grad(s.square().sum(), [model.e, model.r], retain_graph=True)
+                                for s in (repeated, shared)), strict=True):
+        torch.testing.assert_close(single.to_dense(), second.to_dense())
 
 
 @each
 @pytest.mark.parametrize("slot", [0, 1])
-def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> None:
-    model = made(case)
+def test_gradients_match_finite_differences(case: str, slot: int) -> None:
+    model = build(case)
     model.sparse = False
-    asked = batch((0, 2, 3), (5, 0, 1), slot=slot)
+    triples = batch((0, 2, 3), (5, 0, 1), slot=slot)
     ids = torch.tensor([[2, 6, 4], [3, 0, 2]])
 
     def scores(e: Tensor, r: Tensor) -> Tensor:
-        held = {"of.e": e, "of.r": r}
+        held = {"model.e": e, "model.r": r}
         def run(candidates: Tensor) -> Tensor:
-            return torch.func.functional_call(_Scored(model), held, (asked, candidates))
+            return torch.func.functional_call(_Scored(model), held, (triples, candidates))
         return torch.cat([run(ids), run(ids[:1])], 1)
 
     assert torch.autograd.gradcheck(scores, (model.e.detach().clone().requires_grad_(),
@@ -152,8 +152,8 @@ def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> Non
 
 
 @pytest.mark.parametrize("case", ["transe l1", "transe l2", "rotate"])
-def test_where_a_candidate_lies_on_the_question_the_gradient_is_zero(case: str) -> None:
-    model = made(case)
+def test_the_gradient_is_zero_if_a_candidate_equals_the_query(case: str) -> None:
+    model = build(case)
     query = model.encode(batch((0, 2, 3), (5, 0, 1)))
     c = query.vector.detach().unsqueeze(1).requires_grad_()
     score = model.score(query, c)
@@ -162,71 +162,72 @@ def test_where_a_candidate_lies_on_the_question_the_gradient_is_zero(case: str) 
 
 
 class _Scored(torch.nn.Module):
-    def __init__(self, of: TripleModel):
+    def __init__(self, model: TripleModel):
         super().__init__()
-        self.of = of
+        self.model = model
 
-    def forward(self, asked: Batch, candidates: Tensor) -> Tensor:
-        return self.of.score(self.of.encode(asked), candidates)
+    def forward(self, triples: Batch, candidates: Tensor) -> Tensor:
+        return self.model.score(self.model.encode(triples), candidates)
 
 
 @each
-def test_questions_name_what_is_asked(case: str) -> None:
-    model = made(case)
+def test_queries_have_context_slot_id_and_vector(case: str) -> None:
+    model = build(case)
     query = model.encode(batch((0, 2, 3), (0, 2, 4), (4, 2, 0), (0, 1, 3)))
     assert query.context.tolist() == [[0, 2], [0, 2], [4, 2], [0, 1]] and query.query_id.tolist() == [1, 1, 2, 0]
-    other = model.encode(batch((3, 2, 0), slot=1))
-    assert other.context.tolist() == [[0, 2 + R]] and other.slot.tolist() == [1]
+    second = model.encode(batch((3, 2, 0), slot=1))
+    assert second.context.tolist() == [[0, 2 + R]] and second.slot.tolist() == [1]
     assert query.vector.shape[1] == model.table().shape[1] and len(model.vectors()) == V
 
 
 @pytest.mark.parametrize(("model", "onto"), [("transe", "sphere"), ("transe", "ball"), ("transd", "ball"),
                                              ("transd", "sphere")])
-def test_entities_are_brought_back_after_each_update(model: str, onto: str) -> None:
-    found = models.find(model)
-    of = found(found.Config(name=model, dim=D, entities=onto), WORLD)
+def test_entities_are_projected_after_each_update(model: str, onto: str) -> None:
+    model_class = models.find(model)
+    net = model_class(model_class.Config(name=model, dim=D, entities=onto), WORLD)
     loss, source = Logistic(Logistic.Config(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
     config = TrainConfig(lr=2.0)
-    step = Step(of, source, loss, optimizers(of, loss, config), config)
-    before = of.e.detach().clone()
+    step = Step(net, source, loss, optimizers(net, loss, config), config)
+    before = net.e.detach().clone()
     for _ in range(3):
         step(batch((0, 2, 3), (5, 0, 1)))
-    length = of.vectors().detach().norm(dim=1)
-    assert float(length.max()) < 1 + 1e-5 and not torch.equal(before, of.e)
+    length = net.vectors().detach().norm(dim=1)
+    assert float(length.max()) < 1 + 1e-5 and not torch.equal(before, net.e)
     assert onto == "ball" or float(length.min()) > 1 - 1e-5
 
 
 @pytest.mark.parametrize(("case", "power"), [("distmult", 2), ("distmult", 3), ("complex", 3)])
 def test_the_regulariser_is_the_sum_of_powers(case: str, power: int) -> None:
-    model = made(case, penalty=0.25, power=power)
-    asked = batch((0, 2, 3), (5, 0, 1))
+    model = build(case, penalty=0.25, power=power)
+    triples = batch((0, 2, 3), (5, 0, 1))
     def size(row: Score) -> float:
         return sum(abs(x) ** power for x in (numbers(row) if case == "complex" else row))
     e, r = model.e.tolist(), model.r.tolist()
-    wanted = [0.25 * (size(e[h]) + size(r[k]) + size(e[t])) for h, k, t in ((0, 2, 3), (5, 0, 1))]
-    assert model.penalty(asked).tolist() == pytest.approx(wanted)
-    assert made(case).penalty(asked) is None
+    expected = [0.25 * (size(e[h]) + size(r[k]) + size(e[t])) for h, k, t in ((0, 2, 3), (5, 0, 1))]
+    assert model.penalty(triples).tolist() == pytest.approx(expected)
+    assert build(case).penalty(triples) is None
 
 
 def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
-    """What does not score is moved by its own gradient alone: p λ |x|^(p-1)."""
-    of = made("distmult", penalty=0.1, power=2)
+    """Rows without a score move only by the gradient of the penalty, p λ |x|^(p-1)."""
+    net = build("distmult", penalty=0.1, power=2)
     with torch.no_grad():
-        of.r.zero_()                                                    # every score is 0, and so is its slope in e
+        net.r.zero_()                                                    # every score is 0, and so is its slope in e
     loss, config = Logistic(Logistic.Config(), WORLD).double(), TrainConfig(lr=0.5)
-    step = Step(of, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, optimizers(of, loss, config), config)
-    before = of.e.detach().clone()
+    step = Step(net, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, optimizers(net, loss, config),
+                config)
+    before = net.e.detach().clone()
     step(batch((0, 2, 3)))
     for row in (0, 3):
-        torch.testing.assert_close(of.e[row], before[row] * (1 - 0.5 * 0.1 * 2))
-    assert torch.equal(of.e[1], before[1])
+        torch.testing.assert_close(net.e[row], before[row] * (1 - 0.5 * 0.1 * 2))
+    assert torch.equal(net.e[1], before[1])
 
 
-def test_what_cannot_be_is_refused_in_one_line() -> None:
+def test_invalid_settings_are_rejected_in_one_line() -> None:
     for name in ("complex", "rotate"):
-        found = models.find(name)
+        model_class = models.find(name)
         with pytest.raises(UsageError, match=r"model\.dim: 5: .* must be even"):
-            found(found.Config(name=name, dim=5), WORLD)
-    found = models.find("transe")
+            model_class(model_class.Config(name=name, dim=5), WORLD)
+    model_class = models.find("transe")
     with pytest.raises(UsageError, match=r"model\.name: transe needs entities and relations"):
-        found(found.Config(), ProblemSpec(V, torch.ones(V), n_contexts=V))
+        model_class(model_class.Config(), ProblemSpec(V, torch.ones(V), n_contexts=V))

@@ -1,4 +1,4 @@
-"""Tables of the adversary's kernels, made by its formulas, for tests of them."""
+"""Tables for tests of the adversary kernels, computed by the formulas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Case:
     tables: kernel.GeneratorTables
     row: np.ndarray
     start: np.ndarray
-    ids: np.ndarray   # those from start[i] to start[i+1] are asked of row[i]
+    ids: np.ndarray   # start[i] to start[i+1] belong to row[i]
     q: np.ndarray     # (R, V) float64  the density by its formula
 
 
@@ -50,7 +50,7 @@ def made(seed: int, v: int = 60, alone: int = 37, groups: int = 3, hidden: int =
 
 
 def tables_of(within: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An alias table for each class, of π along its members; places in place of ids."""
+    """An alias table for each class, of π over its members, with positions instead of ids."""
     keep, instead = np.empty(len(within), np.uint64), np.empty(len(within), np.int64)
     for a, b in pairwise(first):
         if a < b:
@@ -60,7 +60,7 @@ def tables_of(within: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def table(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An alias table by hand: each column is kept with probability V p, or the greatest rest is taken."""
+    """An alias table by hand: each entry is kept with probability V p, or the greatest rest is taken."""
     v, scaled = len(p), p * len(p)
     accept, alias = np.ones(v), np.arange(v)
     for _ in range(v):

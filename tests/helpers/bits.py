@@ -1,4 +1,4 @@
-"""Equality of nested states to the last bit."""
+"""Bitwise equality of nested states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison as `embtrain compare` leaves it, without training anything: folders of runs and their results.json."""
+"""Write a comparison like `embtrain compare`, without training: folders of runs and results.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from embtrain.evaluate.statistics.significance import compare_to_baseline, holm_family, paired_t, t_interval
 
-# strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, does it draw both kinds of samples?
+# strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, whether it draws both kinds of samples
 WORLD: dict[str, tuple[float, float, float, bool]] = {
     "sgns": (-7.31, 0.52, 96, False), "nce": (-7.18, 0.51, 101, False), "uniform": (-7.62, 0.41, 74, False),
     "softmax": (-6.92, 0.56, 640, False), "ace-no-entropy": (-7.21, 0.535, 233, True), "ace": (-7.16, 0.55, 251, True),
@@ -24,7 +24,7 @@ FAR = "treaty harvest parish tunnel ledger orchard quarry lantern ferry sermon m
 
 def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"), seeds: int = 3, epochs: int = 4,
                lines: int = 12, failed: Sequence[str] = ()) -> Path:
-    """`failed`: names of cells that have only an error. Every number comes from the seeds alone."""
+    """`failed`: names of cells that have only an error. Every number depends on the seeds alone."""
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     cells = []
     for strategy in strategies:
@@ -33,9 +33,9 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
             cell: dict[str, Any] = {"cell": name, "strategy": strategy, "loss": None, "model": "skipgram", "seed": seed,
                                     "folder": f"cells/{name}", "status": "finished", "scores": [], "cpu_seconds": None}
             if name in failed:
-                said = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.chunk=1024"
-                _json(folder / "cells" / f"{name}.error.json", {"cell": name, "error": said, "code": 4})
-                cell |= {"status": "failed", "error": said}
+                message = "ResourceError: 3.2 GB are free and 4.1 GB are needed; set train.chunk=1024"
+                _json(folder / "cells" / f"{name}.error.json", {"cell": name, "error": message, "code": 4})
+                cell |= {"status": "failed", "error": message}
             else:
                 cell |= _run(folder / "cells" / name, strategy, seed, epochs, lines)
             cells.append(cell)
@@ -49,7 +49,7 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
 
 
 def without_times(folder: Path) -> dict[str, Any]:
-    """results.json, as far as no clock has a part in it."""
+    """results.json without the entries that depend on a clock."""
     tree = json.loads((folder / "results.json").read_text())
     for cell in tree["cells"]:
         cell["cpu_seconds"] = None
@@ -63,17 +63,19 @@ def without_times(folder: Path) -> dict[str, Any]:
 
 
 def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    values_of: dict[str, dict[str, dict[int, float]]] = {}
     for cell in cells:
         for row in cell["scores"]:
-            of = found.setdefault(f"{row['benchmark']}/{row['metric']}", {})
-            of.setdefault(cell["strategy"], {})[cell["seed"]] = row["value"]
+            by_name = values_of.setdefault(f"{row['benchmark']}/{row['metric']}", {})
+            by_name.setdefault(cell["strategy"], {})[cell["seed"]] = row["value"]
     primary, first = "test/log_likelihood", strategies[0]
-    differences = compare_to_baseline(found.get(primary, {first: {}}), first, primary)
-    differences += holm_family([paired_t(of[name], of[first], (name, first), metric) for metric, of in found.items()
-                              if metric != primary and not metric.startswith("valid") for name in of if name != first])
+    differences = compare_to_baseline(values_of.get(primary, {first: {}}), first, primary)
+    differences += holm_family([
+        paired_t(by_name[name], by_name[first], (name, first), metric) for metric, by_name in values_of.items()
+        if metric != primary and not metric.startswith("valid") for name in by_name if name != first
+    ])
     summary = [{"strategy": name, "metric": metric, **t_interval(values)._asdict()}
-               for metric, of in found.items() for name, values in of.items()]
+               for metric, by_name in values_of.items() for name, values in by_name.items()]
     rows = [{"strategy": c["strategy"], "seed": c["seed"], "metric": "valid/log_likelihood", "step": 40,
              "cpu_seconds": 60.0, "value": None if c["strategy"] == "softmax" else c["scores"][0]["value"] - 0.1}
             for c in cells if c["scores"]]
@@ -90,8 +92,8 @@ def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) 
 
 def _run(folder: Path, strategy: str, seed: int, epochs: int, lines: int) -> dict[str, Any]:
     likelihood, spearman, cpu, both = WORLD[strategy]
-    rng, alike = np.random.default_rng([len(strategy), seed]), np.random.default_rng(seed)
-    shift, noise = 0.03 * alike.standard_normal(), rng.standard_normal(4)
+    rng, by_seed = np.random.default_rng([len(strategy), seed]), np.random.default_rng(seed)
+    shift, noise = 0.03 * by_seed.standard_normal(), rng.standard_normal(4)
     likelihood, spearman = likelihood + shift + 0.006 * noise[0], spearman + 0.012 * noise[1]
     cpu, mrr = cpu * (1 + 0.03 * noise[2]), (likelihood + 9) / 20
     scores = [_row("test", "log_likelihood", likelihood, 0.04, 20_000), _row("test", "mrr", mrr, 0.004, 20_000),

@@ -1,4 +1,4 @@
-"""The cores that can be used here, for tests that go through all of them; "off" is the references alone."""
+"""The cores that this machine can run, for tests over all of them; "off" selects the reference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A disk that fails, or a machine that stops, at the n-th call that touches what is written.
+"""Simulates a disk that fails, or a machine that stops, at the n-th call that changes files.
 
-Counted below one folder: every open for writing, write, fsync, rename, unlink, mkdir and truncation. A write fails or
-dies in its middle. Each command runs in a forked process of its own.
+Calls below one folder are counted: open for writing, write, fsync, rename, unlink, mkdir and truncate. A write fails
+or dies in the middle. Each command runs in a separate forked process.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from embtrain import cli
 FORK = multiprocessing.get_context("fork")
 DEATH = 0                # in place of an errno
 DIED = 77
-CPU_SECONDS = 120        # of a command that takes less than one: it would go on for ever
-HANGS = 1800             # seconds of the clock, which goes on while a machine is paused
+CPU_SECONDS = 120        # limit of a command that takes less than one second, against endless loops
+HANGS = 1800             # wall-clock seconds, which also pass while a machine is paused
 FAILS = {"death": DEATH, "full": errno.ENOSPC, "broken": errno.EIO, "forbidden": errno.EACCES,
          "read-only": errno.EROFS}
 
 
 class Disk:
-    """Counts down at each call, and at zero does what it is set to; a full disk stays full."""
+    """Counts down at each call and fails at zero; a full disk stays full."""
 
-    def __init__(self, below: Path, calls: int, wrong: int, failed: Any):
-        self.below, self.left, self.wrong, self.failed = str(below), calls, wrong, failed
+    def __init__(self, below: Path, calls: int, error: int, failed: Any):
+        self.below, self.left, self.wrong, self.failed = str(below), calls, error, failed
         self.opened, self.fdopened = builtins.open, os.fdopen
         os.fsync = self.counted(os.fsync)
         os.ftruncate = self.counted(os.ftruncate)
         os.fdopen = lambda *a, **k: self.writing(self.fdopened(*a, **k), *a[1:2])  # type: ignore[assignment]
         builtins.open = lambda *a, **k: self.writing(self.opened(*a, **k), *a[1:2])  # type: ignore[assignment]
         io.open = builtins.open
-        sys.addaudithook(self.hear)
+        sys.addaudithook(self.audit)
 
     def tick(self) -> None:
         self.left -= 1
@@ -58,12 +58,12 @@ class Disk:
         if self.left == -1 or self.wrong in (errno.ENOSPC, errno.EROFS):
             raise OSError(self.wrong, os.strerror(self.wrong))
 
-    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
             touches = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         else:
-            # A full disk still lets go of what is there.
+            # A full disk still permits deletion.
             touches = event in ("os.rename", "os.mkdir") or (event == "os.remove" and self.wrong != errno.ENOSPC)
             path = args[0] if touches else None
         if touches and isinstance(path, str | os.PathLike) and os.path.abspath(path).startswith(self.below):
@@ -81,7 +81,7 @@ class Disk:
 
 
 class Written:
-    """A file whose writes are counted, each in its middle."""
+    """A file whose writes are counted, each in the middle."""
 
     def __init__(self, file: Any, disk: Disk):
         self.file, self.disk = file, disk
@@ -108,11 +108,11 @@ class Written:
 class End:
     code: int
     said: str
-    failed: bool         # whether the command came as far as the call that fails
+    failed: bool         # whether the command reached the failing call
 
 
 def run(place: Path, argv: tuple[str, ...], disk: tuple[int, int] | None = None) -> End:
-    """The command in a process of its own, on a good disk or on one that fails: (calls before that, how)."""
+    """Run the command in a separate process, on a good disk or on one that fails: (calls before that, error)."""
     err = place.parent / f"{place.name}.err"
 
     failed = FORK.RawValue("b", 0)
@@ -142,14 +142,14 @@ def run(place: Path, argv: tuple[str, ...], disk: tuple[int, int] | None = None)
     return End(code, err.read_text(), bool(failed.value))
 
 
-def failures(origin: Path, argv: tuple[str, ...], wrong: int, step: int = 1, begin: int = 0
+def failures(origin: Path, argv: tuple[str, ...], error: int, step: int = 1, begin: int = 0
              ) -> Iterator[tuple[int, Path, End]]:
-    """Fail at the first call, or every `step`th, until the command comes to its end; the folder as it is then."""
+    """Yield the folder after a failure at call 1, 1 + step, ..., until the command completes."""
     for calls in itertools.count(begin, step):
-        place = origin.parent / f"{origin.name}-{wrong}-{calls}"
+        place = origin.parent / f"{origin.name}-{error}-{calls}"
         shutil.copytree(origin, place)
-        end = run(place, argv, (calls, wrong))
-        if end.code != 0:  # else it could do without: a folder that is there already need not be made
+        end = run(place, argv, (calls, error))
+        if end.code != 0:  # otherwise the call is optional: mkdir of an existing folder
             yield calls, place, end
         shutil.rmtree(place)
         if not end.failed:
@@ -157,8 +157,8 @@ def failures(origin: Path, argv: tuple[str, ...], wrong: int, step: int = 1, beg
 
 
 def torn(place: Path) -> list[str]:
-    """Files under their own names that are not whole."""
-    found = []
+    """Incomplete files under their final names."""
+    incomplete = []
     for path in place.rglob("*"):
         if path.is_dir() or path.name.startswith(".") or ".download." in str(path):
             continue
@@ -172,8 +172,8 @@ def torn(place: Path) -> list[str]:
             elif path.suffix in (".txt", ".csv", ".yaml"):
                 assert path.stat().st_size > 0
         except (ValueError, AssertionError, safetensors.SafetensorError):
-            found.append(path.relative_to(place).as_posix())
-    return found
+            incomplete.append(path.relative_to(place).as_posix())
+    return incomplete
 
 
 def left_over(place: Path) -> list[str]:
@@ -182,7 +182,7 @@ def left_over(place: Path) -> list[str]:
 
 @contextlib.contextmanager
 def in_place(path: Path, mode: str = "wb") -> Iterator[Any]:
-    """How not to write a file: under its own name from the first byte."""
+    """Write a file wrongly: under its final name from the first byte."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, mode) as file:

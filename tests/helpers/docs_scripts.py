@@ -14,6 +14,6 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses and named tuples look for it
+    sys.modules[spec.name] = module  # dataclasses and named tuples need the entry
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""Sums of a tree in eight bits, S = s (b − 128), by plain NumPy."""
+"""Quantize tree sums to int8, S = s (b − 128), in plain NumPy."""
 
 from __future__ import annotations
 

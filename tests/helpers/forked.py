@@ -1,4 +1,4 @@
-"""The command in a fork of this process: everything is imported already, so that it begins in a moment."""
+"""Runs the command in a fork of this process, which starts fast because everything is imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 class Forked:
-    """`embtrain ARGV` in a folder, with the handlers of the console command; what it says lies beside the folder."""
+    """`embtrain ARGV` in a folder, with the handlers of the console command; its output is in FOLDER.said."""
 
     def __init__(self, place: Path, argv: tuple[str, ...]):
         self.said = place.parent / f"{place.name}.said"
@@ -41,7 +41,7 @@ class Forked:
             os.kill(self._child.pid, number)
 
     def end(self, seconds: float = 120) -> tuple[int, str]:
-        """The exit code, of a signal that killed it below 0, and what was said."""
+        """The exit code, negative for the signal that killed it, and the output."""
         self._child.join(seconds)
         code = self._child.exitcode
         if code is None:

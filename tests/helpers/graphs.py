@@ -1,4 +1,4 @@
-"""Tiny graphs, and models of them that need no training."""
+"""Tiny graphs and untrained models of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PYKEEN = Path(__file__).parent / "pykeen_ranks.json"   # "graph geometry" -> par
 
 
 def digest(ranks: np.ndarray) -> str:
-    """Of ranks (2n,), tail and head of each triple, that are whole or half."""
+    """Hash ranks (2n,) of the tail and head of each triple, multiples of 1/2."""
     return hashlib.sha256(np.asarray(2 * ranks).astype("<i8").tobytes()).hexdigest()
 
 
 class Toy(Model):
-    """s = −‖e_a ± r − e_b‖ (l1, l2) or (e_a ∘ r)·e_b (dot); under cosine, which the kernel does not count, dot's."""
+    """s = −‖e_a ± r − e_b‖ (l1, l2) or (e_a ∘ r)·e_b (dot, and cosine, which the kernel does not support)."""
 
     name = "toy"
     task = "triples"
@@ -95,7 +95,7 @@ def write_triples(path: Path, triples: np.ndarray) -> Path:
 
 
 def a_folder(folder: Path, n_entities: int = 12, n_relations: int = 3, n: int = 120) -> Path:
-    """train.txt, valid.txt and test.txt; training sees every name."""
+    """Write train.txt, valid.txt and test.txt; the training part contains every name."""
     triples = some_triples(n, n_entities, n_relations)
     write_triples(folder / "train.txt", triples[:-20])
     write_triples(folder / "valid.txt", triples[-20:-10])

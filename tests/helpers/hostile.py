@@ -1,7 +1,7 @@
-"""Files as a hostile world makes them: input i of a kind is sound files with a few random faults, the same every time.
+"""Damaged input files: input i of a kind is valid files with a few random faults, the same in every run.
 
-What a command owes whatever it reads: it ends in 0, 2, 3 or 4; a refusal is lines that name a file, a line or a key; it
-never shows a traceback, never runs what a file says, and never takes memory or time without bound.
+For any input, a command must exit with 0, 2, 3 or 4 and report errors as lines that name a file, a line or a key. It
+must not show a traceback, execute the content of a file, or take unbounded memory or time.
 """
 
 from __future__ import annotations
@@ -50,91 +50,91 @@ WHOLE = [b"", b"\n", b"\0" * 512, PICKLE, b"\x1f\x8b", b"PK\x03\x04", b"BZh9", b
 
 @dataclass(frozen=True)
 class Kind:
-    """Sound files, which of them are harmed, and the command that reads them all."""
+    """Valid files, the pattern of those that are damaged, and the commands that read them."""
 
     name: str
-    make: Callable[[Path], None]                            # writes the sound files into an empty folder
-    harmed: str                                             # pattern of those that are harmed
+    make: Callable[[Path], None]                            # writes the valid files into an empty folder
+    harmed: str                                             # pattern of the damaged files
     commands: tuple[tuple[str, ...], ...]                   # one of them reads each input
-    flips: float = 0.1                                      # share of inputs with nothing but one flipped bit
-    answer: Callable[[Path, str], object] | None = None     # sealed: what a command that ends in 0 must come to
-    harm: Callable[[bytes, random.Random], bytes] | None = None    # another harm than that of bytes
+    flips: float = 0.1                                      # share of inputs with only one flipped bit
+    answer: Callable[[Path, str], object] | None = None     # checksummed: the result of a command that exits with 0
+    harm: Callable[[bytes, random.Random], bytes] | None = None    # replaces the damage to bytes
 
 
 @dataclass
-class Told:
-    """How one command ended."""
+class Outcome:
+    """The outcome of one command."""
 
     code: int
     out: str
     err: str
     cpu: float       # seconds
-    grown: int       # bytes of resident memory, at the most, above those before
+    grown: int       # peak resident memory minus that before, in bytes
 
     def faults(self, names: list[str]) -> list[str]:
-        """What the command owed and did not do; `names`: of files and folders that a refusal may name."""
+        """Violations of the contract; `names`: files and folders that an error may name."""
         if self.code not in ENDS:
             return [f"ended in {self.code}: {self.err}"]
-        found = []
+        violations = []
         if "Traceback" in self.err + self.out:
-            found.append("shows a traceback")
+            violations.append("shows a traceback")
         said = [line for line in self.err.splitlines() if line]
-        other = [line for line in said if not line.startswith(("embtrain: ", "WARNING:"))]
-        if other and (self.code != 0 or any(".py:" in line for line in other)):
-            found.append(f"says {other[0][:120]!r}")
+        unexpected = [line for line in said if not line.startswith(("embtrain: ", "WARNING:"))]
+        if unexpected and (self.code != 0 or any(".py:" in line for line in unexpected)):
+            violations.append(f"says {unexpected[0][:120]!r}")
         if self.code in (3, 4) or (self.code == 2 and "embtrain: error: " in self.err):
             errors = [line for line in said if line.startswith("embtrain: error: ")]
             if not errors or (self.code != 2 and len(errors) > 1):
-                found.append(f"refuses in {len(errors)} lines")
+                violations.append(f"refuses in {len(errors)} lines")
             for line in errors:
                 if not KEY.search(line) and not any(name in line for name in names):
-                    found.append(f"names no file, line or key: {line[:200]!r}")
-        return found
+                    violations.append(f"names no file, line or key: {line[:200]!r}")
+        return violations
 
 
 @dataclass
 class Tally:
-    """What a campaign came to."""
+    """The results of a campaign."""
 
     first: int = 0                           # number of the first input
     inputs: int = 0
     ends: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    slowest: tuple[float, int] = (0.0, 0)    # the most CPU seconds that an input took, and its number
-    largest: tuple[int, int] = (0, 0)        # the most bytes, beside twice its own
+    slowest: tuple[float, int] = (0.0, 0)    # maximal CPU seconds of an input, and its number
+    largest: tuple[int, int] = (0, 0)        # maximal bytes minus twice the size of the input, and its number
 
     def row(self, kind: str) -> str:
-        """Of a table: kind, inputs, how they ended, faults, and the most that one took."""
+        """A table row: kind, inputs, exit codes, faults, maximal time and memory."""
         ends = ", ".join(f"{n:,} ended in {code}" for code, n in sorted(self.ends.items()))
         return (f"| {kind} | {self.inputs:,} ({self.first}:{self.inputs}) | {ends} | {len(self.faults)} | "
                 f"{self.slowest[0]:.2f} | {max(0, self.largest[0]) / 2**20:.0f} |")
 
 
-# -- harm -----------------------------------------------------------------------------------------------------------
+# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 def harm(data: bytes, draw: random.Random) -> bytes:
-    """One to three random faults, or another file altogether."""
+    """One to three random faults, or entirely different content."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         data = draw.choice(HARMS)(data, draw) if draw.random() > 0.03 else draw.choice(WHOLE)
     return data
 
 
 def cut_or_flip(data: bytes, draw: random.Random) -> bytes:
-    """What a disk or a copy does: of a sealed file no other than its own may be the answer."""
+    """Faults of a disk or a copy: a checksummed file must be rejected or give its own result."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         data = draw.choice((flip, _cut, _take_out, _twice, _put_over))(data, draw)
     return data
 
 
 def another_value(data: bytes, draw: random.Random) -> bytes:
-    """A file of settings, in JSON as YAML has it, with other values at one to three of its keys."""
+    """A settings file, JSON or YAML, with other values at one to three of its keys."""
     tree = json.loads(data)
     for _ in range(draw.choice((1, 1, 2, 3))):
-        at = tree
-        while isinstance(at[key := draw.choice(list(at))], dict) and at[key] and draw.random() < 0.95:
-            at = at[key]
-        at[key] = draw.choice(LIKE[type(at[key])] if draw.random() < 0.8 and type(at[key]) in LIKE else VALUES)
+        node = tree
+        while isinstance(node[key := draw.choice(list(node))], dict) and node[key] and draw.random() < 0.95:
+            node = node[key]
+        node[key] = draw.choice(LIKE[type(node[key])] if draw.random() < 0.8 and type(node[key]) in LIKE else VALUES)
     text = json.dumps(tree, indent=1, ensure_ascii=False)
     return re.sub(r"(?<= )(-?)Infinity", r"\1.inf", text).replace(" NaN", " .nan").encode()
 
@@ -142,8 +142,8 @@ def another_value(data: bytes, draw: random.Random) -> bytes:
 def flip(data: bytes, draw: random.Random) -> bytes:
     if not data:
         return data
-    at = draw.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1:]
+    position = draw.randrange(len(data))
+    return data[:position] + bytes([data[position] ^ 1 << draw.randrange(8)]) + data[position + 1:]
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:
@@ -172,25 +172,25 @@ def _put_over(data: bytes, draw: random.Random) -> bytes:
 
 
 def _number(data: bytes, draw: random.Random) -> bytes:
-    """Another number, where there is one."""
-    found = list(re.finditer(rb"-?\d+(\.\d+)?", data[:1 << 16]))
-    if not found:
+    """Replace a number, if there is one."""
+    matches = list(re.finditer(rb"-?\d+(\.\d+)?", data[:1 << 16]))
+    if not matches:
         return _put_in(data, draw)
-    at = draw.choice(found)
-    return data[:at.start()] + draw.choice(NUMBERS) + data[at.end():]
+    match = draw.choice(matches)
+    return data[:match.start()] + draw.choice(NUMBERS) + data[match.end():]
 
 
 def _word(data: bytes, draw: random.Random) -> bytes:
-    """A word of the file at the place of another."""
-    found = list(re.finditer(rb"[^\s,:]+", data[:1 << 16]))
-    if len(found) < 2:
+    """Copy a word of the file over another."""
+    matches = list(re.finditer(rb"[^\s,:]+", data[:1 << 16]))
+    if len(matches) < 2:
         return _put_in(data, draw)
-    at, other = draw.choice(found), draw.choice(found)
-    return data[:at.start()] + other[0] + data[at.end():]
+    target, source = draw.choice(matches), draw.choice(matches)
+    return data[:target.start()] + source[0] + data[target.end():]
 
 
 def _line(data: bytes, draw: random.Random) -> bytes:
-    """A line moved, taken out or written twice."""
+    """Move, remove or double a line."""
     lines = data.split(b"\n")
     line = lines.pop(draw.randrange(len(lines)))
     for _ in range(draw.choice((0, 1, 2))):
@@ -201,11 +201,11 @@ def _line(data: bytes, draw: random.Random) -> bytes:
 HARMS = [flip, _cut, _take_out, _twice, _put_in, _put_over, _number, _number, _word, _line]
 
 
-# -- the campaign ---------------------------------------------------------------------------------------------------
+# -- the campaign ------------------------------------------------------------------------------------------------------
 
 
-def told(argv: tuple[str, ...], place: Path) -> Told:
-    """The command run in this process, as the shell's is: its code, its words, and what it took."""
+def run_command(argv: tuple[str, ...], place: Path) -> Outcome:
+    """Run the command in this process: exit code, output, time and memory."""
     out, err, resident = io.StringIO(), io.StringIO(), _reset_peak()
     began = time.process_time()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -215,62 +215,62 @@ def told(argv: tuple[str, ...], place: Path) -> Told:
         patch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
         patch.setattr(sys, "argv", ["embtrain", *argv])
         code = cli.run()
-    if code not in ENDS:  # what was saved of it goes with the folder
+    if code not in ENDS:  # the folder with the crash report is deleted
         err.writelines(path.read_text() for path in sorted(place.glob("embtrain-crash-*.txt")))
-    return Told(code, out.getvalue(), err.getvalue(), time.process_time() - began, _peak() - resident)
+    return Outcome(code, out.getvalue(), err.getvalue(), time.process_time() - began, _peak() - resident)
 
 
 def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None] = lambda i: None) -> Tally:
-    """Inputs of these numbers, one after another, in a folder below `place`; `said` hears each before it begins."""
-    sound, at, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
+    """Run inputs of these numbers in turn in a folder below `place`; `said` receives each number before it starts."""
+    sound, folder, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
     if not sound.exists():
         sound.mkdir()
         kind.make(sound)
-    wanted = answers(kind, sound, at)
+    expected = answers(kind, sound, folder)
     names = sorted({part for path in sound.rglob("*") for part in path.relative_to(sound).parts})
     victims = sorted(path.relative_to(sound) for path in sound.glob(kind.harmed) if path.is_file())
     assert victims, f"{kind.name}: no file is {kind.harmed}"
     for i in numbers:
         said(i)
         draw = random.Random(f"{kind.name} {i}")
-        _afresh(sound, at)
+        _afresh(sound, folder)
         victim, argv = draw.choice(victims), draw.choice(kind.commands)
         data = (sound / victim).read_bytes()
         only_a_bit = draw.random() < kind.flips
-        (at / victim).write_bytes(flip(data, draw) if only_a_bit else (kind.harm or harm)(data, draw))
-        end = told(argv, at)
+        (folder / victim).write_bytes(flip(data, draw) if only_a_bit else (kind.harm or harm)(data, draw))
+        end = run_command(argv, folder)
         faults = end.faults(names)
-        if list(at.rglob(CANARY)):
+        if list(folder.rglob(CANARY)):
             faults.append("ran what the file said")
-        if end.code == 0 and kind.answer is not None and kind.answer(at, end.out) != wanted[argv]:
+        if end.code == 0 and kind.answer is not None and kind.answer(folder, end.out) != expected[argv]:
             faults.append("took another file for its own")
         tally.inputs += 1
         tally.ends[end.code] += 1
         tally.slowest = max(tally.slowest, (end.cpu, i))
         tally.largest = max(tally.largest, (end.grown - 2 * len(data), i))
         tally.faults += [f"{kind.name} {i}: {victim}: {' '.join(argv[:2])}: {fault}" for fault in faults]
-    shutil.rmtree(at, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return tally
 
 
-def answers(kind: Kind, sound: Path, at: Path) -> dict[tuple[str, ...], object]:
-    """What each command makes of the sound files; it must be able to read them."""
-    found: dict[tuple[str, ...], object] = {}
+def answers(kind: Kind, sound: Path, folder: Path) -> dict[tuple[str, ...], object]:
+    """The result of each command on the valid files, which it must be able to read."""
+    results: dict[tuple[str, ...], object] = {}
     for argv in kind.commands:
-        _afresh(sound, at)
-        end = told(argv, at)
+        _afresh(sound, folder)
+        end = run_command(argv, folder)
         assert end.code == 0 and not end.faults([]), (kind.name, argv, end)
-        found[argv] = kind.answer(at, end.out) if kind.answer is not None else None
-    return found
+        results[argv] = kind.answer(folder, end.out) if kind.answer is not None else None
+    return results
 
 
-def _afresh(sound: Path, at: Path) -> None:
-    shutil.rmtree(at, ignore_errors=True)
-    shutil.copytree(sound, at)
+def _afresh(sound: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sound, folder)
 
 
 def _reset_peak() -> int:
-    """Bytes of resident memory now; the highest is counted from here. 0 where the system does not say."""
+    """Reset the peak, and return the resident memory in bytes; 0 if the system does not report it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         return _resident("VmRSS")
@@ -286,18 +286,18 @@ def _peak() -> int:
 
 
 def _resident(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(match[1]) * 1024 if match else 0
 
 
-def asked_for(default: int) -> range:
-    """The numbers of a campaign's inputs: EMBTRAIN_FUZZ=FIRST:COUNT goes on where another has stopped."""
+def input_numbers(default: int) -> range:
+    """The input numbers of a campaign; EMBTRAIN_FUZZ=FIRST:COUNT selects others."""
     first, _, count = os.environ.get("EMBTRAIN_FUZZ", "").partition(":")
     return range(int(first or 0), int(first or 0) + int(count or default))
 
 
 def numbers_of(path: Path) -> Iterator[object]:
-    """Rows of a JSON file without what differs from run to run."""
+    """Rows of a JSON file without those that differ between runs."""
     for row in json.loads(path.read_text()):
         if row["benchmark"] != "training":
             yield row

@@ -1,8 +1,7 @@
-"""Archives of strangers who mean harm: number i is a tar or a zip with one to three things that no archive should hold.
+"""Malicious archives: number i is a tar or a zip with one to three faults.
 
-Names that leave the folder, links and devices that point out of it, the same name twice, members after a link that
-would be written through it, bombs, sizes that lie, headers that ask for memory, and entries without end. `taken_apart`
-extracts and reads one.
+The faults: names, links and devices that point outside the folder, duplicate names, members written through a link,
+bombs, wrong sizes, headers that claim memory, and endless entries. `taken_apart` extracts and reads one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from embtrain.common.errors import EmbtrainError
 from embtrain.data.storage.archives import MAX_MEMBERS, MAX_RATIO, MIN_BOMB_BYTES, extract
 from embtrain.data.text.corpus import TextConfig, load
 
-OUT = "left-the-folder"                     # part of every name that points out of it
+OUT = "left-the-folder"                     # part of every name that points outside
 ELSEWHERE = Path(tempfile.gettempdir())
 NAMES = [f"../{OUT}", *(f"../../{OUT}{i}" for i in range(4)), f"{ELSEWHERE}/{OUT}",
          f"a/../../{OUT}", f"..\\{OUT}", f"C:\\{OUT}", f"//{OUT}", f"./../{OUT}",
@@ -29,7 +28,7 @@ NAMES = [f"../{OUT}", *(f"../../{OUT}{i}" for i in range(4)), f"{ELSEWHERE}/{OUT
 LINKS = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, b"S",
          b"V", b"?"]
 TARGETS = ["..", "/", "/etc/passwd", f"../{OUT}", "ok.txt", "../../../../etc"]
-ZEROS = bytes(20 << 20)                     # a bomb: packs about 1,000 times
+ZEROS = bytes(20 << 20)                     # a bomb: compresses about 1,000 times
 PACKINGS = ("w", "w:gz", "w:bz2", "w:xz")
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -75,7 +74,7 @@ def tar(path: Path, draw: random.Random) -> None:
     draw.shuffle(members)
     try:
         data = _tar(members, draw, draw.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)))
-    except ValueError:  # a name that only the other form can hold
+    except ValueError:  # a name that needs the other format
         data = _tar(members, draw, tarfile.PAX_FORMAT)
     path.write_bytes(_header(data, draw) if draw.random() < 0.2 else data)
 
@@ -90,7 +89,7 @@ def _tar(members: list[Member], draw: random.Random, form: int) -> bytes:
 
 
 def _header(data: bytes, draw: random.Random) -> bytes:
-    """A first header that promises much: a size, or a name as long as that."""
+    """A first header that claims a huge size or a huge name."""
     first = info("././@LongLink", draw.choice((tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.REGTYPE)))
     first.size = draw.choice((1 << 33, 64 << 20, 0o77777777777))
     return first.tobuf(tarfile.GNU_FORMAT) + data
@@ -110,7 +109,7 @@ def zip_(path: Path, draw: random.Random) -> None:
             made.external_attr = mode << 16
             if made.filename in file.namelist():
                 made.filename = made.filename + ("" if draw.random() < 0.5 else "/../x")
-            file.NameToInfo.pop(made.filename, None)                 # no warning: it is meant
+            file.NameToInfo.pop(made.filename, None)                 # no warning: intended
             file.writestr(made, body)
     data = bytearray(out.getvalue())
     if draw.random() < 0.3:
@@ -119,10 +118,10 @@ def zip_(path: Path, draw: random.Random) -> None:
 
 
 def _lie(data: bytearray, draw: random.Random) -> None:
-    """One entry of the directory says something else: a size, a method, a flag, a place."""
-    at = data.find(b"PK\x01\x02")
+    """Falsify a size, method, flag or offset of one directory entry."""
+    position = data.find(b"PK\x01\x02")
     where, how = draw.choice(((24, "<I"), (20, "<I"), (10, "<H"), (8, "<H"), (42, "<I")))
-    struct.pack_into(how, data, at + where, draw.choice((1, 5, 9, 0xFFFF)))
+    struct.pack_into(how, data, position + where, draw.choice((1, 5, 9, 0xFFFF)))
 
 
 MAKERS: tuple[Callable[[Path, random.Random], None], ...] = (tar, zip_)
@@ -135,12 +134,12 @@ def hostile(path: Path, i: int) -> Path:
 
 
 def below(folder: Path) -> dict[str, int]:
-    """All that lies there, links not followed, and its bytes."""
+    """All files below a folder and their bytes; links are not followed."""
     return {path.relative_to(folder).as_posix(): path.lstat().st_size for path in folder.rglob("*")}
 
 
 def taken_apart(place: Path, i: int, members: int = MAX_MEMBERS) -> str:
-    """Archive i extracted and read, in a new folder: whether it was taken or refused; AssertionError where it harms."""
+    """Extract and read archive i in a new folder: whether it was accepted; AssertionError if it does damage."""
     place.mkdir(parents=True)
     archive = hostile(place / "archive", i)
     before, end = below(place), "taken"

@@ -1,4 +1,4 @@
-"""The kinds of files that are harmed: sound ones of each, small, and the commands that read them."""
+"""The kinds of damaged files: small valid examples and the commands that read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import yaml
 from embtrain import experiment
 from embtrain.common import shipped
 from embtrain.data.vectors import vectors
-from helpers.hostile import Kind, another_value, cut_or_flip, numbers_of, told
+from helpers.hostile import Kind, another_value, cut_or_flip, numbers_of, run_command
 
 LITTLE = ("--threads", "1", "--quiet", "--set", "model.dim=4", "--set", "train.chunk=64", "--set", "train.batch=32")
 DRY = ("fit", "--dry-run", *LITTLE, "--negatives")
@@ -47,7 +47,7 @@ def text_of(place: Path) -> None:
 
 
 def bare(path: Path) -> str:
-    """The keys of a YAML file without its comments."""
+    """The lines of a YAML file without comments."""
     return yaml.safe_dump(yaml.safe_load(path.read_text("utf-8")), sort_keys=False)
 
 
@@ -58,7 +58,7 @@ def settings(place: Path) -> None:
 
 
 def packed(place: Path, name: str) -> None:
-    """The same text in one container."""
+    """The same text in one archive or compressed file."""
     plain = TEXT.encode()
     if name == "zip":
         out = io.BytesIO()
@@ -87,10 +87,10 @@ def vectors_of(place: Path, format: vectors.Format) -> None:
 
 
 def triples(place: Path) -> None:
-    def rows(of: range) -> str:
-        return "".join(f"e{i % 20}\tr{i % 3}\te{(i * 7 + 1) % 20}\n" for i in of)
-    for part, of in (("train", range(60)), ("valid", range(60, 64)), ("test", range(64, 68))):
-        write(place, f"graph/{part}.txt", rows(of))
+    def rows(numbers: range) -> str:
+        return "".join(f"e{i % 20}\tr{i % 3}\te{(i * 7 + 1) % 20}\n" for i in numbers)
+    for part, numbers in (("train", range(60)), ("valid", range(60, 64)), ("test", range(64, 68))):
+        write(place, f"graph/{part}.txt", rows(numbers))
 
 
 def openke(place: Path) -> None:
@@ -128,7 +128,7 @@ def repository(place: Path) -> None:
         write(place, f"docs/mine_{part}.txt", f"{n} 20 7\n{rows}")
 
 
-def parted(place: Path) -> None:
+def split_repository(place: Path) -> None:
     rows = "".join(f"{i % 7} {i % 11}:0.5\n" for i in range(20))
     write(place, "docs/mine.txt", f"20 20 7\n{rows}")
     write(place, "docs/mine_trSplit.txt", "".join(f"{i + 1}\n" for i in range(15)))
@@ -144,7 +144,7 @@ def arff(place: Path) -> None:
 
 
 def parallel(place: Path) -> None:
-    """Counting in two languages, forwards and backwards."""
+    """Numerals in two languages, forwards and backwards."""
     ones, theirs = "one two three four five".split(), "eins zwei drei vier fünf".split()
     for part, n in (("train", 40), ("dev", 6), ("test", 6)):
         for words, name, step in ((ones, "en", 1), (theirs, "de", -1)):
@@ -161,39 +161,39 @@ def dense(place: Path) -> None:
 
 
 def run(place: Path) -> None:
-    """A run that has ended, with two checkpoints and all that it leaves."""
+    """A finished run with two checkpoints and all its files."""
     text_of(place)
-    end = told((*TRAIN, "--out", "run"), place)
+    end = run_command((*TRAIN, "--out", "run"), place)
     assert end.code == 0, end
 
 
 def cached(place: Path) -> None:
-    """A text that has been read."""
+    """A cached text."""
     text_of(place)
-    assert told(OF_TEXT[0], place).code == 0
+    assert run_command(OF_TEXT[0], place).code == 0
 
 
 def ids(place: Path, out: str) -> object:
-    """What is trained on: what was damaged is built again. The first reading is asked only where that is gone."""
+    """The training ids, rebuilt if damaged; the first reading is used only if they are gone."""
     return {path.relative_to(place): path.read_bytes() for path in place.glob("cache/**/text-text-*/*.npy")}
 
 
 def two_runs(place: Path) -> None:
     run(place)
     shutil.move(place / "run", place / "one")
-    other = ["sgns" if word == "nce-learned-z" else word for word in TRAIN]
-    assert told((*other, "--out", "two"), place).code == 0
+    arguments = ["sgns" if word == "nce-learned-z" else word for word in TRAIN]
+    assert run_command((*arguments, "--out", "two"), place).code == 0
 
 
 def order_run(place: Path) -> None:
     hierarchy(place)
-    end = told(("fit", *LITTLE, "--model", "order", "--negatives", "order", "--corpus", "pairs.tsv", "--set",
+    end = run_command(("fit", *LITTLE, "--model", "order", "--negatives", "order", "--corpus", "pairs.tsv", "--set",
                 "train.epochs=1", "--set", "evaluate.resamples=40", "--out", "run"), place)
     assert end.code == 0, end
 
 
 def trained(place: Path, out: str) -> object:
-    """What a resumed run has come to: the bits of its vectors and its scores."""
+    """The result of a resumed run: the bits of its vectors and its scores."""
     return (place / "run" / "vectors.safetensors").read_bytes(), list(numbers_of(place / "run" / "scores.json"))
 
 
@@ -206,11 +206,11 @@ def differences(place: Path, out: str) -> object:
 
 
 def values(place: Path, model: str, strategy: str, corpus: str, sound: Callable[[Path], None], *more: str) -> None:
-    """Every key of a run's settings, in mine.yaml."""
+    """Every key of the settings of a run, in mine.yaml."""
     sound(place)
     sets = ["model.dim=4", "train.chunk=64", "train.batch=32", "train.threads=1", *more]
-    found = experiment.resolve(strategy, model, "none", sets=sets).model_dump(mode="json", by_alias=True)
-    write(place, "mine.yaml", json.dumps(found | {"corpus": corpus}))
+    resolved = experiment.resolve(strategy, model, "none", sets=sets).model_dump(mode="json", by_alias=True)
+    write(place, "mine.yaml", json.dumps(resolved | {"corpus": corpus}))
 
 
 def _values(model: str, strategy: str, corpus: str, sound: Callable[[Path], None], *more: str) -> Kind:
@@ -245,7 +245,7 @@ KINDS = (
     Kind("published-split", split, "split/*", (_of("order", "order", "split", "pairs.protocol=given"),)),
     Kind("wordnet", wordnet, "wn/*", (_of("order", "order", "wn"),)),
     Kind("repository", repository, "docs/*", (_of("xc", "sgns", "docs"),)),
-    Kind("repository-split", parted, "docs/*", (_of("xc", "sgns", "docs"),)),
+    Kind("repository-split", split_repository, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("arff", arff, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("parallel", parallel, "both/*", (_of("nmt", "cosine", "both", *NMT),)),
     Kind("parallel-table", table_of_sentences, "both/*", (_of("nmt", "cosine", "both", *NMT),)),

@@ -1,4 +1,4 @@
-"""Comparisons without processes: cells run in the process of the test, over a text small enough for that."""
+"""Comparisons whose cells run in the process of the test, on a small text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
 
 def small_text(place: Path, lines: int = 12) -> Path:
-    """A folder `text` in place: twenty small documents whose words come in pairs."""
+    """Write a folder `text`: twenty small documents whose words come in pairs."""
     draw = np.random.default_rng(0)
     (place / "text").mkdir()
     for d in range(20):
@@ -31,11 +31,11 @@ def small_text(place: Path, lines: int = 12) -> Path:
 
 
 class Here:
-    """Stands for the process of a cell: runs its command line in this one. `log`: what was run, in order."""
+    """Replaces the process of a cell: runs its command line in this process. `log`: the commands, in order."""
 
     log: ClassVar[list[str]] = []
-    stop_at: int | None = None  # the cell, counted from 0, before which the whole comparison is stopped
-    fail: str = ""              # a cell of this name ends as if the machine had killed it
+    stop_at: int | None = None  # index of the cell before which the comparison is stopped
+    fail: str = ""              # a cell of this name ends as if killed by the system
 
     def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
         assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
@@ -64,7 +64,7 @@ class Here:
 
 
 def in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
-    """Cells run in this process, over the cache in place, and their own pages are left out."""
+    """Run cells in this process, with the cache below `place` and without a report per cell."""
     patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     patch.setattr(progress, "quiet", True)
     patch.setattr(Here, "log", [])

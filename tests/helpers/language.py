@@ -1,8 +1,8 @@
-"""Counts words that plain English does without, per folder, for tests/language_budget.yaml.
+"""Counts avoidable words per folder, for tests/language_budget.yaml.
 
     PYTHONPATH=tests python -m helpers.language
 
-lowers the budget to today's counts. No run of it raises a number.
+lowers the budget to the current counts. It never raises a number.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ HEAD = """\
 """
 PATTERNS = ("embtrain/**/*.py", "embtrain/**/*.cpp", "embtrain/**/*.h", "configs/**/*.yaml", "tests/**/*.py",
             "*.md", "docs/**/*.md")
-PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # of a name in any style
+PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")   # part of a name in any style
 # Generated, and in docs/results/comparisons the recorded output of programs.
 NO_PAGES = ("docs/_build", "docs/reference/registry", "docs/results/generated", "docs/results/comparisons")
 
 
 def budget() -> dict[str, Any]:
-    found = yaml.safe_load(BUDGET.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    loaded = yaml.safe_load(BUDGET.read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
 
 
 def n_words(text: str, words: list[str]) -> int:
-    """Count the words by themselves and as parts of a name: asked, was_asked, WasAsked."""
+    """Count words, also as parts of names in any style: x, has_x, HasX."""
     counted = Counter(part.lower() for part in PART.findall(text))
     return sum(counted[word] for word in words)
 
@@ -48,7 +48,7 @@ def has_empty_opening(text: str, openings: list[str]) -> bool:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """(folder, path) of every file that is counted. A page in the root is a folder by itself."""
+    """(folder, path) of every counted file. A page in the root counts as a folder."""
     for glob in PATTERNS:
         for path in sorted(ROOT.glob(glob)):
             name = path.relative_to(ROOT)
@@ -57,20 +57,20 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 def folder(name: Path) -> str:
-    """Two levels of embtrain and docs, three of tests, the name itself of a page in the root."""
+    """Two levels of embtrain and docs, three of tests, or the name of a page in the root."""
     parts = name.parts[:-1][:3 if name.parts[0] == "tests" else 2]
     return "/".join(parts) or name.name
 
 
 def counts(words: list[str], openings: list[str]) -> dict[str, dict[str, int]]:
-    """{"words": {folder: n}, "module_openings": {folder: n}}, folders without any left out."""
-    found: dict[str, Counter[str]] = {"words": Counter(), "module_openings": Counter()}
+    """{"words": {folder: n}, "module_openings": {folder: n}}, without empty folders."""
+    totals: dict[str, Counter[str]] = {"words": Counter(), "module_openings": Counter()}
     for place, path in files():
         text = path.read_text(encoding="utf-8")
-        found["words"][place] += n_words(text, words)
+        totals["words"][place] += n_words(text, words)
         if path.suffix == ".py":
-            found["module_openings"][place] += has_empty_opening(text, openings)
-    return {kind: {place: n for place, n in sorted(of.items()) if n} for kind, of in found.items()}
+            totals["module_openings"][place] += has_empty_opening(text, openings)
+    return {kind: {place: n for place, n in sorted(by_folder.items()) if n} for kind, by_folder in totals.items()}
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
     now = counts(old["words"], old["openings"])
     lower = {kind: {place: min(n, now[kind].get(place, 0)) for place, n in old["budget"][kind].items()}
              for kind in now}
-    kept = {kind: {place: n for place, n in of.items() if n} for kind, of in lower.items()}
+    kept = {kind: {place: n for place, n in by_folder.items() if n} for kind, by_folder in lower.items()}
     BUDGET.write_text(HEAD + yaml.safe_dump({**old, "budget": kept}, sort_keys=False, width=110), encoding="utf-8")
 
 

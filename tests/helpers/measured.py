@@ -1,8 +1,8 @@
-"""The memory of one run, in a process of its own: `python measured.py plan|fit SPEC` prints JSON.
+"""Prints the memory of one run as JSON: `python measured.py plan|fit SPEC`, in a separate process.
 
-plan   what `--dry-run` says, bytes at the most beside the program's
-fit    what the kernel counted, from the start of the run to its report, less what the process had after a tiny run: by
-       then all that a run loads is loaded
+plan   the estimate of `--dry-run`: peak bytes in addition to those of the program
+fit    the peak reported by the operating system, from the start of the run to its report, minus the memory after a tiny
+       run, which has loaded every module
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS, FEW_WORDS, ENTITIES = 100_000, 20_000, 100_000
 
 
 def write(place: Path) -> Path:
-    """What the runs read: texts of many and of fewer words, a graph, a hierarchy, sentences in two languages."""
+    """Write the input of the runs: texts with many and with fewer words, a graph, a hierarchy, sentence pairs."""
     draw = np.random.default_rng(0)
     for name, words, times in (("text", WORDS, 5), ("small", FEW_WORDS, 15)):
         ids = np.concatenate([draw.permutation(words) for _ in range(times)]).reshape(20, -1, 25)
@@ -46,9 +46,9 @@ def write(place: Path) -> Path:
 
 
 def taken(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 def fit(config: experiment.Settings) -> int:
@@ -59,7 +59,7 @@ def fit(config: experiment.Settings) -> int:
                 "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.benchmarks=[]"]
         experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
         gc.collect()
-        machine.release_free_memory()  # what the tiny run took and let go is not the program's
+        machine.release_free_memory()  # memory that the tiny run took and released is not part of the program
         program = taken("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         experiment.fit(config, Path(place, "run"))
@@ -71,8 +71,8 @@ if __name__ == "__main__":
     settings = experiment.resolve(spec["strategy"], spec["model"], spec["corpus"], sets=spec["sets"], threads=1)
     if sys.argv[1] == "plan":
         components.use_threads(settings.train.threads)
-        told = profile(settings)[1]
-        assert told is not None
-        print(json.dumps(told.peak))
+        estimate = profile(settings)[1]
+        assert estimate is not None
+        print(json.dumps(estimate.peak))
     else:
         print(json.dumps(fit(settings)))

@@ -1,4 +1,4 @@
-"""What a report owes as a page: one closed file, every id resolved, no address outside itself."""
+"""Checks a report page: one self-contained file, every id resolved, no external address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOID = {"meta", "link", "img", "br", "hr", "input", "base", "wbr", "source", "ar
 
 
 class Page(HTMLParser):
-    """What a browser would see: ids, references, tags, text; complains about tags that do not close in order."""
+    """Ids, references, tags and text of a page; tags must close in order."""
 
     def __init__(self, text: str):
         super().__init__(convert_charrefs=True)
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 
 def checked(text: str) -> Page:
-    """Parse, and hold what every page owes."""
+    """Parse a page and check the rules of all pages."""
     page = Page(text)
     assert [i for i, n in Counter(page.ids).items() if n > 1] == []
     assert set(page.references) - set(page.ids) == set()

@@ -1,4 +1,4 @@
-"""Pickles that leave a mark where they are run, as every kind of file that is known to hold them."""
+"""Pickles that leave a mark when executed, in every file format that can contain them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers.hostile import CANARY, ENDS, PICKLE, Kind, answers, told
+from helpers.hostile import CANARY, ENDS, PICKLE, Kind, answers, run_command
 
 
 class Canary:
@@ -33,7 +33,7 @@ def _npz() -> bytes:
 
 
 def _torch() -> bytes:
-    """As torch.save writes: a zip with data.pkl in it."""
+    """A file like those of torch.save: a zip with data.pkl."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr("archive/data.pkl", pickle.dumps(Canary(), 2))
@@ -42,7 +42,7 @@ def _torch() -> bytes:
 
 
 def _member() -> bytes:
-    """A text in a zip that is a pickle."""
+    """A zip member that is a pickle."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr("x.txt", pickle.dumps(Canary()))
@@ -58,22 +58,22 @@ PICKLES: dict[str, bytes] = {
 
 
 def sung(kind: Kind, place: Path, each: int) -> int:
-    """Put pickles of so many sorts, by turns, in the place of each file of a kind; how many, none of which was run."""
+    """Replace each file of a kind by pickles of several formats in turn; return their number. None may be executed."""
     sorts = list(PICKLES)
-    sound, at = place / f"{kind.name}-sound", place / kind.name
+    sound, folder = place / f"{kind.name}-sound", place / kind.name
     sound.mkdir()
     kind.make(sound)
-    answers(kind, sound, at)
+    answers(kind, sound, folder)
     victims = sorted(path.relative_to(sound) for path in sound.glob(kind.harmed) if path.is_file())
     n = 0
     for victim in victims:
         for _ in range(each):
             name, argv = sorts[(n + len(kind.name)) % len(sorts)], kind.commands[n % len(kind.commands)]
-            shutil.rmtree(at, ignore_errors=True)
-            shutil.copytree(sound, at)
-            (at / victim).write_bytes(PICKLES[name])
-            end = told(argv, at)
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(sound, folder)
+            (folder / victim).write_bytes(PICKLES[name])
+            end = run_command(argv, folder)
             assert end.code in ENDS and "Traceback" not in end.err, (kind.name, victim, name, end)
-            assert not list(at.rglob(CANARY)), (kind.name, victim, name)
+            assert not list(folder.rglob(CANARY)), (kind.name, victim, name)
             n += 1
     return n

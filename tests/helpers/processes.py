@@ -1,4 +1,4 @@
-"""For tests that kill: the command line in processes of their own, and a text for it to read."""
+"""Command lines in separate processes, for tests that kill them, and a text for input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = ["bal", *(a + b + c + d + "l" for a in "bdfk" for b in "aeiou" for c in 
 
 
 def write_text(place: Path) -> Path:
-    """A folder `text` in that place: twenty documents of 1,500 words. The place itself is handed back."""
+    """Write a folder `text` of twenty documents of 1,500 words, and return `place`."""
     draw = np.random.default_rng(0)
     (place / "text").mkdir()
     for d in range(20):
@@ -28,7 +28,7 @@ def write_text(place: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_running() -> Iterator[None]:
-    """Imported by a module, it ends what a test of that module has started and left."""
+    """End the processes that a test of the importing module left running."""
     yield
     while STARTED:
         with STARTED.pop() as process:
@@ -36,7 +36,7 @@ def nothing_is_left_running() -> Iterator[None]:
 
 
 def embtrain(place: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-    """`python -m embtrain` in that place, torch on one thread, with a cache of its own."""
+    """Run `python -m embtrain` in `place`, torch on one thread, with a separate cache."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "EMBTRAIN_CACHE": str(place / "cache"), **env}
     STARTED.append(subprocess.Popen([sys.executable, "-m", "embtrain", *args], cwd=place, env=env, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE))

@@ -1,6 +1,6 @@
-"""docs/science/promises.md says what the slow tests have printed; each has a block of its own there.
+"""Writes the output of slow tests into their blocks of docs/science/promises.md.
 
-EMBTRAIN_PROMISES=write makes a test write its block anew; otherwise it prints and leaves the page alone.
+With EMBTRAIN_PROMISES=write a test rewrites its block; otherwise it only prints.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "science" / "promises.md"
 
 
 def tell(name: str, text: str, capsys: pytest.CaptureFixture[str], said: str = "") -> None:
-    """Print the text, or what is new in it, whatever pytest does with output, and write it where that is asked for."""
+    """Print the text, or only its new part, past the capture of pytest, and write the block on request."""
     aloud(said or text, capsys)
     if os.environ.get("EMBTRAIN_PROMISES") == "write":
-        with locked(PAGE.parent):                            # the page itself is another file each time
+        with locked(PAGE.parent):                            # not the page, which is replaced by each write
             write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), name, text))
 
 
 def aloud(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """To stderr, which tests that run side by side have in common."""
+    """Print to stderr, which parallel tests share."""
     with capsys.disabled():
         print(f"\n{text}", file=sys.stderr, flush=True)
 
@@ -55,10 +55,10 @@ def block(page: str, name: str) -> str:
 
 def parts(page: str, name: str) -> tuple[str, str, str]:
     """The page before the text of a block, that text, and the page after it."""
-    begin, found, rest = page.partition(f"<!-- printed: {name} -->\n")
+    begin, opened, rest = page.partition(f"<!-- printed: {name} -->\n")
     text, closed, end = rest.partition("<!-- end -->")
-    assert found and closed, f"docs/science/promises.md has no block for {name!r}"
-    return begin + found, text, closed + end
+    assert opened and closed, f"docs/science/promises.md has no block for {name!r}"
+    return begin + opened, text, closed + end
 
 
 def names(page: str) -> list[str]:
@@ -66,7 +66,7 @@ def names(page: str) -> list[str]:
 
 
 def with_row(table: str, row: str, order: list[str]) -> str:
-    """A table in Markdown with this row in the place of that of the same first cell, rows in the order of these."""
+    """Replace or add the row with the same first cell in a Markdown table, and sort rows in this order."""
     head, rows = table.splitlines()[:2], {line.split(" | ")[0][2:]: line for line in table.splitlines()[2:]}
     rows[row.split(" | ")[0][2:]] = row
     return "\n".join([*head, *(rows[name] for name in order if name in rows)])

@@ -1,7 +1,6 @@
-"""What the compiled reader makes of bytes, held to its reference in Python, and damaged text to hold it to.
+"""Compares the compiled reader with its Python reference, and generates damaged text for it.
 
-The first byte says how the others are read. What a text comes to through the whole of scan.py must be what tokens.py
-makes of it.
+The first byte selects the mode for the rest. The result of scan.py for a text must equal that of tokens.py.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ HOWS = (0, 1, 2, 36, 100, 228, 255)
 
 
 def sound() -> Iterator[tuple[str, bytes]]:
-    """Names and texts from which others are made."""
+    """Names and valid texts from which damaged ones are made."""
     for i, text in enumerate(SEEDS):
         for how in HOWS:
             yield f"{i}-{how}", bytes([how]) + text.encode()
@@ -46,8 +45,8 @@ def same_types(data: bytes, mode: int, lower: bool, shortest: int, longest: int)
     for part in (data[:cut] + b" ", data[cut:] + b"\n"):
         a, b = ours.scan(part, mode, lower, shortest, longest), theirs.scan(part, mode, lower, shortest, longest)
         assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a[2:] == b[2:]
-    (words, foreign), (other, also) = ours.since(0), theirs.since(0)
-    assert words == other and foreign.tolist() == also.tolist()
+    (words, foreign), (expected_words, expected_foreign) = ours.since(0), theirs.since(0)
+    assert words == expected_words and foreign.tolist() == expected_foreign.tolist()
 
 
 def source(data: bytes) -> Source:
@@ -55,7 +54,7 @@ def source(data: bytes) -> Source:
 
 
 def encoded(data: bytes, split: tokenize.Splitter, by_line: bool, through_the_core: bool) -> Encoded | None:
-    """None: refused."""
+    """None: rejected."""
     try:
         if through_the_core:
             documents = [TextDocument("x", "text", iter(()), readers._raw_pieces(source(data)))]
@@ -68,13 +67,14 @@ def encoded(data: bytes, split: tokenize.Splitter, by_line: bool, through_the_co
 
 def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
     split = tokenize.make_splitter(name, "text", lower, 1, 30)  # type: ignore[arg-type]
-    one, other = (encoded(data, split, by_line, core) for core in (False, True))
-    if one is None or other is None:
-        assert one is other
+    result, expected = (encoded(data, split, by_line, core) for core in (False, True))
+    if result is None or expected is None:
+        assert result is expected
         return
-    assert one.words == other.words and one.ids.tolist() == other.ids.tolist()
-    assert one.sequence.tolist() == other.sequence.tolist() and one.counts.tolist() == other.counts.tolist()
-    assert one.facts == other.facts
+    assert result.words == expected.words and result.ids.tolist() == expected.ids.tolist()
+    assert result.sequence.tolist() == expected.sequence.tolist()
+    assert result.counts.tolist() == expected.counts.tolist()
+    assert result.facts == expected.facts
 
 
 def agree(data: bytes) -> None:

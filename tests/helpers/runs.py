@@ -1,4 +1,4 @@
-"""Runs in the process of a test: trained for some blocks, stopped and gone on with, and asked for on a command line."""
+"""Runs in the process of a test: some blocks of training, stop and resume, and command lines."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from helpers.tiny_runs import learning
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imported by a module, it gives the tests of that module one cache."""
+    """One cache for all tests of the importing module."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def no_page(patch: pytest.MonkeyPatch) -> None:
-    """Reports are tested elsewhere, and would take most of the time."""
+    """Disable reports, which are tested elsewhere and would take most of the time."""
     patch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
 
 
@@ -49,37 +49,37 @@ def value(run: Run, metric: str, part: str = "test") -> float:
     return row.value
 
 
-# --- some blocks of training ----------------------------------------------------------------------------------------
+# --- some blocks of training ------------------------------------------------------------------------------------------
 
-def trained(made: components.Components, blocks: int, folder: Path) -> None:
+def trained(parts: components.Components, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
-    of = learning(made, folder)
-    for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block_size)
-        if at % n == 0:
-            made.source.on_epoch_start(of.step.view)
-        of.step(next(iter(of.read_blocks(at // n, of.block_size, at % n, True))))
+    trainer = learning(parts, folder)
+    for block in range(blocks):
+        n = parts.task.examples.n_blocks(0, trainer.block_size)
+        if block % n == 0:
+            parts.source.on_epoch_start(trainer.step.view)
+        trainer.step(next(iter(trainer.read_blocks(block // n, trainer.block_size, block % n, True))))
 
 
 def gain(config: Settings, blocks: int, folder: Path) -> float:
-    """By how much so many blocks raise the reciprocal rank: a margin, and NCE that has not found Z yet, say little of
-    how likely a word is, but they order."""
-    made = components.build(config, tasks.read(config))
-    before = mrr(made)
-    trained(made, blocks, folder)
-    return mrr(made) - before
+    """Increase of the reciprocal rank by n blocks: a margin, or NCE before log Z has converged, says little about
+    probabilities, but it ranks."""
+    parts = components.build(config, tasks.read(config))
+    before = mrr(parts)
+    trained(parts, blocks, folder)
+    return mrr(parts) - before
 
 
-def mrr(made: components.Components) -> float:
-    (found,) = (row.value for row in made.task.validate(made) if row.metric == "mrr")
-    assert found is not None
-    return found
+def mrr(parts: components.Components) -> float:
+    (reciprocal_rank,) = (row.value for row in parts.task.validate(parts) if row.metric == "mrr")
+    assert reciprocal_rank is not None
+    return reciprocal_rank
 
 
-# --- stopped, and gone on with --------------------------------------------------------------------------------------
+# --- stop and resume ----------------------------------------------------------------------------------------
 
 def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
-    """SIGTERM in the middle of that step."""
+    """Send SIGTERM in the middle of that step."""
     calls: list[None] = []
 
     def stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
 
 
 def interrupted(config: Settings, folder: Path, *blocks: int) -> Run:
-    """The run stopped after so many blocks, and after so many of the resume, ...; and its end."""
+    """A run stopped after each of these numbers of blocks and resumed each time to the end."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         stop_at(blocks[0], patch)
         experiment.fit(config, folder)
@@ -107,38 +107,38 @@ def interrupted(config: Settings, folder: Path, *blocks: int) -> Run:
     return experiment.resume(folder)
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
+def metric_rows(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
             for line in read(folder / "metrics.jsonl")]
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """The newest checkpoint without what a clock has a part in."""
-    found = checkpoint.load(folder / "checkpoints")
+    """The newest checkpoint without the entries that depend on a clock."""
+    loaded = checkpoint.load(folder / "checkpoints")
     for key in ("seconds", "cpu_seconds", "log_offset"):
-        del found["position"][key]
-    found["position"]["reached"] = found["position"]["reached"].get("step")
-    return found
+        del loaded["position"][key]
+    loaded["position"]["reached"] = loaded["position"]["reached"].get("step")
+    return loaded
 
 
-def assert_same_run(one: Path, other: Path, names: Sequence[str] = ("vocabulary.txt", "neighbours.json")) -> None:
+def assert_same_run(first: Path, second: Path, names: Sequence[str] = ("vocabulary.txt", "neighbours.json")) -> None:
     """names: files besides settings and vectors that both must hold, byte for byte."""
     for name in ("config.yaml", "vectors.safetensors", *names):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    assert told(one) == told(other)
-    assert same(state(one), state(other))
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert metric_rows(first) == metric_rows(second)
+    assert same(state(first), state(second))
     scores = [[row for row in json.loads((folder / "scores.json").read_text()) if "seconds" not in row["metric"]]
-              for folder in (one, other)]
+              for folder in (first, second)]
     assert scores[0] == scores[1]
 
 
-# --- on a command line ----------------------------------------------------------------------------------------------
+# --- command lines ------------------------------------------------------------------------------------------------
 
 def command(patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, sets: Sequence[str] = (),
             given: bytes = b"", code: int = 0) -> str:
-    """What `embtrain words --set ...` says on its output, or where it is to end with a code, of its error."""
+    """Output of `embtrain words --set ...`, or its errors if an exit code is expected."""
     patch.setattr(sys, "argv", ["embtrain", *words, *(word for key in sets for word in ("--set", key))])
     patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-    ended, found = cli.run(), capsys.readouterr()
-    assert ended == code, found.err
-    return found.err if code else found.out
+    ended, captured = cli.run(), capsys.readouterr()
+    assert ended == code, captured.err
+    return captured.err if code else captured.out

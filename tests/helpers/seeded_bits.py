@@ -40,10 +40,10 @@ def machine() -> str:
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
     """The first 16 hexadecimal digits of a SHA-256 over the bytes of the tensors, in order."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()[:16]
 
 
 def run_name(name: str, engine: str) -> str:

@@ -1,4 +1,4 @@
-"""A server on loopback that serves files well, or as a bad net does."""
+"""A server on loopback that serves files correctly or like a faulty network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAR_SHA256 = hashlib.sha256(FAR).hexdigest()
 
 @dataclass(frozen=True)
 class Page:
-    """An answer: `said` bytes are promised, the body's own number unless told, and `to` is where it sends one on."""
+    """A response. `said`: Content-Length, default the size of the body; `to`: target of a redirect."""
 
     body: bytes = b""
     code: int = 200
@@ -26,7 +26,7 @@ class Page:
 
 @contextlib.contextmanager
 def serving(pages: dict[str, Page]) -> Iterator[str]:
-    """The address of a server of these paths; any other is 404."""
+    """Address of a server of these paths; any other path gives 404."""
 
     class Server(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -50,7 +50,7 @@ def serving(pages: dict[str, Page]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a server on this machine, until the end of the block."""
+    """Address of a local server that runs until the end of the block."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True)
         thread.start()
@@ -59,8 +59,8 @@ def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str
         thread.join(5)
 
 
-def nobody() -> str:
-    """An address on this machine where nobody listens."""
+def unused_address() -> str:
+    """A local address without a server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Cases of every source, and a model that is a free table of scores. The tiny world is that of embtrain.testing."""
+"""Cases of every source, and a model with a free table of scores. The tiny world is that of embtrain.testing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from embtrain.testing.worlds import CONTEXTS, TableView, V, paired, query, train
 __all__ = ["CASES", "CONTEXTS", "OF_PAIRS", "VECTORS", "Table", "TableBatch", "TableView", "V", "case_of",
            "gradient_error", "paired", "query", "source", "trained", "world"]
 
-#: One entry for each way in which a source can be set that changes how it draws. A new source needs one here.
+#: One entry for each configuration of a source that changes its draws. A new source needs an entry.
 CASES: dict[str, dict[str, Any]] = {
     "uniform": {},
     "uniform without replacement": {"replacement": False},
@@ -30,30 +30,30 @@ CASES: dict[str, dict[str, Any]] = {
     "unigram shared by windows": {"share_draws_by": "window"},
     "unigram shared by blocks": {"share_draws_by": "block", "share_size": 5},
     "unigram shared by the batch": {"share_draws_by": "batch"},
-    "unigram with a mass": {"total_weight": 1.5},
+    "unigram with a total weight": {"total_weight": 1.5},
     "unigram without replacement": {"exponent": 1.0, "replacement": False, "share_draws_by": "batch"},
     "every": {},
     "none": {},
     "ace": {"min_perplexity": 4, "generator_lr": 0.05},
     "ace shared by windows": {"min_perplexity": 4, "share_draws_by": "window", "generator_lr": 0.05},
     "ace with a shortlist": {"min_perplexity": 4, "shortlist": 17, "groups": 3, "generator_lr": 0.05},
-    "ace that moves seldom": {"min_perplexity": 4, "share_draws_by": "window", "update_every": 40, "shortlist": 30,
+    "ace with rare updates": {"min_perplexity": 4, "share_draws_by": "window", "update_every": 40, "shortlist": 30,
                               "groups": 4,
                               "generator_lr": 0.2},
-    "ace with columns of both": {"min_perplexity": 4, "sampling": "stratified", "mix": 0.3, "generator_lr": 0.05},
+    "ace stratified": {"min_perplexity": 4, "sampling": "stratified", "mix": 0.3, "generator_lr": 0.05},
     "ace shared by blocks": {"min_perplexity": 4, "share_draws_by": "block", "share_size": 3, "generator_lr": 0.05},
-    "ace shared by the batch with columns of both": {
+    "ace stratified shared by the batch": {
         "min_perplexity": 4, "sampling": "stratified", "mix": 0.3, "share_draws_by": "batch",
         "baseline": "leave_one_out", "clip": 60.0,
         "generator_lr": 0.05},
-    "ace alone": {"min_perplexity": 4, "mix": 0.0, "entropy": 5.0, "generator_lr": 0.05},
+    "ace without noise": {"min_perplexity": 4, "mix": 0.0, "entropy": 5.0, "generator_lr": 0.05},
     "ace baseline none": {"min_perplexity": 4, "baseline": "none", "generator_lr": 0.05},
     "ace baseline moving": {"min_perplexity": 4, "baseline": "moving", "generator_lr": 0.05},
     "ace baseline leave one out": {"min_perplexity": 4, "baseline": "leave_one_out", "generator_lr": 0.05},
     "ace without entropy": {"min_perplexity": 4, "entropy": 0.0, "importance": False, "generator_lr": 0.05},
     "cluster": {"within_cell": "exact"},
-    "cluster of copies": {"within_cell": "quantized", "update_every": 3},
-    "cluster of copies without the target": {"within_cell": "quantized", "exclude_target": True,
+    "cluster quantized": {"within_cell": "quantized", "update_every": 3},
+    "cluster quantized without the target": {"within_cell": "quantized", "exclude_target": True,
                                              "estimate": "centroid"},
     "cluster with centroids": {"estimate": "centroid", "update_every": 2},
     "cluster with diagonals": {"estimate": "diagonal", "clusters": 5, "update_every": 1},
@@ -84,8 +84,8 @@ CASES: dict[str, dict[str, Any]] = {
                                    "inner": {"source": "ace", "min_perplexity": 4, "generator_lr": 0.05}}},
     "midx": {"codewords": 3},
     "midx without the target": {"codewords": 3, "exclude_target": True},
-    "midx by halves": {"codewords": 3, "quantisation": "product", "within_cell": "unigram"},
-    "midx of copies by windows": {"codewords": 3, "within_cell": "quantized", "share_draws_by": "window"},
+    "midx product quantization": {"codewords": 3, "quantisation": "product", "within_cell": "unigram"},
+    "midx quantized by windows": {"codewords": 3, "within_cell": "quantized", "share_draws_by": "window"},
     "midx exact inside": {"codewords": 3, "within_cell": "exact", "quantisation": "product"},
     "exp without the target": {},
     "exp": {"exclude_target": False},
@@ -96,45 +96,45 @@ CASES: dict[str, dict[str, Any]] = {
     "rff with leaves without the target": {"features": 64, "temperature": 3.0, "branching": 4, "leaf_size": 6,
                                            "leaf_order": "frequency", "directions": "structured",
                                            "exclude_target": True},
-    "rff of copies": {"features": 64, "nu": 0.1, "branching": 4, "leaf_size": 6, "within_leaf": "quantized"},
-    "rff of sums in float32": {"features": 64, "nu": 0.1, "sum_dtype": "float32"},
+    "rff quantized": {"features": 64, "nu": 0.1, "branching": 4, "leaf_size": 6, "within_leaf": "quantized"},
+    "rff with float32 sums": {"features": 64, "nu": 0.1, "sum_dtype": "float32"},
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior_exponent": 0.75, "directions": "orthogonal",
                                     "share_draws_by": "window"},
     "maclaurin": {"features": 64, "nu": 0.1},
     "nscaching": {"cache_size": 8, "pool_size": 6},
-    "nscaching shared by windows that pauses": {"cache_size": 5, "pool_size": 9, "share_draws_by": "window",
+    "nscaching with rare updates shared by windows": {"cache_size": 5, "pool_size": 9, "share_draws_by": "window",
                                                 "update_every": 3},
     "kbgan": {"candidates": 8, "hidden": 6, "generator_lr": 0.01},
-    "kbgan by complex numbers shared by windows": {"candidates": 8, "hidden": 6, "generator": "complex",
+    "kbgan complex shared by windows": {"candidates": 8, "hidden": 6, "generator": "complex",
                                                    "generator_lr": 0.1, "share_draws_by": "window"},
     "positive_features": {"features": 64},
     "positive_features bounded without the target": {"features": 64, "kind": "bounded", "exclude_target": True},
-    "positive_features of sums in eight bits without the target": {"features": 64, "sum_dtype": "int8",
+    "positive_features with int8 sums without the target": {"features": 64, "sum_dtype": "int8",
                                                                    "exclude_target": True},
 }
 
 
 def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any) -> NegativeSource:
     name = case.split()[0]
-    found = base.find(name)
+    source_class = base.find(name)
     settings = {"source": name, "k": 4, **more, **CASES[case]} if case in VECTORS \
         else {"source": name, "k": 4, **CASES[case], **more}
-    return found(found.Config(**settings), of or world(seed))
+    return source_class(source_class.Config(**settings), of or world(seed))
 
 
-#: Cases whose columns are vectors made for each row, one a row.
+#: Cases whose negatives are generated vectors, one per row.
 VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).traits.components]
 
-#: Cases whose contexts may have two columns as well, an entity and a relation.
+#: Cases whose contexts can also have two columns, an entity and a relation.
 OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]
 
 
-#: Cases that draw the same under every seed.
+#: Cases that draw the same for every seed.
 DETERMINISTIC = ("every", "none", "most_informative", "synthetic_projection", "synthetic_difference")
 
 
 def case_of(name: str) -> SourceCase:
-    """The case as the rules of embtrain.testing take it."""
+    """The case in the format of embtrain.testing."""
     return SourceCase(base.find(name.split()[0]), CASES[name], name in DETERMINISTIC)
 
 
@@ -145,7 +145,7 @@ class TableBatch(Batch):
 
 
 class Table(Model):
-    """s(a, b) is a free number for each pair, so that any optimum can be reached."""
+    """s(a, b) is a free parameter for each pair, so that any optimum can be reached."""
 
     name = "table"
     geometry = "dot"
@@ -161,8 +161,8 @@ class Table(Model):
         group = torch.unique(batch.context, return_inverse=True)[1]
         return Query(self.s[batch.context], batch.context, batch.target, batch.slot, group, batch.window)
 
-    def score(self, asked: Query, candidates: Tensor) -> Tensor:
-        return asked.vector.gather(1, candidates.expand(len(asked), -1))
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return query.vector.gather(1, candidates.expand(len(query), -1))
 
     def table(self) -> Tensor:
         return self.one

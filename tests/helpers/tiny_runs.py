@@ -1,4 +1,4 @@
-"""Runs of every task and engine, on data so small that a run takes a second."""
+"""Runs of every task and engine on tiny data; a run takes about a second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_LINES = ["language.min_count=1", "language.valid=0.1", "language.test=0.1", "
             "language.streams=10", "evaluate.words=100"]
 OF_LANGUAGES = ["train.epochs=1", "model.hidden=8", "model.embed=6", "train.warmup=0", "evaluate.sentences=5"]
 
-# Model, strategy, corpus and settings of a run; every task, and both engines where there are two.
+# Model, strategy, corpus and settings of each run: every task, and both engines if there are two.
 RUNS: dict[str, tuple[str, str, str, list[str]]] = {
     "skipgram": ("skipgram", "sgns", "text", OF_TEXT),
     "skipgram cosine": ("skipgram", "sampled-softmax", "text", [*OF_TEXT, "model.similarity=cosine"]),
@@ -47,7 +47,7 @@ EVERY = [(name, engine) for name in RUNS for engine in ("autograd", "fused") if 
 
 
 def write(place: Path) -> Path:
-    """What the runs read, in that place."""
+    """Write the input of the runs into `place`."""
     small_text(place)
     a_folder(place / "graph")
     (place / "pairs.tsv").write_text("".join(f"c{i}\tc{i // 3}\n" for i in range(1, 60)))
@@ -58,19 +58,20 @@ def write(place: Path) -> Path:
 
 
 def config(place: Path, name: str, engine: str, *sets: str) -> experiment.Settings:
-    model, strategy, corpus, own = RUNS[name]
+    model, strategy, corpus, overrides = RUNS[name]
     if engine == "fused" and core() is None:
         pytest.skip("core: no compiled core is here")
     return experiment.resolve(strategy, model=model, corpus=corpus if corpus == "grammar" else str(place / corpus),
-                              sets=[*TRAIN, *own, f"train.engine={engine}", *sets])
+                              sets=[*TRAIN, *overrides, f"train.engine={engine}", *sets])
 
 
 def made(settings: experiment.Settings) -> Components:
     return components.build_for_training(settings, tasks.read(settings))
 
 
-def learning(of: Components, folder: Path) -> Trainer:
-    return Trainer(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.known_positives)
+def learning(parts: Components, folder: Path) -> Trainer:
+    return Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, folder, dict,
+                   parts.known_positives)
 
 
 def blocks(training: Trainer, n: int) -> None:

@@ -1,8 +1,8 @@
-"""Tiny worlds with a known answer, for losses.
+"""Tiny worlds with known optima, for losses.
 
-A world has C contexts, V candidates, P(a), P(b|a) and a noise q(b|a), all known. An `Exam` is every example of a world
-with every draw it can get, each with its chance: a sum over it is an exact expectation, so an optimum found on it is
-exact as well. Its layouts hand the same expectation to a loss in the different shapes that sources use.
+A world has C contexts, V candidates, P(a), P(b|a) and a noise q(b|a), all known. An `Exam` contains every example of a
+world with every possible draw and its probability. A sum over it is an exact expectation, and its optimum is exact. The
+layouts express the same expectation in the different shapes that sources use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOUBLE = torch.float64
 
 @dataclass(frozen=True)
 class LossWorld:
-    """What is true: P(a) (C,), P(b|a) (C, V), and the noise q(b|a) (C, V)."""
+    """The true P(a) (C,), P(b|a) (C, V) and noise q(b|a) (C, V)."""
 
     p_context: Tensor
     p: Tensor
@@ -39,7 +39,7 @@ class LossWorld:
 
 
 def loss_world(contexts: int = 3, candidates: int = 5, seed: int = 0, noise: str = "by context") -> LossWorld:
-    """Random, with no probability near 0. noise: `by context`, `common`, or `marginal` (q is the marginal of P)."""
+    """A random world without probabilities near 0. noise: `by context`, `common` or `marginal` (of P)."""
     draw = torch.Generator().manual_seed(seed)
 
     def dist(rows: int, n: int) -> Tensor:
@@ -56,9 +56,9 @@ def loss_world(contexts: int = 3, candidates: int = 5, seed: int = 0, noise: str
 
 @dataclass(frozen=True)
 class Exam:
-    """Every example with every draw, and the chance of each; `ids` and `context_of_row` are of the scored rows.
+    """Every example with every draw and its probability; `ids` and `context_of_row` belong to the scored rows.
 
-    Every draw is scored once at most, so that the draws' fields are those of the scored rows.
+    Every draw is scored at most once, so the fields of draws equal those of scored rows.
     """
 
     context: Tensor         # (B,)
@@ -70,7 +70,7 @@ class Exam:
     row: Tensor | None = None
 
     def scored(self, table: Tensor, loss: Loss | None = None) -> LossInput:
-        """The scores that a free table (C, V) gives; log Z as the loss reads them."""
+        """The scores of a free table (C, V), and log Z as the loss reads them."""
         neg = table[self.context_of_row].gather(1, self.ids)
         query = Query(table.new_zeros(len(self.target), 1), self.context, self.target, torch.zeros_like(self.target))
 
@@ -90,19 +90,19 @@ def _examples(world: LossWorld) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _hits(ids: Tensor, target: Tensor) -> Tensor:
-    """`right`: where an example's own target was drawn. ids (B, K)."""
+    """False negatives: positions of ids (B, K) that equal the target of the example."""
     return torch.stack((ids == target[:, None]).nonzero(as_tuple=True))
 
 
 def every_column(world: LossWorld, mass: float, layout: str, masked: bool = False) -> Exam:
-    """All V candidates as columns with weight mass·q: the expectation over draws, for losses additive over columns.
+    """All V candidates as negatives with weight mass·q: the expectation over draws, for losses additive over negatives.
 
-    private: each example its own draw · shared: one draw for all (needs a common q) · rows: examples of a context share
-    the draw and the scored row · parted: as rows, and half the examples have half the mass, half one and a half.
+    private: one draw per example · shared: one draw for all (needs a common q) · rows: examples of a context share
+    the draw and the scored row · split: as rows, but half the examples have half the mass, half one and a half.
     """
     context, target, chance = _examples(world)
-    whole = torch.arange(world.v)
-    if layout == "parted":
+    candidates = torch.arange(world.v)
+    if layout == "split":
         n = len(context)
         context, target, chance = context.repeat(2), target.repeat(2), chance.repeat(2) / 2
         part = torch.arange(2).repeat_interleave(n)
@@ -115,11 +115,11 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
         weight, mass_of = mass * q, torch.full((1, 1), mass, dtype=DOUBLE)
         group = context if layout == "rows" else None
         context_of_row = torch.arange(len(world.p)) if layout == "rows" else context
-    ids = whole.expand(q.shape[0], -1)
-    right = _hits(whole.expand(len(target), -1), target) if masked else None
-    drawn = Negatives(ids, draw_id=group, log_q=q.log(), weight=weight, total_weight=mass_of, false_negatives=right,
+    ids = candidates.expand(q.shape[0], -1)
+    hits = _hits(candidates.expand(len(target), -1), target) if masked else None
+    drawn = Negatives(ids, draw_id=group, log_q=q.log(), weight=weight, total_weight=mass_of, false_negatives=hits,
                       log_q_target=world.q[context, target].log())
-    return Exam(context, target, chance, drawn, whole.expand(len(context_of_row), -1), context_of_row, group)
+    return Exam(context, target, chance, drawn, candidates.expand(len(context_of_row), -1), context_of_row, group)
 
 
 def every_once(world: LossWorld, masked: bool) -> Exam:
@@ -134,13 +134,13 @@ def every_once(world: LossWorld, masked: bool) -> Exam:
 
 
 def every_draw(world: LossWorld, m: int, masked: bool) -> Exam:
-    """All V^m sequences of m iid draws, m columns each."""
+    """All V^m sequences of m iid draws, m negatives each."""
     draws = torch.tensor(list(itertools.product(range(world.v), repeat=m)))  # (V^m, m)
     return _crossed(world, draws, None, torch.ones(len(draws), dtype=DOUBLE), m, masked)
 
 
 def every_count(world: LossWorld, m: int, masked: bool) -> Exam:
-    """All ways in which m iid draws can fall on V candidates: V columns, weighted by how often each was drawn."""
+    """All counts of m iid draws over V candidates: V negatives, each weighted by its count."""
     counts = torch.tensor([[b - a - 1 for a, b in itertools.pairwise((-1, *bars, m + world.v - 1))]
                            for bars in itertools.combinations(range(m + world.v - 1), world.v - 1)], dtype=DOUBLE)
     ways = (math.lgamma(m + 1) - torch.lgamma(counts + 1).sum(1)).exp()
@@ -148,7 +148,7 @@ def every_count(world: LossWorld, m: int, masked: bool) -> Exam:
 
 
 def _crossed(world: LossWorld, draws: Tensor, weight: Tensor | None, ways: Tensor, m: int, masked: bool) -> Exam:
-    """Each example with each draw (n, K)."""
+    """Cross each example with each draw (n, K)."""
     context, target, chance = (x.repeat_interleave(len(draws)) for x in _examples(world))
     times = len(context) // len(draws)
     ids = draws.repeat(times, 1)
@@ -167,7 +167,7 @@ def _crossed(world: LossWorld, draws: Tensor, weight: Tensor | None, ways: Tenso
 
 
 def two_components(world: LossWorld, mass: float, generator: Tensor, density: str) -> Exam:
-    """Half the noise from q, half from a generator g (C, V). density: of the `mixture`, or of the `component` alone."""
+    """Half of the noise from q, half from a generator g (C, V). density: of the `mixture` or the `component`."""
     context, target, chance = _examples(world)
     q, g = world.q[context], generator[context]
     mixture = ((world.q + generator) / 2).log()
@@ -180,7 +180,7 @@ def two_components(world: LossWorld, mass: float, generator: Tensor, density: st
 
 
 def with_probe(exam: Exam, candidate: int) -> Exam:
-    """The same with one more column that counts nothing (weight 0): an adversary's greedy answer."""
+    """Add a negative of weight 0, like the greedy candidate of an adversary."""
     drawn = exam.drawn
     assert drawn.ids is not None and drawn.log_q is not None
 
@@ -194,7 +194,7 @@ def with_probe(exam: Exam, candidate: int) -> Exam:
 
 
 def optimum(name: str, exam: Exam, world: LossWorld, **settings: object) -> tuple[Tensor, Loss]:
-    """The table (C, V) that minimises the expected loss, as the loss's `logit` reads it, and the loss."""
+    """The table (C, V) that minimises the expected loss, as `logit` of the loss reads it, and the loss."""
     loss = make_loss(name, world.known, **settings)
     table = torch.zeros(world.p.shape, dtype=DOUBLE, requires_grad=True)
     lbfgs = torch.optim.LBFGS([table, *loss.parameters()], max_iter=400, tolerance_grad=1e-11, tolerance_change=1e-15,
@@ -212,6 +212,6 @@ def optimum(name: str, exam: Exam, world: LossWorld, **settings: object) -> tupl
 
 
 def make_loss(name: str, world: ProblemSpec, **settings: object) -> Loss:
-    """A loss in double precision."""
+    """Create a loss in float64."""
     cls = find(name)
     return cls(cls.Config(name=name, **settings), world).double()

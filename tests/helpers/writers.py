@@ -1,4 +1,4 @@
-"""What writes files: sound files before it, the command, and which files are its result, the same in every bit."""
+"""Commands that write files: their input, the command, and the files whose bits must be reproduced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embtrain.data.catalogue.recipes import CorpusFile, CorpusRecipe
 from embtrain.experiment.comparison import workers
 from embtrain.report.render.document import ReportDocument
 from helpers.disks import DEATH, DIED, End, left_over, run, torn
-from helpers.hostile import told
+from helpers.hostile import run_command
 from helpers.hostile_files import (
     LITTLE,
     NMT,
@@ -39,22 +39,22 @@ from helpers.serving import FAR_SHA256
 
 @dataclass(frozen=True)
 class Writer:
-    """`again` is what goes on where the command has begun its folder `begun`; else the command itself does."""
+    """`again`: the command that continues once `begun` exists; otherwise the command itself is repeated."""
 
     make: Callable[[Path], None]
     argv: tuple[str, ...]
     results: tuple[str, ...]            # patterns
     again: tuple[str, ...] | None = None
     begun: str = "run/config.yaml"
-    every: int = 1                      # of its calls, how many from one that fails to the next
+    every: int = 1                      # step between the calls that fail
 
     def goes_on(self, place: Path) -> tuple[str, ...]:
         return self.again if self.again is not None and (place / self.begun).exists() else self.argv
 
     def found(self, place: Path) -> dict[str, str]:
-        """Hidden files, which a death leaves half-written, are no result."""
-        found = (path for pattern in self.results for path in place.glob(pattern) if path.is_file())
-        return {name: sha256(path) for path in found if "/." not in (name := path.relative_to(place).as_posix())}
+        """Hashes of the results; hidden files, which a kill leaves half-written, are excluded."""
+        paths = (path for pattern in self.results for path in place.glob(pattern) if path.is_file())
+        return {name: sha256(path) for path in paths if "/." not in (name := path.relative_to(place).as_posix())}
 
 
 def one_vectors(place: Path) -> None:
@@ -90,7 +90,7 @@ def trained(strategy: str, model: str, corpus: str, *keys: str) -> tuple[str, ..
 def translator(place: Path) -> None:
     """A run of a translator."""
     parallel(place)
-    end = told(trained("cosine", "nmt", "both", *NMT), place)
+    end = run_command(trained("cosine", "nmt", "both", *NMT), place)
     assert end.code == 0, end
 
 
@@ -106,7 +106,7 @@ OF_CELLS = ("all/cells/*/vectors.safetensors", "all/cells/*/items.safetensors", 
 
 
 def compared(place: Path) -> None:
-    """A comparison whose report has been taken away."""
+    """A comparison without its report."""
     text_of(place)
     end = run(place, COMPARE)
     assert end.code == 0, end
@@ -133,7 +133,7 @@ WRITERS: dict[str, Writer] = {
     "fit, of a translator": Writer(parallel, trained("cosine", "nmt", "both", *NMT), OF_RUN, RESUME, every=6),
     "resume": Writer(run_of, RESUME, OF_RUN, every=2),
     "diagnose": Writer(run_of, ("diagnose", "run", "--negatives", "sgns", "--m", "2", "--draws", "2", "--threads", "1",
-                                "--quiet"), OF_RUN),  # it tells milliseconds, never the same
+                                "--quiet"), OF_RUN),  # it prints milliseconds, which vary
     "diagnose, drawn columns": Writer(run_of, ("diagnose", "run", "--negatives", "sgns", "--m", "2", "--threads", "1",
                                                "--quiet", "--dump-negatives", "drawn.tsv"), ("drawn.tsv",), every=10),
     "report": Writer(run_of, ("report", "run"), ("run/vectors.safetensors",)),
@@ -145,8 +145,8 @@ WRITERS: dict[str, Writer] = {
 
 
 def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
-    """Cells run in the process of their comparison; two corpora are known: of an archive whose hash nobody has said,
-    and of a file that the address serves. Drawings, which only cost time, are left out."""
+    """Run cells in the process of their comparison, with two corpora: an archive without a known hash, and a file
+    served at the address. Reports, which only cost time, are left out."""
     recipes = {
         "mine": CorpusFile(mirror="x.tar.gz", sha256="unverified", members=("text/*",)),
         "far": CorpusFile(url=f"{address}/far.txt", sha256=FAR_SHA256)}
@@ -158,26 +158,26 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
     for kind in ("run", "comparison"):
-        patch.setattr(f"embtrain.report.{kind}.page.document", lambda found: ReportDocument("x", "x", [], [], "x"))
+        patch.setattr(f"embtrain.report.{kind}.page.document", lambda run: ReportDocument("x", "x", [], [], "x"))
     patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 
 def warmed(place: Path) -> None:
-    """Run some of the commands here, so that their forks have nothing left to import."""
+    """Run some commands in this process, so that forks need no further imports."""
     two_runs(place)
     parallel(place)
     hierarchy(place)
     for argv in (COMPARE, ("report", "one", "two", "--out", "both-runs"), ("resume", "one"),
                  trained("cosine", "nmt", "both", *NMT), ("report", "run"),
                  ("diagnose", "one", "--negatives", "sgns", "--m", "2", "--draws", "2")):
-        end = told(argv, place)
+        end = run_command(argv, place)
         assert end.code == 0, (argv, end)
 
 
-def owes(writer: Writer, where: str, place: Path, end: End, wrong: int, before: dict[str, str], whole: dict[str, str]
+def owes(writer: Writer, where: str, place: Path, end: End, error: int, before: dict[str, str], whole: dict[str, str]
          ) -> None:
-    """What a writer owes after a death or a failure: all whole, what was there is there, and it comes to its end."""
-    if wrong == DEATH:
+    """Check a writer after a kill or failure: complete files, nothing lost, and the command can be completed."""
+    if error == DEATH:
         assert end.code == DIED, (where, end)
     else:
         assert end.code == 4 and end.said.count("embtrain: error: ") == 1, (where, end)
@@ -186,7 +186,7 @@ def owes(writer: Writer, where: str, place: Path, end: End, wrong: int, before: 
     for path in place.rglob("*.error.json"):
         assert json.loads(path.read_text())["code"] == 4, (where, path.read_text())
     for name, digest in before.items():
-        if (place / name).is_file():  # an older checkpoint may have gone, once the newer one was there
+        if (place / name).is_file():  # an older checkpoint may be deleted once a newer one exists
             assert sha256(place / name) == digest or name not in writer.found(place) or \
                 sha256(place / name) == whole[name], (where, name)
         else:
@@ -194,6 +194,6 @@ def owes(writer: Writer, where: str, place: Path, end: End, wrong: int, before: 
     again = run(place, writer.goes_on(place))
     assert again.code == 0, (where, again)
     assert writer.found(place) == whole, where
-    for name in left_over(place):                            # the command wrote nothing there any more
+    for name in left_over(place):                            # the command wrote no further file there
         write_text((place / name).parent / "next", "")
-    assert left_over(place) == [], where                     # what the dead have left is swept by who writes next
+    assert left_over(place) == [], where                     # the next writer deletes leftovers

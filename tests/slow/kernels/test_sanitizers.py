@@ -1,7 +1,7 @@
-"""The kernel tests and the corpus of damaged files again, on a core that watches every read and write.
+"""Runs the kernel tests and the corpus of damaged files on a core with sanitizers.
 
-The core is built with address and undefined-behaviour sanitizers, in a copy, so that a checkout keeps what it had.
-Python itself is not built so: the sanitizers' libraries are loaded before it, and its leaks are not looked for.
+The core is built with address and undefined-behaviour sanitizers in a copy of the checkout. Python itself is not: the
+libraries of the sanitizers are preloaded, and leak detection is off.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ COPIED = ("embtrain", "tests", "configs", "corpora", "evals")
 
 def compiler() -> list[str]:
     named = shlex.split(os.environ.get("CXX", ""))
-    found = named or [path for name in ("c++", "g++") if (path := shutil.which(name))][:1]
-    assert found, "the sanitizers need a C++ compiler on the PATH"
-    return found
+    command = named or [path for name in ("c++", "g++") if (path := shutil.which(name))][:1]
+    assert command, "the sanitizers need a C++ compiler on the PATH"
+    return command
 
 
 def library(name: str) -> str:
-    """Where the compiler keeps a library; it answers with the bare name where it has none."""
-    asked = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    path = Path(asked.stdout.strip())
+    """Path of a library of the compiler, which prints the bare name if it has none."""
+    printed = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = Path(printed.stdout.strip())
     assert path.is_absolute(), f"the compiler has no {name}"
     return str(path.resolve())
 
@@ -70,12 +70,12 @@ def test_there_are_kernel_tests() -> None:
 @pytest.mark.parametrize("name", TESTS)
 def test_a_kernel_under_the_sanitizers(name: str, checkout: Path) -> None:
     ended = run(checkout, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", f"tests/unit/{name}")
-    told = ended.stdout + ended.stderr
-    assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "runtime error" not in output and "AddressSanitizer" not in output, output[-6000:]
 
 
-# Every reader of files but those of settings and of runs, which are Python alone and train.
-NOT_READ = ("settings", "strategy", "checkpoint", "resumed", "exported", "told", "joined", "order-run")
+# All readers of files except those of settings and runs, which are pure Python and train.
+NOT_READ = ("settings", "strategy", "checkpoint", "resumed", "exported", "run-files", "joined", "order-run")
 READ = [kind.name for kind in KINDS if kind.name not in NOT_READ and not kind.name.startswith("values-")]
 CAMPAIGN = """
 import sys
@@ -101,10 +101,10 @@ READ_SO_FAR: list[str] = []
 
 
 def test_damaged_text_under_the_sanitizers(checkout: Path) -> None:
-    """Straight into the compiled reader, in all its modes, which must also read as its twin does."""
+    """Damaged text through the compiled reader in all modes, compared with its reference."""
     ended = run(checkout, "-c", "import sys; sys.path[:0] = ['tests']\n" + READ_TEXTS, str(TEXTS))
-    told = ended.stdout + ended.stderr
-    assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "runtime error" not in output and "AddressSanitizer" not in output, output[-6000:]
     READ_SO_FAR.append("bare text")
 
 
@@ -113,23 +113,23 @@ def test_damaged_files_under_the_sanitizers(kind: str, checkout: Path, tmp_path:
                                             capsys: pytest.CaptureFixture[str]) -> None:
     """The first inputs of tests/slow/trust/test_fuzz.py."""
     ended = run(checkout, "-c", "import sys; sys.path[:0] = ['tests']\n" + CAMPAIGN, kind, str(tmp_path), str(INPUTS))
-    told = ended.stdout + ended.stderr
-    assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "runtime error" not in output and "AddressSanitizer" not in output, output[-6000:]
     READ_SO_FAR.append(kind)
     if len(READ_SO_FAR) == 1 + len(READ):
         tell("sanitizers", f"{len(READ) * INPUTS:,} damaged files of {len(READ)} kinds, {TEXTS:,} damaged texts "
              f"straight into the compiled reader, {len(TESTS)} files of kernel tests: no word of a sanitizer.", capsys)
 
 
-def test_the_sanitizers_see_a_read_past_the_end(checkout: Path) -> None:
-    """Without this, a build that watches nothing would pass."""
+def test_the_sanitizers_detect_a_read_past_the_end(checkout: Path) -> None:
+    """Without this test, a build without sanitizers would pass."""
     ended = run(checkout, "-c", (
         "import ctypes, numpy as np\n"
         "from embtrain.kernels.training import skipgram as wrapper\n"
         "u, v = (wrapper.Table(np.ones((4, 16), np.float32)) for _ in range(2))\n"
         "one = np.zeros(1, np.int64)\n"
         "windows = wrapper.Windows(one, np.array([0, 1]), one)\n"
-        # no row of the table, and the check is not asked
+        # not a row of the table, and the check is bypassed
         "columns = wrapper.NegativeBatch(np.full((1, 1), 100_000), 1)\n"
         "task = wrapper._task(u, v, windows, columns, wrapper.SkipGramLossSpec('logistic'), .1, None)\n"
         "loss = ctypes.c_double()\n"

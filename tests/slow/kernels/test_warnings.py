@@ -1,4 +1,4 @@
-"""Compiles every source at every level: `make fit` must not begin with a page of compiler warnings."""
+"""Compile every source at every level: `make fit` must not start with compiler warnings."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.hostile import Kind, Tally, asked_for, campaign
+from helpers.hostile import Kind, Tally, campaign, input_numbers
 from helpers.hostile_files import KINDS, two_runs
 from helpers.promises import PAGE, block, tell, with_row
 
@@ -44,7 +44,7 @@ def apart(kind: Kind, numbers: range, place: Path, queue: Connection) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_no_input_gives_an_unexpected_error(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     received, queue = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=apart, args=(kind, asked_for(INPUTS.get(kind.name, MOST)), tmp_path, queue))
+    child = FORK.Process(target=apart, args=(kind, input_numbers(INPUTS.get(kind.name, MOST)), tmp_path, queue))
     child.start()
     queue.close()
     last: object = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers.serving import FAR, FAR_SHA256, Page, nobody, serving
+from helpers.serving import FAR, FAR_SHA256, Page, serving, unused_address
 
 from embtrain import cli
 from embtrain.data.catalogue import download, fetch
@@ -78,7 +78,7 @@ def test_server_error_is_one_line(fetched: Fetch, cache: Path, path: str, code: 
 
 
 def test_missing_network_is_one_line(fetched: Fetch, cache: Path) -> None:
-    code, stderr = fetched(nobody() + "/far.txt")
+    code, stderr = fetched(unused_address() + "/far.txt")
     assert code == 4 and is_one_line(stderr, "refused")
     code, stderr = fetched("http://missing-host.invalid/far.txt")
     assert code == 4 and is_one_line(stderr, "missing-host.invalid")
@@ -88,7 +88,7 @@ def test_missing_network_is_one_line(fetched: Fetch, cache: Path) -> None:
 def test_mirror_that_is_down_or_wrong(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
                                       caplog: pytest.LogCaptureFixture) -> None:
     with serving({**PAGES, "/m/far.txt": Page(LOGIN)}) as address:
-        for mirror in (nobody(), address + "/m"):
+        for mirror in (unused_address(), address + "/m"):
             monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
             assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
             shutil.rmtree(cache)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from helpers.hostile import CANARY, Kind, Told, campaign
+from helpers.hostile import CANARY, Kind, Outcome, campaign
 from helpers.hostile_files import KINDS, printed, vectors_of
 from helpers.pickles import PICKLES, sung
 
@@ -23,7 +23,7 @@ from embtrain.experiment.run import scoring
 
 pytestmark = pytest.mark.long
 
-SLOW = ("told", "joined", "checkpoint", "resumed")  # a second each: they train or draw figures
+SLOW = ("run-files", "joined", "checkpoint", "resumed")  # a second each: they train or draw figures
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -98,14 +98,14 @@ def test_canary_runs_if_a_pickle_is_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("end", "fault"), [
-    (Told(70, "", "embtrain: error: a fault\n", 0, 0), "ended in 70"),
-    (Told(3, "", "", 0, 0), "refuses in 0 lines"),
-    (Told(3, "", "embtrain: error: x.txt: a\nembtrain: error: x.txt: b\n", 0, 0), "refuses in 2 lines"),
-    (Told(3, "", "Traceback (most recent call last)\nembtrain: error: x.txt: a\n", 0, 0), "traceback"),
-    (Told(3, "", "embtrain: error: it is damaged\n", 0, 0), "names no file"),
-    (Told(0, "", "/x/y.py:3: UserWarning: hm\n", 0, 0), "says"),
+    (Outcome(70, "", "embtrain: error: a fault\n", 0, 0), "ended in 70"),
+    (Outcome(3, "", "", 0, 0), "refuses in 0 lines"),
+    (Outcome(3, "", "embtrain: error: x.txt: a\nembtrain: error: x.txt: b\n", 0, 0), "refuses in 2 lines"),
+    (Outcome(3, "", "Traceback (most recent call last)\nembtrain: error: x.txt: a\n", 0, 0), "traceback"),
+    (Outcome(3, "", "embtrain: error: it is damaged\n", 0, 0), "names no file"),
+    (Outcome(0, "", "/x/y.py:3: UserWarning: hm\n", 0, 0), "says"),
 ])
-def test_rules_of_a_command_on_bad_input(end: Told, fault: str) -> None:
+def test_rules_of_a_command_on_bad_input(end: Outcome, fault: str) -> None:
     assert any(fault in result for result in end.faults(["x.txt"]))
 
 

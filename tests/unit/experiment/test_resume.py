@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.in_process import WORDS, small_text
-from helpers.runs import assert_same_run, cache, interrupted, no_page, state, stop_at, told  # noqa: F401
+from helpers.runs import assert_same_run, cache, interrupted, metric_rows, no_page, state, stop_at  # noqa: F401
 
 from embtrain import experiment
 from embtrain.common.errors import DataError, Stopped, UsageError
@@ -71,7 +71,7 @@ def settings(text: Path, case: str = "sgns", *more: str) -> Settings:
 def test_a_resumed_run_is_bitwise_equal(text: Path, tmp_path: Path, case: str) -> None:
     config = settings(text, case)
     experiment.fit(config, tmp_path / "whole")
-    assert len(told(tmp_path / "whole")) > 6
+    assert len(metric_rows(tmp_path / "whole")) > 6
     # Stop in the first epoch, after its end, and in the rest.
     interrupted(config, tmp_path / "cut", 3, 6, 4)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -149,7 +149,7 @@ def test_the_best_tables_are_exported(text: Path, tmp_path: Path) -> None:
     last, best = (checkpoint.load(tmp_path / "a" / name)["model"]["u"] for name in ("checkpoints", "best"))
     vectors = run.word_vectors.table
     assert not np.array_equal(vectors, last.numpy()) and np.array_equal(vectors, best.numpy())
-    values = [line["valid/log_likelihood"] for line in told(tmp_path / "a") if "valid/log_likelihood" in line]
+    values = [line["valid/log_likelihood"] for line in metric_rows(tmp_path / "a") if "valid/log_likelihood" in line]
     assert max(values) != values[-1]
     scores = {(row.benchmark, row.metric): row.value for row in run.scores}
     assert scores["valid", "log_likelihood"] == pytest.approx(max(values))
@@ -248,7 +248,7 @@ def test_a_changed_configuration_is_refused(stopped: tuple[Path, Path], old: str
 def test_epochs_can_be_added(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "epochs: 3", "epochs: 5")
     experiment.resume(stopped[0])
-    assert told(stopped[0])[-1]["epoch"] == 5
+    assert metric_rows(stopped[0])[-1]["epoch"] == 5
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"corpus": 3}', '{"corpus": {}}', "[" * 99_999])

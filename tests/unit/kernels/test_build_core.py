@@ -1,4 +1,4 @@
-"""The build of the core, with a compiler, without one and with one that fails; and what the wheel then is."""
+"""The build of the core with a working, missing or failing compiler, and the wheel that results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ build_core = script()
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A checkout with the smallest core; building in the real one would disturb the tests beside this one."""
+    """A checkout with a minimal core; a build in the real checkout would disturb parallel tests."""
     root = tmp_path / "tree"
     kernels = root / "embtrain" / "kernels"
     (kernels / "source").mkdir(parents=True)
@@ -57,7 +57,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def environ(path: Path | str | None = None, **more: str) -> dict[str, str]:
-    """The environment without our settings; `path` in the place of PATH."""
+    """The environment without the settings of embtrain; `path` replaces PATH."""
     kept = {name: value for name, value in os.environ.items() if name != "CXX" and not name.startswith("EMBTRAIN")}
     return {**kept, **({} if path is None else {"PATH": str(path)}), **more}
 
@@ -71,7 +71,7 @@ def cores(tree: Path) -> set[str]:
 
 
 def fake_compiler(tree: Path) -> Path:
-    """A folder that holds nothing but a c++ that fails."""
+    """A folder that contains only a failing c++."""
     folder = tree / "bin"
     folder.mkdir()
     (folder / "c++").write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
@@ -79,10 +79,10 @@ def fake_compiler(tree: Path) -> Path:
     return folder
 
 
-# --- the build -----------------------------------------------------------------------------------------------------
+# --- the build --------------------------------------------------------------------------------------------------------
 
 @needs_compiler
-def test_a_core_for_every_level_that_knows_its_sources(tree: Path) -> None:
+def test_a_core_for_every_level_stores_its_source_hash(tree: Path) -> None:
     done = python(tree, "build_core.py", env=environ())
     assert (done.returncode, set(done.stdout.split()), done.stderr) == (0, LIBRARIES, "")
     kernels = tree / "embtrain" / "kernels"
@@ -109,14 +109,14 @@ def test_nothing_but_the_marked_functions_is_exported(tree: Path) -> None:
     build_core.build(tree, environ())
     assert cores(tree) == LIBRARIES
     for file in cores(tree):
-        told = subprocess.run(["nm", "-D", "--defined-only", file], cwd=tree, capture_output=True, text=True,
-                              check=True)
-        assert {line.split()[-1] for line in told.stdout.splitlines()} == {
+        symbols = subprocess.run(["nm", "-D", "--defined-only", file], cwd=tree, capture_output=True, text=True,
+                                 check=True)
+        assert {line.split()[-1] for line in symbols.stdout.splitlines()} == {
             "embtrain_source", "embtrain_level", "embtrain_alias_draw"}
 
 
 @needs_compiler
-def test_the_file_that_tells_the_level_runs_on_every_processor(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_that_detects_the_level_runs_on_every_processor(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     run = build_core.run
     monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
@@ -147,46 +147,46 @@ int main() {
 
 
 @needs_compiler
-def test_scratch_arrays_of_a_draw_have_no_largest_number(tmp_path: Path) -> None:
+def test_scratch_arrays_of_a_draw_are_unlimited(tmp_path: Path) -> None:
     (tmp_path / "arena.cpp").write_text(ARENA)
     build_core.run([COMPILER, *build_core.COMPILE, "-Wno-unused-function", "-Wno-unused-const-variable", "-I.",
                     str(tmp_path / "arena.cpp"), "-o", str(tmp_path / "arena")], build_info.SOURCE)
     assert subprocess.run([tmp_path / "arena"], check=False).returncode == 0
 
 
-def test_without_a_compiler_one_line_says_so(tree: Path) -> None:
+def test_a_missing_compiler_gives_one_line(tree: Path) -> None:
     done = python(tree, "build_core.py", env=environ(tree))
     assert done.returncode == 0 and done.stdout == "" and cores(tree) == set()
     assert len(done.stderr.splitlines()) == 1 and "no C++ compiler (c++, g++, clang++) on the PATH" in done.stderr
 
 
-def test_a_compiler_may_be_asked_for(tree: Path) -> None:
+def test_a_compiler_can_be_required(tree: Path) -> None:
     done = python(tree, "build_core.py", env=environ(tree, EMBTRAIN_CORE="require"))
     assert done.returncode == 1 and "EMBTRAIN_CORE=require" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_off_builds_nothing_and_leaves_what_is_there(tree: Path) -> None:
-    there = build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels")
-    there.write_text("a core")
+def test_off_builds_nothing_and_keeps_existing_cores(tree: Path) -> None:
+    existing = build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels")
+    existing.write_text("a core")
     done = python(tree, "build_core.py", env=environ(EMBTRAIN_CORE="off", CXX="/nope"))
-    assert (done.returncode, done.stdout) == (0, "") and there.read_text() == "a core"
+    assert (done.returncode, done.stdout) == (0, "") and existing.read_text() == "a core"
 
 
-def test_unknown_words_are_refused(tree: Path) -> None:
+def test_unknown_values_are_rejected(tree: Path) -> None:
     done = python(tree, "build_core.py", env=environ(EMBTRAIN_CORE="yes"))
     assert done.returncode == 1 and "EMBTRAIN_CORE=yes: one of auto, require, off" in done.stderr
     assert python(tree, "build_core.py", "--fast", env=environ()).returncode == 2
 
 
 @pytest.mark.parametrize("choice", ["auto", "require"])
-def test_a_compiler_that_fails_fails_the_build_with_its_words(tree: Path, choice: str) -> None:
+def test_a_failing_compiler_fails_the_build_with_its_message(tree: Path, choice: str) -> None:
     done = python(tree, "build_core.py", env=environ(fake_compiler(tree), EMBTRAIN_CORE=choice))
     assert done.returncode == 1 and "out of order" in done.stderr and "Traceback" not in done.stderr
     assert not list((tree / "embtrain" / "kernels").glob(".building*"))
 
 
 @needs_compiler
-def test_a_wrong_line_fails_the_build_and_the_old_core_stays_whole(tree: Path) -> None:
+def test_a_syntax_error_fails_the_build_and_keeps_the_old_core(tree: Path) -> None:
     build_core.build(tree, environ())
     kernels = tree / "embtrain" / "kernels"
     before = {path: path.read_bytes() for path in kernels.glob("*.so")}
@@ -201,12 +201,12 @@ def test_a_wrong_line_fails_the_build_and_the_old_core_stays_whole(tree: Path) -
     ("/nope", "CXX=/nope: there is no program /nope"), ("nope -O2", "there is no program nope"),
     ('g++ "', "No closing quotation"),
 ])
-def test_a_compiler_that_was_named_must_be_there(tree: Path, named: str, says: str) -> None:
+def test_a_named_compiler_must_exist(tree: Path, named: str, says: str) -> None:
     done = python(tree, "build_core.py", env=environ(CXX=named))
     assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_named_compiler_may_have_arguments() -> None:
+def test_a_named_compiler_can_have_arguments() -> None:
     folder = os.environ["PATH"]
     assert build_core.compiler({"PATH": folder, "CXX": " env -i 'a b' "}, True) == ["env", "-i", "a b"]
     assert COMPILER is None or build_core.compiler({"PATH": folder, "CXX": ""}, True) == [COMPILER]
@@ -219,7 +219,7 @@ def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
         build_core.run([str(tmp_path / "broken")], tmp_path)
 
 
-def test_no_compiler_keeps_the_right_core_and_removes_the_wrong_one(tree: Path) -> None:
+def test_no_compiler_keeps_a_current_core_and_removes_a_stale_one(tree: Path) -> None:
     kernels = tree / "embtrain" / "kernels"
     file = build_info.core_file(LEVELS[0], kernels)
     file.write_bytes(b"ELF " + build_info.source_hash(kernels / "source").encode())
@@ -229,8 +229,8 @@ def test_no_compiler_keeps_the_right_core_and_removes_the_wrong_one(tree: Path) 
 
 
 @needs_compiler
-def test_a_folder_that_cannot_be_written_to(tree: Path, monkeypatch: pytest.MonkeyPatch,
-                                            capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_only_folder_is_reported(tree: Path, monkeypatch: pytest.MonkeyPatch,
+                                        capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -240,7 +240,7 @@ def test_a_folder_that_cannot_be_written_to(tree: Path, monkeypatch: pytest.Monk
         build_core.build(tree, environ(EMBTRAIN_CORE="require"))
 
 
-# --- sanitizers ----------------------------------------------------------------------------------------------------
+# --- sanitizers -------------------------------------------------------------------------------------------------------
 
 PLANTED = """
 #include "core/core.h"
@@ -249,20 +249,21 @@ extern "C" EMBTRAIN_API int embtrain_planted(int64_t* x, int32_t n) { x[1] = 1; 
 
 
 @needs_compiler
-def test_what_the_sanitizers_watch_is_the_level_that_runs_here(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sanitizers_check_the_level_of_this_machine(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_core.build(tree, environ())
     kernels, commands = tree / "embtrain" / "kernels", []
     run = build_core.run
     monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
     build_core.build(tree, environ(), sanitize=True)
-    (own,) = [command for command in commands if "sampling/alias.cpp" in command]
-    assert [word for word in own if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels, kernels / "source")]
+    (separate,) = [command for command in commands if "sampling/alias.cpp" in command]
+    assert [word for word in separate if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels,
+                                                                                            kernels / "source")]
 
 
 @needs_compiler
 @pytest.mark.parametrize(("x", "n", "says"), [("2", "1", ""), ("1", "1", "heap-buffer-overflow"),
                                               ("2", "2**31-1", "signed integer overflow")])
-def test_the_sanitized_core_finds_what_was_planted(tree: Path, x: str, n: str, says: str) -> None:
+def test_the_sanitized_core_finds_a_planted_error(tree: Path, x: str, n: str, says: str) -> None:
     asan = subprocess.run([str(COMPILER), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     if not Path(asan.stdout.strip()).is_absolute():
         return  # this compiler has no sanitizers as libraries of their own
@@ -276,7 +277,7 @@ def test_the_sanitized_core_finds_what_was_planted(tree: Path, x: str, n: str, s
     assert (done.returncode == 0) == (says == "") and says in done.stderr, done.stderr
 
 
-# --- the wheel and the source archive ------------------------------------------------------------------------------
+# --- the wheel and the source archive ---------------------------------------------------------------------------------
 
 def archive(tree: Path, kind: str, env: dict[str, str]) -> tuple[Path, subprocess.CompletedProcess[str]]:
     shutil.rmtree(tree / "dist", ignore_errors=True)
@@ -293,14 +294,14 @@ def inside(wheel: Path) -> tuple[set[str], str]:
 
 
 @needs_compiler
-def test_a_wheel_with_a_core_is_one_for_this_platform_and_every_python(tree: Path) -> None:
+def test_a_wheel_with_a_core_is_for_this_platform_and_every_python(tree: Path) -> None:
     (tree / "embtrain" / "kernels" / "_core_san.so").write_text("left over")
     wheel, done = archive(tree, "wheel", environ())
     assert done.returncode == 0, done.stderr
-    names, told = inside(wheel)
+    names, metadata = inside(wheel)
     platform = wheel.stem.rpartition("-")[2]
     assert wheel.stem.endswith(f"-py3-none-{platform}") and platform != "any" and "manylinux" not in platform
-    assert f"Tag: py3-none-{platform}" in told and "Root-Is-Purelib: false" in told
+    assert f"Tag: py3-none-{platform}" in metadata and "Root-Is-Purelib: false" in metadata
     assert {name for name in names if name.endswith(".so")} == LIBRARIES
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tree / "site")  # our own
@@ -316,17 +317,17 @@ def test_an_editable_install_has_its_core_in_the_checkout(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
-def test_a_wheel_without_a_core_is_one_for_every_platform(tree: Path, kind: str) -> None:
+def test_a_wheel_without_a_core_is_for_every_platform(tree: Path, kind: str) -> None:
     for env in (environ(tree), environ(EMBTRAIN_CORE="off")):
         build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
         wheel, done = archive(tree, kind, env)
         assert done.returncode == 0 and "no compiled core" in done.stderr
-        names, told = inside(wheel)
-        assert wheel.stem.endswith("-py3-none-any") and "Root-Is-Purelib: true" in told
+        names, metadata = inside(wheel)
+        assert wheel.stem.endswith("-py3-none-any") and "Root-Is-Purelib: true" in metadata
         assert not any(name.endswith(".so") for name in names)
 
 
-def test_a_wheel_is_not_built_where_the_compiler_fails(tree: Path) -> None:
+def test_a_wheel_is_not_built_if_the_compiler_fails(tree: Path) -> None:
     folder = fake_compiler(tree)
     for env, says in ((environ(folder), "out of order"), (environ(CXX="/nope"), "there is no program /nope"),
                       (environ(tree, EMBTRAIN_CORE="require"), "no C++ compiler")):
@@ -335,7 +336,7 @@ def test_a_wheel_is_not_built_where_the_compiler_fails(tree: Path) -> None:
         assert says in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_source_archive_holds_the_sources_and_no_core_and_builds(tree: Path) -> None:
+def test_the_source_archive_contains_sources_without_a_core_and_builds(tree: Path) -> None:
     build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
     sdist, done = archive(tree, "sdist", environ(tree))
     assert done.returncode == 0, done.stderr
@@ -351,13 +352,13 @@ def test_the_source_archive_holds_the_sources_and_no_core_and_builds(tree: Path)
     assert {name for name in inside(wheel)[0] if name.endswith(".so")} == (LIBRARIES if COMPILER else set())
 
 
-# --- the Makefile --------------------------------------------------------------------------------------------------
+# --- the Makefile -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("path", "given", "expected"), [
+@pytest.mark.parametrize(("path", "settings", "expected"), [
     (None, {}, "require" if shutil.which("c++") else "auto"), ("bare", {}, "auto"),
     (None, {"EMBTRAIN_CORE": "off"}, "off")])
-def test_make_test_asks_for_the_core_where_a_compiler_is(
-        tree: Path, path: str | None, given: dict[str, str], expected: str) -> None:
+def test_make_test_requires_the_core_if_there_is_a_compiler(
+        tree: Path, path: str | None, settings: dict[str, str], expected: str) -> None:
     make, shell = shutil.which("make"), shutil.which("sh")
     if make is None or shell is None:
         return
@@ -367,12 +368,12 @@ def test_make_test_asks_for_the_core_where_a_compiler_is(
     with (tree / "Makefile").open("a") as file:
         file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-peers .venv/.core: ;\n")
     done = subprocess.run([make, "-s", "test-slow"], cwd=tree, capture_output=True, text=True, check=False,
-                          env=environ(tree / path if path else None, **given))
+                          env=environ(tree / path if path else None, **settings))
     assert f"core={expected}\n" in done.stdout, done.stderr
 
 
 @needs_compiler
-def test_make_builds_again_what_was_edited(tree: Path) -> None:
+def test_make_rebuilds_after_an_edit(tree: Path) -> None:
     make = shutil.which("make")
     if make is None:
         return

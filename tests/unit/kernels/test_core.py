@@ -1,4 +1,4 @@
-"""The compiled core is found, checked and loaded, or refused in words."""
+"""Finding, verifying and loading the compiled core, and the messages if it is rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFF = os.environ.get("EMBTRAIN_CORE") == "off"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of its own, with one source and no core; nothing is asked for."""
+    """A separate package with one source and no core; the setting is the default."""
     for name in ("EMBTRAIN_CORE", "EMBTRAIN_CORE_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(core, "FOLDER", tmp_path)
@@ -43,18 +43,18 @@ class Library:
 
 
 def put(folder: Path, monkeypatch: pytest.MonkeyPatch, *levels: str, runs: int = 3, source: str | None = None) -> None:
-    """Cores of these levels in the folder."""
+    """Create cores of these levels in the folder."""
     for level in levels:
         build_info.core_file(level, folder).touch()
-    told = build_info.source_hash(folder / "source") if source is None else source
-    monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, told, runs))
+    stored_hash = build_info.source_hash(folder / "source") if source is None else source
+    monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, stored_hash, runs))
     monkeypatch.setattr(core, "LEVELS", ("v2", "v3", "v4"))
 
 
-# --- the core of this checkout -------------------------------------------------------------------------------------
+# --- the core of this checkout ----------------------------------------------------------------------------------------
 
-def test_where_a_compiler_is_there_is_a_core() -> None:
-    """Else every test of the kernels would have tested the twins, and passed."""
+def test_a_core_exists_if_there_is_a_compiler() -> None:
+    """Otherwise every kernel test would compare the reference with itself, and pass."""
     if OFF:
         assert core.core() is None
     elif build_info.IS_SUPPORTED_PLATFORM and any(map(shutil.which, ("c++", "g++", "clang++"))):
@@ -62,7 +62,7 @@ def test_where_a_compiler_is_there_is_a_core() -> None:
 
 
 @needs_core
-def test_it_was_built_from_the_sources_beside_it_at_every_level() -> None:
+def test_every_level_was_built_from_the_current_sources() -> None:
     for level in NATIVE:
         with using(level):
             library = core.core()
@@ -71,7 +71,7 @@ def test_it_was_built_from_the_sources_beside_it_at_every_level() -> None:
 
 
 @needs_core
-def test_the_level_is_that_of_the_processor() -> None:
+def test_the_level_matches_the_processor() -> None:
     info = Path("/proc/cpuinfo")
     with using(NATIVE[0]):
         library = core.core()
@@ -86,40 +86,40 @@ def test_the_level_is_that_of_the_processor() -> None:
     assert library.embtrain_level() == (4 if v4 else 3 if v3 else 2 if v2 else 1)
 
 
-def test_answers_have_the_same_numbers_on_both_sides() -> None:
+def test_status_codes_match_the_header() -> None:
     header = (build_info.SOURCE / "core" / "core.h").read_text(encoding="utf-8")
     numbers = {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", header, re.MULTILINE)}
     assert numbers == {name: getattr(core, name) for name in ("OK", "OUT_OF_RANGE", "NO_MEMORY", "NOT_FINITE")}
 
 
-def test_looking_for_the_core_imports_nothing_heavy() -> None:
+def test_finding_the_core_imports_nothing_heavy() -> None:
     code = "import sys, embtrain.kernels.core.library; print(*({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
-# --- which one is taken --------------------------------------------------------------------------------------------
+# --- choice of a core -------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("there", "runs", "wanted", "taken"), [
+@pytest.mark.parametrize(("existing", "runs", "setting", "taken"), [
     (["v2", "v3"], 3, "", "v3"), (["v2", "v3"], 2, "", "v2"), (["v2", "v3"], 1, "", None), (["v2"], 3, "", "v2"),
     (["v3"], 2, "", None), (["v2", "v3"], 3, "v2", "v2"), (["v2", "san"], 3, "", "v2"),
     (["v2", "san"], 3, "san", "san"), ([], 3, "", None), (["v2", "v3", "v4"], 4, "", "v4"),
     (["v2", "v3", "v4"], 3, "", "v3"), (["v2", "v3", "v4"], 4, "v3", "v3"),
 ])
-def test_the_best_that_the_processor_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], runs: int,
-                                          wanted: str, taken: str | None) -> None:
-    put(folder, monkeypatch, *there, runs=runs)
-    monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", wanted)
+def test_the_highest_supported_level_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str],
+                                               runs: int, setting: str, taken: str | None) -> None:
+    put(folder, monkeypatch, *existing, runs=runs)
+    monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", setting)
     library = core.core()
     assert (library and library._name) == (taken and str(folder / f"_core_{taken}.so"))
-    told = core.describe()
+    description = core.describe()
     if taken in ("v2", "v3", "v4"):
-        assert told == f"x86-64-{taken}, {folder}/_core_{taken}.so"
+        assert description == f"x86-64-{taken}, {folder}/_core_{taken}.so"
     elif taken is None:
-        assert told.startswith("none") and ("older than x86-64-v2" in told) == bool(there)
+        assert description.startswith("none") and ("older than x86-64-v2" in description) == bool(existing)
 
 
-def test_off_takes_none_and_require_takes_nothing_less(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_loads_no_core_and_require_needs_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CORE", "require")
     with pytest.raises(ResourceError, match=r"EMBTRAIN_CORE=require.*python build_core\.py"):
         core.core()
@@ -131,7 +131,7 @@ def test_off_takes_none_and_require_takes_nothing_less(folder: Path, monkeypatch
     assert core.core() is None and core.describe().startswith("none: EMBTRAIN_CORE=off")
 
 
-def test_a_level_that_is_asked_for_and_not_there_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_level_that_is_missing_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder, monkeypatch, "v2")
     for level, says in (("v3", "EMBTRAIN_CORE_LEVEL=v3: "), ("san", "--sanitize")):
         monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", level)
@@ -141,17 +141,17 @@ def test_a_level_that_is_asked_for_and_not_there_is_an_error(folder: Path, monke
 
 @pytest.mark.parametrize(("name", "value"), [("EMBTRAIN_CORE", "on"), ("EMBTRAIN_CORE_LEVEL", "v9"),
                                              ("EMBTRAIN_CORE_LEVEL", "../v2")])
-def test_unknown_settings_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_unknown_settings_are_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=f"{name}={value}: one of "):
         core.core()
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- rejected cores ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("choice", ["auto", "require"])
 @pytest.mark.parametrize("source", ["0" * 32, ""])
-def test_a_stale_core_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, choice: str, source: str) -> None:
+def test_a_stale_core_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, choice: str, source: str) -> None:
     put(folder, monkeypatch, "v2", "v3", source=source)
     monkeypatch.setenv("EMBTRAIN_CORE", choice)
     with pytest.raises(ResourceError, match=r"other sources than .*python build_core\.py.*EMBTRAIN_CORE=off"):
@@ -162,7 +162,7 @@ def test_a_stale_core_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @needs_core
-def test_the_real_core_is_refused_beside_other_sources(tmp_path: Path) -> None:
+def test_the_real_core_is_rejected_with_other_sources(tmp_path: Path) -> None:
     for path in build_info.sources():
         copy = tmp_path / path.relative_to(build_info.SOURCE)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -175,26 +175,26 @@ def test_the_real_core_is_refused_beside_other_sources(tmp_path: Path) -> None:
         core.load(build_info.core_file(NATIVE[0]), tmp_path)
 
 
-def test_the_hash_hears_every_change(folder: Path) -> None:
+def test_the_hash_depends_on_every_file(folder: Path) -> None:
     source = folder / "source"
-    seen = [build_info.source_hash(source)]
+    hashes = [build_info.source_hash(source)]
     (source / "notes.txt").write_text("no source")
-    assert build_info.source_hash(source) == seen[0]
+    assert build_info.source_hash(source) == hashes[0]
     for change in (lambda: (source / "a.cpp").write_text("// b\n"), lambda: (source / "a.cpp").rename(source / "b.cpp"),
                    lambda: (source / "a.h").write_text(""), (source / "a.h").unlink):
         change()
-        seen.append(build_info.source_hash(source))
-    assert len(set(seen)) == 4 and seen[4] == seen[2]
+        hashes.append(build_info.source_hash(source))
+    assert len(set(hashes)) == 4 and hashes[4] == hashes[2]
 
 
-def test_what_is_no_library_is_refused(folder: Path) -> None:
+def test_an_invalid_library_is_rejected(folder: Path) -> None:
     for level in build_info.LEVELS:
         build_info.core_file(level, folder).write_text("no library")
     with pytest.raises(ResourceError, match=r"cannot be loaded .*EMBTRAIN_CORE=off"):
         core.core()
 
 
-def test_every_core_of_the_list_can_be_used() -> None:
+def test_every_listed_core_can_be_used() -> None:
     for name in CORES:
         with using(name):
             assert (core.core() is None) == (name == "off")

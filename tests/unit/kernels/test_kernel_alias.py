@@ -1,4 +1,4 @@
-"""Kernel alias: core against reference and exact integers, distribution of the draws, and the source that uses it."""
+"""Kernel alias: core against reference and exact integers, distribution of draws, and the source that uses it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_by_one(accept: list[int], alias: list[int], n: int, seed: int) -> list[i
     return drawn
 
 
-# --- random numbers ------------------------------------------------------------------------------------------------
+# --- random numbers ---------------------------------------------------------------------------------------------------
 
 def test_splitmix_gives_the_published_numbers() -> None:
     assert [int(x) for x in splitmix64(1234567, np.arange(3))] == [
@@ -43,7 +43,7 @@ def test_splitmix_gives_the_published_numbers() -> None:
 
 
 @given(SEEDS, st.lists(st.integers(0, 2 ** 63 - 1), max_size=20))
-def test_splitmix_is_that_of_plain_integers(seed: int, i: list[int]) -> None:
+def test_splitmix_equals_plain_integers(seed: int, i: list[int]) -> None:
     assert splitmix64(seed, np.array(i, dtype=np.int64)).tolist() == [mix(seed, x) for x in i]
 
 
@@ -51,11 +51,10 @@ def test_splitmix_keeps_the_shape() -> None:
     assert splitmix64(3, np.zeros((2, 3), dtype=np.int64)).shape == (2, 3) and splitmix64(3, np.array(7)).shape == ()
 
 
-# --- the core and its reference
-# -----------------------------------------------------------------------------------------
+# --- the core and its reference ---------------------------------------------------------------------------------------
 
 @given(st.data(), st.integers(1, 40), st.integers(0, 60), SEEDS)
-def test_every_core_draws_what_plain_integers_draw(data: st.DataObject, v: int, n: int, seed: int) -> None:
+def test_every_core_draws_like_plain_integers(data: st.DataObject, v: int, n: int, seed: int) -> None:
     accept = data.draw(st.lists(WORDS, min_size=v, max_size=v))
     alias = data.draw(st.lists(st.integers(0, v - 1), min_size=v, max_size=v))
     for name in CORES:
@@ -65,7 +64,7 @@ def test_every_core_draws_what_plain_integers_draw(data: st.DataObject, v: int, 
 
 
 @given(SEEDS, st.integers(2, 100))
-def test_a_toss_that_equals_accept_goes_to_the_alias(seed: int, v: int) -> None:
+def test_a_random_number_equal_to_accept_takes_the_alias(seed: int, v: int) -> None:
     column, toss = divmod(mix(seed, 0) * v, 2 ** 64)
     for more, drawn in ((0, (column + 1) % v), (1, column)):
         accept = np.full(v, min(toss + more, TOP), dtype=np.uint64)
@@ -75,7 +74,7 @@ def test_a_toss_that_equals_accept_goes_to_the_alias(seed: int, v: int) -> None:
 
 
 @pytest.mark.parametrize("v", [1, 2, 67_000, 2 ** 20 + 7])
-def test_large_tables_and_any_number_of_threads(v: int) -> None:
+def test_large_tables_and_any_thread_count(v: int) -> None:
     random = np.random.default_rng(v)
     accept, alias = random.integers(0, 2 ** 64, v, dtype=np.uint64), random.integers(0, v, v)
     n = 3 * kernel.GRAIN + 17
@@ -87,46 +86,47 @@ def test_large_tables_and_any_number_of_threads(v: int) -> None:
 
 
 @needs_core
-def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "draw", lambda *a: pytest.fail("the reference drew"))
     with using(NATIVE[-1]):
         kernel.draw(np.array([TOP], dtype=np.uint64), np.zeros(1, dtype=np.int64), 3, 0)
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_bad_tables_are_refused(name: str) -> None:
+def test_invalid_tables_are_rejected(name: str) -> None:
     accept, alias = np.zeros(4, dtype=np.uint64), np.zeros(4, dtype=np.int64)
-    none = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    nothing = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
     with using(name):
         for bad in ((accept.astype(np.int64), alias, 1, 0), (accept, alias.astype(np.int32), 1, 0),
                     (accept[::2], alias[:2], 1, 0), (accept[None], alias, 1, 0)):
             with pytest.raises((TypeError, ValueError), match="alias: "):
                 kernel.draw(*bad)
-        for bad in ((accept[:3], alias, 1, 0), (*none, 1, 0), (accept, alias, -1, 0), (accept, alias, 1, -1),
+        for bad in ((accept[:3], alias, 1, 0), (*nothing, 1, 0), (accept, alias, -1, 0), (accept, alias, 1, -1),
                     (accept, alias, 1, 2 ** 64)):
             with pytest.raises(ValueError, match="alias: "):
                 kernel.draw(*bad)
         assert len(kernel.draw(accept, alias, 0, 0)) == 0
 
 
-# --- the source's table --------------------------------------------------------------------------------------------
+# --- the source's table -----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("q", [[1.0], [0.5, 0.5], [0.7, 0.0, 0.1, 0.2], [1e-4, 0.4, 0.3, 0.2999]])
-def test_frequencies_are_q(name: str, q: list[float]) -> None:
+def test_frequencies_match_q(name: str, q: list[float]) -> None:
     table, n = AliasTable(torch.tensor(q, dtype=torch.float64), "cpu"), 600_000
     with using(name):
         ids = table.draw((n // 4, 4), torch.Generator().manual_seed(11))
     assert ids.shape == (n // 4, 4) and ids.dtype == torch.int64
-    seen = np.bincount(ids.flatten().numpy(), minlength=len(q))
+    observed = np.bincount(ids.flatten().numpy(), minlength=len(q))
     expected = np.array(q) * n
-    assert not seen[expected == 0].any()
-    some = expected > 0
-    assert some.sum() == 1 or stats.chisquare(seen[some], expected[some] * n / expected.sum()).pvalue > 1e-3 / 8
+    assert not observed[expected == 0].any()
+    subset = expected > 0
+    assert subset.sum() == 1 or stats.chisquare(observed[subset],
+                                                expected[subset] * n / expected.sum()).pvalue > 1e-3 / 8
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1.0)), min_size=1, max_size=50).filter(any))
-def test_the_table_holds_q_to_its_last_bits(masses: list[float]) -> None:
+def test_the_table_stores_q_to_full_precision(masses: list[float]) -> None:
     q = np.array(masses) / np.sum(masses)
     table = AliasTable(torch.from_numpy(q), "cpu")
     kept = np.where(table.accept_bits == TOP, 1.0, np.ldexp(table.accept_bits.astype(np.float64), -64)) / len(q)
@@ -137,7 +137,7 @@ def test_the_table_holds_q_to_its_last_bits(masses: list[float]) -> None:
     assert np.array_equal(table.accept_bits == TOP, table.alias_ids == np.arange(len(q)))
 
 
-def test_the_generator_s_state_alone_says_where_the_stream_stands() -> None:
+def test_the_generator_state_determines_the_stream() -> None:
     table, random = AliasTable(torch.full((100,), 0.01), "cpu"), torch.Generator().manual_seed(3)
     first = table.draw((7, 5), random)
     state = random.get_state()

@@ -1,4 +1,4 @@
-"""The wrapper to the normaliser: core and reference against 40 digits, at every order, width and end of the numbers."""
+"""Wrapper of the normalizer: core and reference against 40 digits, for all orders, widths and extreme values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def order(d: int, dtype: type) -> tuple[float, int, np.ndarray]:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [2, 3, 49, 50, 300, 1024])
-def test_they_are_those_of_forty_digits(name: str, dtype: type, d: int) -> None:
+def test_values_match_forty_digits(name: str, dtype: type, d: int) -> None:
     kappa2 = (KAPPA ** 2).astype(dtype)
     with using(name):
         log, r = kernel.log_c(kappa2, *order(d, dtype))
@@ -34,29 +34,30 @@ def test_they_are_those_of_forty_digits(name: str, dtype: type, d: int) -> None:
         with mpmath.workdps(40):
             v, k = mpmath.mpf(d) / 2 - 1, mpmath.sqrt(mpmath.mpf(float(kappa2[i])))
             below = mpmath.besseli(v, k)
-            right = v * mpmath.log(k / 2) - mpmath.log(below) - mpmath.loggamma(v + 1)
+            expected = v * mpmath.log(k / 2) - mpmath.log(below) - mpmath.loggamma(v + 1)
             ratio = mpmath.besseli(v + 1, k) / below / k
         assert abs(float((float(r[i]) - ratio) / ratio)) < (1e-12 if dtype == np.float64 else 5e-7)
-        assert abs(float(float(log[i]) - right)) < (1e-12 if dtype == np.float64 else 1e-6) * max(1e-2, abs(right))
+        assert abs(float(float(log[i]) - expected)) < (1e-12 if dtype == np.float64 else 1e-6) * max(1e-2,
+                                                                                                     abs(expected))
 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_where_a_number_stands_changes_nothing(name: str, dtype: type) -> None:
-    """Sixteen and more go through the core at once; each comes out as it would alone."""
+def test_values_do_not_depend_on_their_position(name: str, dtype: type) -> None:
+    """The core processes sixteen or more values at once; each result equals that of a single value."""
     kappa2 = (np.logspace(-4, 4, 71) ** 2).astype(dtype)
     with using(name):
         for d in (3, 300):
-            whole = np.array(kernel.log_c(kappa2, *order(d, dtype)))
-            assert np.array_equal(whole, np.hstack([kernel.log_c(kappa2[i:i + 1].copy(), *order(d, dtype))
-                                                    for i in range(71)]).reshape(2, 71))
-            np.testing.assert_allclose(whole, reference.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
+            full = np.array(kernel.log_c(kappa2, *order(d, dtype)))
+            assert np.array_equal(full, np.hstack([kernel.log_c(kappa2[i:i + 1].copy(), *order(d, dtype))
+                                                   for i in range(71)]).reshape(2, 71))
+            np.testing.assert_allclose(full, reference.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
                                        rtol=2e-7 if dtype == np.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("d", [2, 300])
-def test_nothing_is_nothing_and_what_is_no_number_stays_none(name: str, d: int) -> None:
+def test_empty_input_is_valid_and_nan_stays_nan(name: str, d: int) -> None:
     with using(name):
         assert [len(x) for x in kernel.log_c(np.empty(0), *order(d, np.float64))] == [0, 0]
         log, r = kernel.log_c(np.array([1, np.nan, 1e300, 4]), *order(d, np.float64))
@@ -64,14 +65,14 @@ def test_nothing_is_nothing_and_what_is_no_number_stays_none(name: str, d: int) 
 
 
 @needs_core
-def test_the_core_is_what_computes_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "log_c", lambda *a: pytest.fail("the reference computed"))
     with using(NATIVE[-1]):
         kernel.log_c(np.ones(3), *order(8, np.float64))
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_what_does_not_fit_is_refused(name: str) -> None:
+def test_mismatched_arguments_are_rejected(name: str) -> None:
     w, n, pairs = order(8, np.float64)
     x = np.ones(4)
     with using(name):

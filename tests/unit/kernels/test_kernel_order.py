@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, needs_core, using
-from hypothesis import given, settings, strategies as some
+from hypothesis import given, settings, strategies as st
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table, UpdateResult, zeros
@@ -32,7 +32,7 @@ class Case:
         adagrad: bool = True,
         weight: str = "none",
         mark_false_negatives: bool = False,
-        right: int = 0,
+        n_masked: int = 0,
         abs: bool = False,
         lr: float = 0.2,
         distinct: bool = False,
@@ -55,10 +55,11 @@ class Case:
         shape = {"none": None, "column": (k,), "cell": (g, k)}[weight]
         weights = None if shape is None else (draw.integers(0, 3, shape) * draw.random(shape)).astype(np.float32)
         hits = None
-        if right and rows and k:
+        if n_masked and rows and k:
             hits = np.ascontiguousarray(np.unique(np.stack(
-                [draw.integers(0, rows, right), draw.integers(0, k, right)], 1), axis=0).T)
-        self.columns = NegativeBatch(ids, share, weight=weights, mask_target=mark_false_negatives, false_negatives=hits)
+                [draw.integers(0, rows, n_masked), draw.integers(0, k, n_masked)], 1), axis=0).T)
+        self.negatives = NegativeBatch(ids, share, weight=weights, mask_target=mark_false_negatives,
+                                       false_negatives=hits)
         self.rule = OrderLossSpec(loss, margin * dim / 30, abs)
 
     def table(self) -> Table:
@@ -69,7 +70,8 @@ class Case:
     def run(self, core: str, threads: int = 1) -> tuple[Table, UpdateResult]:
         with using(core):
             table = self.table()
-            return table, wrapper.update(table, self.rows, self.columns, self.rule, self.lr, threads, keep_scores=True)
+            return table, wrapper.update(table, self.rows, self.negatives, self.rule, self.lr, threads,
+                                         keep_scores=True)
 
 
 def assert_same(a: tuple[Table, UpdateResult], b: tuple[Table, UpdateResult], tolerance: float = 2e-5) -> None:
@@ -85,7 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     "abs sgd": {"abs": True, "adagrad": False}, "one column": {"k": 1, "rows": 30}, "no column": {"k": 0},
     "no row": {"rows": 0}, "rows meet": {"n": 4, "rows": 20}, "rows meet, abs": {"n": 4, "rows": 20, "abs": True},
     "shared": {"share": 3, "rows": 8, "k": 7}, "weights": {"weight": "column"}, "weights of cells": {"weight": "cell"},
-    "targets forgiven": {"mark_false_negatives": True, "n": 5, "rows": 20}, "right": {"right": 12, "rows": 9},
+    "targets masked": {"mark_false_negatives": True, "n": 5, "rows": 20}, "observed": {"n_masked": 12, "rows": 9},
     "wide": {"dim": 130, "k": 70, "n": 300}, "narrow": {"dim": 1}, "a line": {"dim": 16}, "far": {"margin": 0.05},
     "near": {"margin": 20.0},
 }
@@ -93,7 +95,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @needs_core
 @pytest.mark.parametrize("name", CASES)
-def test_every_core_makes_the_update_of_its_reference(name: str) -> None:
+def test_every_core_updates_like_the_reference(name: str) -> None:
     case = Case(3, **CASES[name])
     for core in CORES[1:]:
         assert_same(case.run(core), case.run("off"))
@@ -101,13 +103,15 @@ def test_every_core_makes_the_update_of_its_reference(name: str) -> None:
 
 @needs_core
 @settings(max_examples=60)
-@given(some.integers(0, 10**6), some.integers(2, 30), some.integers(1, 40), some.integers(0, 12), some.integers(0, 9),
-       some.integers(1, 4), some.sampled_from(["order", "margin"]), some.booleans(), some.booleans(), some.booleans(),
-       some.integers(0, 9))
-def test_core_and_twin_on_any_case(seed: int, n: int, dim: int, rows: int, k: int, share: int, loss: str, adagrad: bool,
-                                   mark_false_negatives: bool, abs: bool, right: int) -> None:
-    # Within one unit: a later one may see a hinge that rounding has moved over its edge.
-    case = Case(seed, n, dim, min(rows, 1), k, share, loss, adagrad, "cell", mark_false_negatives, right, abs, lr=0.05)
+@given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 40), st.integers(0, 12), st.integers(0, 9),
+       st.integers(1, 4), st.sampled_from(["order", "margin"]), st.booleans(), st.booleans(), st.booleans(),
+       st.integers(0, 9))
+def test_core_matches_the_reference_on_any_case(seed: int, n: int, dim: int, rows: int, k: int, share: int, loss: str,
+                                                adagrad: bool, mark_false_negatives: bool, abs: bool,
+                                                n_masked: int) -> None:
+    # Only one unit: in a later one, rounding may move a value across the hinge.
+    case = Case(seed, n, dim, min(rows, 1), k, share, loss, adagrad, "cell", mark_false_negatives, n_masked, abs,
+                lr=0.05)
     for core in CORES[1:]:
         assert_same(case.run(core), case.run("off"), 1e-4)
 
@@ -116,8 +120,8 @@ def test_core_and_twin_on_any_case(seed: int, n: int, dim: int, rows: int, k: in
 @pytest.mark.parametrize("loss", ["order", "margin"])
 @pytest.mark.parametrize("adagrad", [False, True])
 @pytest.mark.parametrize("n", [40, 3])
-def test_a_unit_is_a_batch_of_one_row_to_autograd(abs: bool, loss: str, adagrad: bool, n: int) -> None:
-    case = Case(1, n, 7, 1, 6, loss=loss, adagrad=adagrad, abs=abs, weight="cell", right=2)
+def test_a_unit_equals_a_batch_of_one_row_in_autograd(abs: bool, loss: str, adagrad: bool, n: int) -> None:
+    case = Case(1, n, 7, 1, 6, loss=loss, adagrad=adagrad, abs=abs, weight="cell", n_masked=2)
     config = OrderConfig(dim=7, orthant="abs" if abs else "clamp")
     model = Order(config, ProblemSpec(n, torch.ones(n).double(), context_sizes=(n, 2)))
     model.x.data.copy_(torch.from_numpy(case.x))
@@ -126,75 +130,75 @@ def test_a_unit_is_a_batch_of_one_row_to_autograd(abs: bool, loss: str, adagrad:
         optimizer.accumulator(model.x).copy_(torch.from_numpy(case.acc))
     kind = losses.find(loss)
     cost = kind(kind.Config(name=loss, margin=case.rule.margin), model.world)
-    given_, target, slot = (torch.from_numpy(x) for x in case.rows)
-    query = Query(model._rows(given_), torch.stack([given_, slot], 1), target, slot)
-    right, ids = torch.from_numpy(case.columns.false_negatives), torch.from_numpy(case.columns.ids)
-    drawn = Negatives(ids, weight=torch.from_numpy(case.columns.weight), false_negatives=right)
+    inputs_, target, slot = (torch.from_numpy(x) for x in case.rows)
+    query = Query(model._rows(inputs_), torch.stack([inputs_, slot], 1), target, slot)
+    expected, ids = torch.from_numpy(case.negatives.false_negatives), torch.from_numpy(case.negatives.ids)
+    drawn = Negatives(ids, weight=torch.from_numpy(case.negatives.weight), false_negatives=expected)
     scored = LossInput(model.score(query, target[:, None])[:, 0], model.score(query, ids), drawn, query,
                     weight=drawn.weight)
     value = cost(scored).per_example.sum()
     value.backward()
     optimizer.step()
     model.after_update(None)
-    table, told = case.run("off")
+    table, output = case.run("off")
     np.testing.assert_allclose(table.x, model.x.detach().numpy(), rtol=1e-5, atol=1e-6)
-    assert told.loss == pytest.approx(float(value.detach()), rel=1e-5, abs=1e-6)
-    assert told.scores is not None
-    np.testing.assert_allclose(told.scores, scored.neg.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert output.loss == pytest.approx(float(value.detach()), rel=1e-5, abs=1e-6)
+    assert output.scores is not None
+    np.testing.assert_allclose(output.scores, scored.neg.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 @needs_core
-def test_what_is_not_asked_for_changes_nothing_and_padding_stays_zero() -> None:
+def test_optional_outputs_change_nothing_and_padding_stays_zero() -> None:
     case = Case(2, dim=50, rows=30)
     kept, _ = case.run(CORES[-1])
     with using(CORES[-1]):
         table = case.table()
-        told = wrapper.update(table, case.rows, case.columns, case.rule, case.lr)
-    assert told.scores is None and np.array_equal(table.x, kept.x)  # far columns are left early, none that counts
-    whole = np.lib.stride_tricks.as_strided(table.x, (len(table.x), 64))
-    assert (whole[:, 50:] == 0).all() and (table.x >= 0).all()
+        output = wrapper.update(table, case.rows, case.negatives, case.rule, case.lr)
+    assert output.scores is None and np.array_equal(table.x, kept.x)  # the early exit skips only inactive negatives
+    full = np.lib.stride_tricks.as_strided(table.x, (len(table.x), 64))
+    assert (full[:, 50:] == 0).all() and (table.x >= 0).all()
 
 
 @needs_core
 @pytest.mark.parametrize("threads", [2, 5])
-def test_threads_that_do_not_meet_give_what_one_gives(threads: int) -> None:
+def test_threads_on_disjoint_rows_equal_one_thread(threads: int) -> None:
     case = Case(5, n=400, rows=40, k=4, distinct=True)
     assert_same(case.run(CORES[-1], threads), case.run(CORES[-1]), 1e-7)
 
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("spoil", ["given", "target", "slot", "ids", "row", "column", "twice"])
-def test_ids_out_of_range_are_refused_before_anything_is_written(core: str, spoil: str) -> None:
-    case = Case(4, right=9)
-    right = case.columns.false_negatives
-    assert right is not None
+def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -> None:
+    case = Case(4, n_masked=9)
+    expected = case.negatives.false_negatives
+    assert expected is not None
     if spoil == "row":
-        right[0, -1] = 6
+        expected[0, -1] = 6
     elif spoil == "column":
-        right[1, 0] = -1
+        expected[1, 0] = -1
     elif spoil == "twice":
-        right[:, 1] = right[:, 0]
+        expected[:, 1] = expected[:, 0]
     else:
-        of = case.columns.ids if spoil == "ids" else getattr(case.rows, spoil)
-        of.flat[-1] = {"given": 40, "target": -1, "slot": 2, "ids": 40}[spoil]
+        ids = case.negatives.ids if spoil == "ids" else getattr(case.rows, spoil)
+        ids.flat[-1] = {"given": 40, "target": -1, "slot": 2, "ids": 40}[spoil]
     table = case.table()
     with using(core), pytest.raises(IndexError, match="false_negatives" if spoil in ("row", "column", "twice")
                                     else spoil):
-        wrapper.update(table, case.rows, case.columns, case.rule, 0.1)
+        wrapper.update(table, case.rows, case.negatives, case.rule, 0.1)
     assert np.array_equal(table.x, case.x)
 
 
-def test_layouts_and_types_that_do_not_fit_are_refused() -> None:
+def test_mismatched_layouts_and_types_are_rejected() -> None:
     case = Case(4, weight="cell")
-    x, rows, columns, rule = case.table().x, case.rows, case.columns, case.rule
-    for table, of, drawn, how in [
-            (Table(case.x), rows, columns, rule), (Table(x.astype(np.float64)), rows, columns, rule),
-            (Table(x, np.zeros(3, np.float32)), rows, columns, rule),
-            (Table(x), rows._replace(slot=rows.slot[1:]), columns, rule),
-            (Table(x), rows, columns._replace(share=2), rule),
-            (Table(x), rows, columns._replace(ids=columns.ids[0]), rule),
-            (Table(x), rows, columns._replace(weight=np.ones(3, np.float32)), rule),
-            (Table(x), rows, columns._replace(false_negatives=np.zeros((3, 1), np.int64)), rule),
-            (Table(x), rows, columns, rule._replace(loss="nce"))]:
+    x, rows, negatives, rule = case.table().x, case.rows, case.negatives, case.rule
+    for table, unit_rows, drawn, how in [
+            (Table(case.x), rows, negatives, rule), (Table(x.astype(np.float64)), rows, negatives, rule),
+            (Table(x, np.zeros(3, np.float32)), rows, negatives, rule),
+            (Table(x), rows._replace(slot=rows.slot[1:]), negatives, rule),
+            (Table(x), rows, negatives._replace(share=2), rule),
+            (Table(x), rows, negatives._replace(ids=negatives.ids[0]), rule),
+            (Table(x), rows, negatives._replace(weight=np.ones(3, np.float32)), rule),
+            (Table(x), rows, negatives._replace(false_negatives=np.zeros((3, 1), np.int64)), rule),
+            (Table(x), rows, negatives, rule._replace(loss="nce"))]:
         with pytest.raises(ValueError, match=r"expected|do not fit|unknown loss|must "):
-            wrapper.update(table, of, drawn, how, 0.1)
+            wrapper.update(table, unit_rows, drawn, how, 0.1)

@@ -1,4 +1,4 @@
-"""The ranking wrapper: the core against its reference to the last count, the reference against plain Python."""
+"""Ranking wrapper: core against reference with equal counts, reference against plain Python."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ def offsets(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @st.composite
-def questions(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 7, 255, 256, 257, 600)) -> tuple[Any, ...]:
-    """(query, table, first, target, first_right, right): few values, so that many costs are equal; a NaN here and
-    there; now and then more candidates than a tile holds."""
+def ranking_inputs(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 7, 255, 256, 257, 600)) -> tuple[Any, ...]:
+    """(query, table, first, target, first_right, right): few distinct values, so that many costs are equal; some
+    NaN; sometimes more candidates than fit into a tile."""
     v, d, q = draw(st.sampled_from(sizes)), draw(st.integers(1, 9)), draw(st.integers(0, 11))
     random = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
-    def some(n: int) -> np.ndarray:
+    def vectors(n: int) -> np.ndarray:
         x = random.integers(-2, 3, (n, d)).astype(np.float32)
         if draw(st.booleans()):
             x[random.random((n, d)) < 0.05] = draw(st.sampled_from([np.nan, np.inf, 0.1]))
         return x
-    def of(most: int) -> list[list[int]]:
-        return [random.permutation(v)[:random.integers(0, min(most, v) + 1)].tolist() for _ in range(q)]
-    return (some(q), some(v), *offsets(of(4)), *offsets(of(30)))
+    def id_lists(limit: int) -> list[list[int]]:
+        return [random.permutation(v)[:random.integers(0, min(limit, v) + 1)].tolist() for _ in range(q)]
+    return (vectors(q), vectors(v), *offsets(id_lists(4)), *offsets(id_lists(30)))
 
 
-def whole(x: np.ndarray, geometry: str) -> np.ndarray:
-    """The rows, with as many imaginary parts where the geometry wants them."""
+def complex_rows(x: np.ndarray, geometry: str) -> np.ndarray:
+    """The rows, with as many imaginary parts if the geometry is complex."""
     return np.hstack([x, x[:, ::-1] + np.float32(1)]) if geometry == "modulus" else x
 
 
-@given(questions(), st.sampled_from(kernel.GEOMETRIES))
-def test_every_core_counts_what_the_reference_counts(of: tuple[Any, ...], geometry: str) -> None:
-    of = (*(whole(x, geometry) for x in of[:2]), *of[2:])
-    expected = reference.counts(*of[:2], geometry, *of[2:])
+@given(ranking_inputs(), st.sampled_from(kernel.GEOMETRIES))
+def test_every_core_counts_like_the_reference(args: tuple[Any, ...], geometry: str) -> None:
+    args = (*(complex_rows(x, geometry) for x in args[:2]), *args[2:])
+    expected = reference.counts(*args[:2], geometry, *args[2:])
     for name in CORES:
         with using(name):
-            for found, right in zip(kernel.counts(*of[:2], geometry, *of[2:]), expected, strict=True):
-                assert found.dtype == np.int64 and found.tolist() == right.tolist(), name
+            for actual, counts in zip(kernel.counts(*args[:2], geometry, *args[2:]), expected, strict=True):
+                assert actual.dtype == np.int64 and actual.tolist() == counts.tolist(), name
 
 
-@given(questions(sizes=(1, 2, 7)), st.sampled_from(kernel.GEOMETRIES))
-def test_the_reference_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: str) -> None:
-    query, table, first, target, first_right, right = (*(whole(x, geometry) for x in of[:2]), *of[2:])
-    better, equal = reference.counts(query, table, geometry, first, target, first_right, right)
+@given(ranking_inputs(sizes=(1, 2, 7)), st.sampled_from(kernel.GEOMETRIES))
+def test_reference_equals_a_plain_python_loop(args: tuple[Any, ...], geometry: str) -> None:
+    query, table, first, target, first_right, known_ids = (*(complex_rows(x, geometry) for x in args[:2]), *args[2:])
+    better, equal = reference.counts(query, table, geometry, first, target, first_right, known_ids)
 
     def cost(q: np.ndarray, c: np.ndarray) -> np.float32:
         total, half = np.float32(0), len(q) // 2
@@ -69,22 +69,22 @@ def test_the_reference_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: 
 
     with np.errstate(all="ignore"):
         for i, q in enumerate(query):
-            known = set(right[first_right[i]:first_right[i + 1]].tolist())
+            known = set(known_ids[first_right[i]:first_right[i + 1]].tolist())
             for a in range(first[i], first[i + 1]):
-                own = cost(q, table[target[a]])
+                target_cost = cost(q, table[target[a]])
                 rivals = [cost(q, table[c]) for c in range(len(table)) if c not in known and c != target[a]]
-                assert better[a] == (-1 if np.isnan(own) else sum(x < own for x in rivals))
-                assert equal[a] == sum(x == own for x in rivals)
+                assert better[a] == (-1 if np.isnan(target_cost) else sum(x < target_cost for x in rivals))
+                assert equal[a] == sum(x == target_cost for x in rivals)
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("geometry", kernel.GEOMETRIES)
-def test_an_answer_never_beats_itself_and_its_copies_tie_with_it(name: str, geometry: str) -> None:
-    """Numbers whose products and sums are rounded: with a multiply-add that rounds once they would differ."""
+def test_a_positive_ties_with_itself_and_its_copies(name: str, geometry: str) -> None:
+    """Products and sums of these numbers are rounded: a fused multiply-add would give different costs."""
     random = np.random.default_rng(0)
-    one = random.normal(size=(1, 53)).astype(np.float32)
-    table = np.repeat(whole(one, geometry), 517, axis=0)
-    query = whole(random.normal(size=(37, 53)).astype(np.float32), geometry)
+    single = random.normal(size=(1, 53)).astype(np.float32)
+    table = np.repeat(complex_rows(single, geometry), 517, axis=0)
+    query = complex_rows(random.normal(size=(37, 53)).astype(np.float32), geometry)
     target = random.integers(0, 517, 37)
     with using(name):
         better, equal = kernel.counts(query, table, geometry, np.arange(38), target, np.zeros(38, np.int64), NOTHING)
@@ -92,22 +92,22 @@ def test_an_answer_never_beats_itself_and_its_copies_tie_with_it(name: str, geom
 
 
 @pytest.mark.parametrize("geometry", kernel.GEOMETRIES)
-def test_padded_rows_and_any_number_of_threads(geometry: str) -> None:
+def test_padded_rows_and_any_thread_count(geometry: str) -> None:
     random = np.random.default_rng(1)
     wide = random.normal(size=(700, 32)).astype(np.float32)
     query, table = random.normal(size=(4 * kernel.GRAIN + 3, 20)).astype(np.float32), wide[:, :20]
     n = len(query)
-    of = (np.arange(n + 1), random.integers(0, 700, n), *offsets([random.permutation(700)[:9].tolist()] * n))
-    expected = reference.counts(query, np.ascontiguousarray(table), geometry, *of)
+    args = (np.arange(n + 1), random.integers(0, 700, n), *offsets([random.permutation(700)[:9].tolist()] * n))
+    expected = reference.counts(query, np.ascontiguousarray(table), geometry, *args)
     for name in NATIVE:
         for threads in (1, 2, 3, 64):
             with using(name):
-                found = kernel.counts(query, table, geometry, *of, threads)
-            assert all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True)), (name, threads)
+                actual = kernel.counts(query, table, geometry, *args, threads)
+            assert all(np.array_equal(x, y) for x, y in zip(actual, expected, strict=True)), (name, threads)
 
 
 @needs_core
-def test_the_core_is_what_counts_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "counts", lambda *a: pytest.fail("the reference counted"))
     zeros = np.zeros((1, 2), dtype=np.float32)
     with using(NATIVE[-1]):
@@ -121,7 +121,7 @@ GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "targe
 
 
 @pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("wrong", [
+@pytest.mark.parametrize("invalid", [
     {"query": FLOAT.astype(np.float64)}, {"query": FLOAT[0]}, {"query": FLOAT[:, ::2]}, {"table": FLOAT[::-1]},
     {"table": FLOAT[:, :2]}, {"geometry": "modulus"}, {"query": FLOAT[:, :0], "table": FLOAT[:, :0]},
     {"geometry": "cosine"}, {"target_offsets": np.array([0, 2])}, {"target_offsets": np.array([1, 1, 2])},
@@ -131,8 +131,8 @@ GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "targe
     {"targets": np.array([-1, 0])}, {"known": np.array([0, 2])}, {"known": IDS.astype(np.float32)},
     {"known_offsets": np.array([0, 0, 1])}, {"targets": np.array([0, 9, 1, 9])[::2]},
 ])
-def test_bad_arguments_are_refused(name: str, wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_are_rejected(name: str, invalid: dict[str, Any]) -> None:
     with using(name):
         kernel.counts(**GOOD)
         with pytest.raises((TypeError, ValueError), match="ranking: "):
-            kernel.counts(**{**GOOD, **wrong})
+            kernel.counts(**{**GOOD, **invalid})

@@ -1,4 +1,4 @@
-"""Kernel roofline: the operations that are timed, core against reference."""
+"""Kernel roofline: the timed operations, core against reference."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_each_id_adds_one_to_its_row(n: int, dim: int, draws: int, seed: int) ->
 
 
 @given(st.integers(0, 200), st.integers(0, 3), st.integers(0, 3))
-def test_multiply_adds_are_made(n: int, a: int, b: int) -> None:
-    n = n if a < 2 else n % 12                       # whole numbers that a float32 holds
+def test_multiply_adds_are_computed(n: int, a: int, b: int) -> None:
+    n = n if a < 2 else n % 12                       # integers that float32 represents exactly
     x = 0
     for _ in range(n):
         x = a * x + b
@@ -34,12 +34,12 @@ def test_multiply_adds_are_made(n: int, a: int, b: int) -> None:
 
 
 @pytest.mark.parametrize("level", CORES)
-def test_ids_beyond_the_table_are_refused_before_anything_is_written(level: str) -> None:
+def test_out_of_range_ids_are_rejected_before_any_write(level: str) -> None:
     table = zeros(5, 3)
     with using(level):
-        for wrong in (5, -1):
+        for invalid in (5, -1):
             with pytest.raises(IndexError):
-                kernel.rows(table, np.array([0, wrong]))
+                kernel.rows(table, np.array([0, invalid]))
         with pytest.raises(TypeError):
             kernel.rows(table.astype(np.float64), np.zeros(1, np.int64))
         with pytest.raises(TypeError):

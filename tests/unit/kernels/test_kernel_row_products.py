@@ -1,4 +1,4 @@
-"""The wrapper to the sums of two tables of rows: core and reference against plain float64, at every width."""
+"""Wrapper of row-wise dot products: core and reference against float64, at every width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embtrain.kernels.reference.scoring import row_products as reference
 from embtrain.kernels.scoring import row_products as kernel
 
 DTYPES = (np.float32, np.float64)
-WIDTHS = (1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 65, 300)  # around every stride of the loops
+WIDTHS = (1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 65, 300)  # around each loop stride
 
 
 def rows(n: int, d: int, dtype: type, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -21,7 +21,7 @@ def rows(n: int, d: int, dtype: type, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_they_are_the_sums_of_float64(name: str, dtype: type) -> None:
+def test_products_equal_float64_sums(name: str, dtype: type) -> None:
     far = 4 * np.finfo(dtype).eps
     for d in WIDTHS:
         h, e, a, b = rows(11, d, dtype)
@@ -32,21 +32,21 @@ def test_they_are_the_sums_of_float64(name: str, dtype: type) -> None:
         assert kappa2.dtype == c.dtype == g.dtype == dtype and g.shape == (11, d)
         assert np.abs(kappa2 - (x * x).sum(1)).max() <= far * (x * x).sum(1).max()
         assert (np.abs(c - (x * y).sum(1)) <= far * np.abs(x * y).sum(1)).all()
-        wanted, size = a[:, None] * x + b[:, None] * y, np.abs(a[:, None] * x) + np.abs(b[:, None] * y)
-        assert (np.abs(g - wanted) <= far * size).all()
+        expected, size = a[:, None] * x + b[:, None] * y, np.abs(a[:, None] * x) + np.abs(b[:, None] * y)
+        assert (np.abs(g - expected) <= far * size).all()
 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_threads_show_in_nothing(name: str, dtype: type) -> None:
+def test_results_do_not_depend_on_threads(name: str, dtype: type) -> None:
     h, e, a, b = rows(3 * kernel.GRAIN // 100 + 1, 100, dtype)
     with using(name):
-        one, many = ([*kernel.measure(h, e, threads), kernel.combine(h, e, a, b, threads)] for threads in (1, 3))
-    assert all(np.array_equal(x, y) for x, y in zip(one, many, strict=True))
+        single, many = ([*kernel.measure(h, e, threads), kernel.combine(h, e, a, b, threads)] for threads in (1, 3))
+    assert all(np.array_equal(x, y) for x, y in zip(single, many, strict=True))
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_no_rows_are_nothing_and_numbers_that_are_none_stay_in_their_row(name: str) -> None:
+def test_empty_input_is_valid_and_nan_stays_in_its_row(name: str) -> None:
     h, e, a, b = rows(3, 20, np.float32)
     h[1, 19] = np.nan
     with using(name):
@@ -57,7 +57,7 @@ def test_no_rows_are_nothing_and_numbers_that_are_none_stay_in_their_row(name: s
 
 
 @needs_core
-def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "measure", lambda *a: pytest.fail("the reference summed"))
     monkeypatch.setattr(reference, "combine", lambda *a: pytest.fail("the reference summed"))
     h, e, a, b = rows(2, 5, np.float32)
@@ -67,7 +67,7 @@ def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_tables_that_do_not_belong_together_are_refused(name: str) -> None:
+def test_mismatched_tables_are_rejected(name: str) -> None:
     h, e, a, b = rows(4, 6, np.float32)
     with using(name):
         for bad in ((h.astype(np.float16), e), (h, e.astype(np.float64)), (h[:, ::2], e[:, ::2]), (h[0], e[0])):

@@ -19,7 +19,7 @@ from embtrain.data.text.corpus import TextConfig
 from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.text import scan as kernel
 
-# What str.lower(), str.split() and a decoder stumble over.
+# Difficult input for str.lower(), str.split() and a decoder.
 NASTY = ["a", "B", "Zz", "don't", "I'M", "x" * 15, "y" * 16, "Z" * 17, "w" * 70, " ", "  ", "\t", "\n", "\r", "\r\n",
          "\v", "\f", "\x1c", "\x1d", "\x1e", "\x1f", "\0", "\x7f", "\x85", "\xa0", "\u3000", "\u2028", "\u2029",
          "\u1680", "\u200b", "\u2014", "\u2019", "\u201c", "\u203f", "\u2040", "\ufeff", "\ufffd", "İ", "ı", "ß",
@@ -32,7 +32,7 @@ plain = st.text(st.sampled_from("abAB zZ\n.-'"), max_size=300).map(str.encode)
 any_bytes = st.one_of(nasty, plain, st.binary(max_size=200))
 
 
-# --- the wrapper --------------------------------------------------------------------------------------------------
+# --- the wrapper ------------------------------------------------------------------------------------------------------
 
 modes = st.sampled_from([kernel.WHITESPACE, kernel.WORDS, kernel.VERBATIM])
 
@@ -40,30 +40,31 @@ modes = st.sampled_from([kernel.WHITESPACE, kernel.WORDS, kernel.VERBATIM])
 @needs_core
 @given(st.lists(st.tuples(any_bytes, modes), max_size=4), st.booleans(), st.integers(1, 3), st.integers(3, 20))
 @settings(max_examples=400)
-def test_the_core_scans_as_the_reference_does(pieces: list[tuple[bytes, int]], lower: bool, shortest: int,
-                                         longest: int) -> None:
-    ours, theirs, known = kernel.Types(), reference.ReferenceTypes(), 0
+def test_core_scans_like_the_reference(pieces: list[tuple[bytes, int]], lower: bool, shortest: int,
+                                       longest: int) -> None:
+    result, reference_result, known = kernel.Types(), reference.ReferenceTypes(), 0
     for data, mode in pieces:
-        a, b = ours.scan(data, mode, lower, shortest, longest), theirs.scan(data, mode, lower, shortest, longest)
+        a = result.scan(data, mode, lower, shortest, longest)
+        b = reference_result.scan(data, mode, lower, shortest, longest)
         assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a.nul == b[2]
         assert a.types.dtype == np.int32 and a.ends.dtype == np.int64
-        (words, foreign), (expected, expected_foreign) = ours.since(known), theirs.since(known)
+        (words, foreign), (expected, expected_foreign) = result.since(known), reference_result.since(known)
         assert words == expected and foreign.tolist() == expected_foreign.tolist()
-        known = len(ours)
-        assert known == len(theirs)
+        known = len(result)
+        assert known == len(reference_result)
 
 
 @pytest.mark.parametrize("word", ["É", "É" * 20])
-def test_a_foreign_word_is_none_that_stands_for_itself(word: str) -> None:
+def test_a_foreign_word_differs_from_its_verbatim_form(word: str) -> None:
     types = kernel.Types()
-    found = [types.scan(word.encode(), mode, True).types.tolist()
-             for mode in (kernel.VERBATIM, kernel.WORDS, kernel.WHITESPACE, kernel.VERBATIM)]
-    assert found == [[0], [1], [1], [0]] and types.since(0)[1].tolist() == [False, True]
+    result = [types.scan(word.encode(), mode, True).types.tolist()
+              for mode in (kernel.VERBATIM, kernel.WORDS, kernel.WHITESPACE, kernel.VERBATIM)]
+    assert result == [[0], [1], [1], [0]] and types.since(0)[1].tolist() == [False, True]
 
 
 @needs_core
-def test_many_types() -> None:
-    """The tables grow, and words that differ only in their last or seventeenth byte stay apart."""
+def test_many_types_stay_distinct() -> None:
+    """The tables grow, and words that differ only in the last or seventeenth byte stay distinct."""
     words = [f"{'x' * (i % 40)}{i:x}".encode() for i in range(200_000)]
     words += [w + b"\xc3\xa9" for w in words[:50_000]]
     types = kernel.Types()
@@ -76,26 +77,27 @@ def test_many_types() -> None:
 
 @needs_core
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=10), st.data())
-def test_types_are_spread_as_the_reference_does(sizes: list[int], data: st.DataObject) -> None:
+def test_core_spreads_types_like_the_reference(sizes: list[int], data: st.DataObject) -> None:
     rng = np.random.default_rng(len(sizes))
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     word = rng.integers(0, 7, start[-1], dtype=np.int32)
     types = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=50)), dtype=np.int32)
     ends = np.unique(rng.integers(0, len(types) + 1, 5))
-    ours, theirs = np.zeros(7, dtype=np.int64), np.zeros(7, dtype=np.int64)
-    a = kernel.expand(kernel.Scanned(types, ends, 0), start, word, ours)
-    b = reference.expand(types, ends, start, word, theirs)
-    assert a[0].tolist() == b[0].tolist() and a[1].tolist() == b[1].tolist() and ours.tolist() == theirs.tolist()
+    result, reference_result = np.zeros(7, dtype=np.int64), np.zeros(7, dtype=np.int64)
+    a = kernel.expand(kernel.Scanned(types, ends, 0), start, word, result)
+    b = reference.expand(types, ends, start, word, reference_result)
+    assert a[0].tolist() == b[0].tolist() and a[1].tolist() == b[1].tolist()
+    assert result.tolist() == reference_result.tolist()
 
 
 @needs_core
-def test_types_that_are_none_are_refused() -> None:
+def test_invalid_types_are_rejected() -> None:
     start, word, counts = np.array([0, 1]), np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    for wrong in (-1, 1, 2 ** 31 - 1):
+    for invalid in (-1, 1, 2 ** 31 - 1):
         with pytest.raises(IndexError):
-            kernel.expand(kernel.Scanned(np.array([0, wrong], dtype=np.int32), np.zeros(0, dtype=np.int64), 0), start,
+            kernel.expand(kernel.Scanned(np.array([0, invalid], dtype=np.int32), np.zeros(0, dtype=np.int64), 0), start,
                           word, counts)
-    assert counts.tolist() == [0]  # nothing was counted before that was seen
+    assert counts.tolist() == [0]  # rejected before anything was counted
     with pytest.raises(ValueError, match="mode"):
         kernel.Types().scan(b"a", 7)
     with pytest.raises(IndexError):
@@ -108,18 +110,18 @@ def test_ids_are_renumbered(sizes: list[int], skip: int, seed: int) -> None:
     sequence = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)[min(skip, len(sizes)):]
     ids = rng.integers(0, 20, sum(sizes), dtype=np.int32)
     to = (rng.permutation(20) - 5).astype(np.int32)
-    found, length = kernel.renumber(ids, sequence, to)
+    result, length = kernel.renumber(ids, sequence, to)
     lines = [[to[i] for i in ids[a:b] if to[i] >= 0] for a, b in itertools.pairwise(sequence)]
-    assert found.tolist() == [i for line in lines for i in line] and length.tolist() == [len(line) for line in lines]
-    assert found.dtype == np.int32 and [x.tolist() for x in reference.renumber(ids, sequence, to)] == [found.tolist(),
+    assert result.tolist() == [i for line in lines for i in line] and length.tolist() == [len(line) for line in lines]
+    assert result.dtype == np.int32 and [x.tolist() for x in reference.renumber(ids, sequence, to)] == [result.tolist(),
                                                                                                  length.tolist()]
-    for wrong in (-1, 20):
+    for invalid in (-1, 20):
         if sequence[0] < sequence[-1]:
             with pytest.raises(IndexError):
-                kernel.renumber(np.full_like(ids, wrong), sequence, to)
+                kernel.renumber(np.full_like(ids, invalid), sequence, to)
 
 
-# --- whole texts -----------------------------------------------------------------------------------------------
+# --- whole texts ------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -127,25 +129,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: TextConfig, native: bool) -> Any:
-    """All that a reading tells: arrays, words, facts and warnings; or its one line of error."""
+    """The result of a read: arrays, words, facts and warnings, or the error line."""
     patch.setattr(text, "core", lambda: native or None)
     tally = readers.Tally()
     try:
-        files = inventory.build_inventory(where, readers.file_rules(reader, "text", False), config.files)  # type: ignore[arg-type]
-        found = text._encode_files(files, reader, tally, config, config.max_sequence, AppendableArray())  # type: ignore[arg-type]
+        files = inventory.build_inventory(where, readers.file_rules(reader, "text", False),
+                                          config.files)  # type: ignore[arg-type]
+        result = text._encode_files(files, reader, tally, config, config.max_sequence,
+                                    AppendableArray())  # type: ignore[arg-type]
     except DataError as error:
         return str(error), type(error)
-    return (found.ids.tolist(), found.sequence.tolist(), found.document.tolist(), found.counts.tolist(), found.words,
-            found.facts, tally)
+    return (result.ids.tolist(), result.sequence.tolist(), result.document.tolist(), result.counts.tolist(),
+            result.words,
+            result.facts, tally)
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the readings through the core."""
-    seen: list[int] = []
+    """Counts the reads that use the core."""
+    observed: list[int] = []
     plain_scan = text.scan
-    monkeypatch.setattr(text, "scan", lambda *a: (seen.append(1), plain_scan(*a))[1])
-    return seen
+    monkeypatch.setattr(text, "scan", lambda *a: (observed.append(1), plain_scan(*a))[1])
+    return observed
 
 
 @needs_core
@@ -154,9 +159,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
        "auto"]), lower=st.booleans(), by_line=st.booleans(), sizes=st.tuples(st.integers(1, 3), st.integers(3, 20)),
        cut=st.integers(2, 9), chunk=st.sampled_from([3, 50, 1 << 20]), threads=st.integers(1, 3))
 @settings(max_examples=300, deadline=None)
-def test_the_core_reads_what_python_reads(folder: Path, documents: list[bytes], tokenizer: Any, reader: str,
-                                          lower: bool, by_line: bool, sizes: tuple[int, int], cut: int, chunk: int,
-                                          threads: int) -> None:
+def test_core_and_python_reader_agree(folder: Path, documents: list[bytes], tokenizer: Any, reader: str,
+                                      lower: bool, by_line: bool, sizes: tuple[int, int], cut: int, chunk: int,
+                                      threads: int) -> None:
     for old in folder.iterdir():
         old.unlink()
     where = [folder / f"{i}.txt" for i in range(len(documents))]
@@ -181,33 +186,33 @@ WIKI = ("<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.10/'><page><tit
 
 @needs_core
 @pytest.mark.parametrize("tokenizer", ["whitespace", "words", "wiki", "auto"])
-def test_files_of_several_kinds(tmp_path: Path, tokenizer: Any, calls: list[int],
-                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_several_formats(tmp_path: Path, tokenizer: Any, calls: list[int],
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in {"a.txt": "Plain text, Émile\n", "b.xml": TEI, "c.txt": WIKI,
                           "d.txt": "Émile \0 plain"}.items():
         (tmp_path / name).write_text(content)
     config = TextConfig(tokenizer=tokenizer, max_sequence=7)
-    found = outcome(monkeypatch, [tmp_path], "auto", config, True)
-    assert found == outcome(monkeypatch, [tmp_path], "auto", config, False)
-    assert calls == [1] and found[5]["documents"] == 4 and found[6].nul == 1
+    result = outcome(monkeypatch, [tmp_path], "auto", config, True)
+    assert result == outcome(monkeypatch, [tmp_path], "auto", config, False)
+    assert calls == [1] and result[5]["documents"] == 4 and result[6].nul == 1
 
 
 @needs_core
 @pytest.mark.parametrize("content", [
     b"\xff\xfea\0b\0", b"\xfe\xff\0a", b"\1" * 400 + b"a" * 600, b"\0" * 299 + b"a " * 350 + b"\xff", b"", b" \n ",
     bytes(range(256)) * 20, b"\xff" * 2000])
-def test_errors_are_the_same_to_the_letter(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_identical(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     for reader in ("text", "tokens"):
-        found = outcome(monkeypatch, [tmp_path / "a.txt"], reader, TextConfig(), True)
-        assert found == outcome(monkeypatch, [tmp_path / "a.txt"], reader, TextConfig(), False)
+        result = outcome(monkeypatch, [tmp_path / "a.txt"], reader, TextConfig(), True)
+        assert result == outcome(monkeypatch, [tmp_path / "a.txt"], reader, TextConfig(), False)
 
 
 @needs_core
 @pytest.mark.parametrize("before", [b"a b\n", b"", b"x " * 3000])
 def test_text_without_a_blank_is_read_in_python(tmp_path: Path, before: bytes, calls: list[int],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Python cuts a word of more than MAX_WORD characters hangs on its pieces: the core leaves that to it."""
+    """Python splits a word of more than MAX_WORD characters by its pieces; the core leaves that to Python."""
     for module in (scanning, text.encode.__globals__):
         if isinstance(module, dict):
             monkeypatch.setitem(module, "MAX_WORD", 100)
@@ -218,12 +223,12 @@ def test_text_without_a_blank_is_read_in_python(tmp_path: Path, before: bytes, c
         (tmp_path / "a.txt").write_bytes(before + b"Ab1" * (n // 3) + b"c" * (n % 3) + b" d \xff\0")
         for tokenizer in ("whitespace", "words"):
             config = TextConfig(tokenizer=tokenizer)  # type: ignore[arg-type]
-            found = outcome(monkeypatch, [tmp_path / "a.txt"], "text", config, True)
-            assert found == outcome(monkeypatch, [tmp_path / "a.txt"], "text", config, False)
+            result = outcome(monkeypatch, [tmp_path / "a.txt"], "text", config, True)
+            assert result == outcome(monkeypatch, [tmp_path / "a.txt"], "text", config, False)
     assert len(calls) == 14
 
 
-def test_a_file_that_is_begun_anew(tmp_path: Path) -> None:
+def test_an_array_file_can_be_restarted(tmp_path: Path) -> None:
     path = tmp_path / "ids.npy"
     with path.open("wb") as file:
         out = AppendableArray(file)
@@ -239,21 +244,21 @@ def test_a_file_that_is_begun_anew(tmp_path: Path) -> None:
 
 
 @needs_core
-def test_threads_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     lines = [" ".join(f"w{i}" if i % 7 else f"É{i}\u00a0x" for i in rng.zipf(1.3, 40) % 5000) for _ in range(2000)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     monkeypatch.setattr(readers, "CHUNK", 5000)
-    found = []
+    result = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, threads=threads: range(threads))
-        found.append(outcome(monkeypatch, [tmp_path / "a.txt"], "tokens", TextConfig(), True))
-    assert found[0] == found[1] == found[2]
-    assert found[0] == outcome(monkeypatch, [tmp_path / "a.txt"], "tokens", TextConfig(), False)
+        result.append(outcome(monkeypatch, [tmp_path / "a.txt"], "tokens", TextConfig(), True))
+    assert result[0] == result[1] == result[2]
+    assert result[0] == outcome(monkeypatch, [tmp_path / "a.txt"], "tokens", TextConfig(), False)
 
 
-def test_every_blank_of_python_is_known() -> None:
-    """The sets in the core and in the reference are those of str.split() and str.lower() in ASCII."""
+def test_whitespace_matches_python() -> None:
+    """Core and reference use the ASCII sets of str.split() and str.lower()."""
     ascii_blanks = {chr(c) for c in range(128) if chr(c).isspace()}
     types = reference.ReferenceTypes()
     for c in map(chr, range(1, 128)):

@@ -1,4 +1,4 @@
-"""The update's core against its NumPy reference, and the reference against the autograd of the torch losses."""
+"""Kernel skipgram: core against the NumPy reference, reference against autograd of the torch losses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
-from hypothesis import given, settings, strategies as some
+from hypothesis import given, settings, strategies as st
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core import binding
@@ -24,11 +24,11 @@ from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 class Case:
-    """A case: tables, windows, columns, a rule; arrays may be asked for in float64 for the reference."""
+    """Tables, windows, negatives and a rule; the reference can receive the arrays in float64."""
 
     def __init__(self, seed: int, n_u: int, n_v: int, dim: int, sizes: list[int], share: int, k: int, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: str = "none",
-                 mask_target: bool = False, right: int = 0, pad: int = 0, scale: float = 0.6, ranking: bool = False,
+                 mask_target: bool = False, n_masked: int = 0, pad: int = 0, scale: float = 0.6, ranking: bool = False,
                  lr: float = 0.1, distinct: bool = False):
         draw = np.random.default_rng(seed)
         n, pairs = len(sizes), sum(sizes)
@@ -51,10 +51,10 @@ class Case:
         w = {"none": None, "column": (k,), "cell": (g, k)}[weight]
         weights = None if w is None else (draw.integers(0, 3, w) * draw.random(w)).astype(np.float32)
         hits = None
-        if right and pairs and k:
-            cells = np.unique(np.stack([draw.integers(0, pairs, right), draw.integers(0, k, right)], 1), axis=0)
+        if n_masked and pairs and k:
+            cells = np.unique(np.stack([draw.integers(0, pairs, n_masked), draw.integers(0, k, n_masked)], 1), axis=0)
             hits = np.ascontiguousarray(cells.T)
-        self.columns = NegativeBatch(
+        self.negatives = NegativeBatch(
             ids, share, log_q=draw.normal(-3, 1, (g, k)).astype(np.float32) if log_q == "cell" else None,
             log_q_table=q if log_q == "static" else None,
             log_q_target=draw.normal(-3, 1, pairs).astype(np.float32) if log_q == "cell" else None,
@@ -65,55 +65,55 @@ class Case:
                          ranking=ranking and loss == "sampled_softmax")
 
     def tables(self, dtype: type = np.float32) -> tuple[Table, Table]:
-        made = []
+        created = []
         for x, acc in ((self.u_x, self.u_acc), (self.v_x, self.v_acc)):
             room = np.full((len(x), x.shape[1] + self.pad), 7.0, dtype)
             room[:, :x.shape[1]] = x
-            made.append(Table(room[:, :x.shape[1]], None if acc is None else acc.astype(dtype)))
-        return made[0], made[1]
+            created.append(Table(room[:, :x.shape[1]], None if acc is None else acc.astype(dtype)))
+        return created[0], created[1]
 
     def expected(self) -> tuple[Table, Table, float, np.ndarray, np.ndarray | None]:
         u, v = self.tables(np.float64)
-        return u, v, *reference.update(u, v, self.windows, self.columns, self.rule, self.lr)
+        return u, v, *reference.update(u, v, self.windows, self.negatives, self.rule, self.lr)
 
-    def found(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
+    def run(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
         u, v = self.tables()
         with using(core):
-            return u, v, wrapper.update(u, v, self.windows, self.columns, self.rule, self.lr, **how)
+            return u, v, wrapper.update(u, v, self.windows, self.negatives, self.rule, self.lr, **how)
 
 
 def assert_agree(case: Case, core: str, **how: Any) -> None:
     u, v, loss, scores, c_grad = case.expected()
-    u_, v_, told = case.found(core, keep_scores=True, **how)
+    u_, v_, output = case.run(core, keep_scores=True, **how)
     size = max(1.0, float(np.abs(u.x).max()), float(np.abs(v.x).max()))
-    for mine, other in ((u_, u), (v_, v)):
-        np.testing.assert_allclose(mine.x, other.x, rtol=2e-5, atol=2e-5 * size)
-        if other.acc is not None:
-            np.testing.assert_allclose(mine.acc, other.acc, rtol=5e-5, atol=1e-6)
-        room = mine.x.base
-        assert (room[:, mine.x.shape[1]:] == 7.0).all()  # what stands between the rows is not ours
-    np.testing.assert_allclose(told.loss, loss, rtol=2e-5, atol=1e-5)
-    np.testing.assert_allclose(told.scores, scores, rtol=2e-5, atol=2e-5 * size)
-    assert (told.c_grad is None) == (c_grad is None)
+    for actual, second in ((u_, u), (v_, v)):
+        np.testing.assert_allclose(actual.x, second.x, rtol=2e-5, atol=2e-5 * size)
+        if second.acc is not None:
+            np.testing.assert_allclose(actual.acc, second.acc, rtol=5e-5, atol=1e-6)
+        room = actual.x.base
+        assert (room[:, actual.x.shape[1]:] == 7.0).all()  # the padding between rows must not change
+    np.testing.assert_allclose(output.loss, loss, rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(output.scores, scores, rtol=2e-5, atol=2e-5 * size)
+    assert (output.c_grad is None) == (c_grad is None)
     if c_grad is not None:
-        np.testing.assert_allclose(told.c_grad, c_grad, rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(output.c_grad, c_grad, rtol=1e-4, atol=2e-5)
 
 
-cases = some.builds(
-    Case, seed=some.integers(0, 2**32), n_u=some.integers(1, 9), n_v=some.integers(2, 40),
-    dim=some.sampled_from([1, 3, 4, 7, 8, 13, 16, 20, 31, 36, 100]), sizes=some.lists(some.integers(1, 6), min_size=1,
-                                                                                      max_size=9),
-    share=some.sampled_from([0, 0, 1, 1, 2, 3, 5, 8, 50]), k=some.sampled_from([0, 1, 2, 5, 8, 16, 19]),
-    loss=some.sampled_from(sorted(wrapper.LOSSES)), adagrad=some.booleans(),
-    weight=some.sampled_from(["none", "column", "cell"]), log_q=some.sampled_from(["static", "cell"]),
-    c=some.sampled_from(["none", "one", "each"]), mask_target=some.booleans(),
-    right=some.sampled_from([0, 0, 5, 60]), pad=some.sampled_from([0, 1, 12]), ranking=some.booleans())
+cases = st.builds(
+    Case, seed=st.integers(0, 2**32), n_u=st.integers(1, 9), n_v=st.integers(2, 40),
+    dim=st.sampled_from([1, 3, 4, 7, 8, 13, 16, 20, 31, 36, 100]), sizes=st.lists(st.integers(1, 6), min_size=1,
+                                                                                  max_size=9),
+    share=st.sampled_from([0, 0, 1, 1, 2, 3, 5, 8, 50]), k=st.sampled_from([0, 1, 2, 5, 8, 16, 19]),
+    loss=st.sampled_from(sorted(wrapper.LOSSES)), adagrad=st.booleans(),
+    weight=st.sampled_from(["none", "column", "cell"]), log_q=st.sampled_from(["static", "cell"]),
+    c=st.sampled_from(["none", "one", "each"]), mask_target=st.booleans(),
+    n_masked=st.sampled_from([0, 0, 5, 60]), pad=st.sampled_from([0, 1, 12]), ranking=st.booleans())
 
 
 @needs_core
 @settings(max_examples=400)
 @given(case=cases)
-def test_the_core_is_its_reference(case: Case) -> None:
+def test_core_matches_the_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -122,12 +122,13 @@ def test_the_core_is_its_reference(case: Case) -> None:
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 @pytest.mark.parametrize("share", [0, 1, 4])
 @pytest.mark.parametrize("adagrad", [False, True])
-@pytest.mark.parametrize("mask", ["none", "target", "right"])
+@pytest.mark.parametrize("mask", ["none", "target", "observed"])
 @pytest.mark.parametrize("weight", ["none", "column", "cell"])
 @pytest.mark.parametrize("log_q", ["static", "cell"])
 def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weight: str, log_q: str) -> None:
     case = Case(5, 7, 23, 36, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, weight, log_q,
-                  c="each" if adagrad else "one", mask_target=mask == "target", right=12 if mask == "right" else 0)
+                c="each" if adagrad else "one", mask_target=mask == "target",
+                n_masked=12 if mask == "observed" else 0)
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -135,10 +136,10 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3, 64])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_large_windows_and_many_columns(loss: str, share: int) -> None:
-    """More rows than are compared at once, more columns than a tile, in a small and in a large table."""
+def test_large_windows_and_many_negatives(loss: str, share: int) -> None:
+    """More rows than one comparison step, more negatives than a tile, in a small and in a large table."""
     for n_v in (50, 4000):
-        case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, mask_target=True, right=30, lr=0.02,
+        case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, mask_target=True, n_masked=30, lr=0.02,
                       scale=0.2)
         for core in NATIVE:
             assert_agree(case, core)
@@ -148,8 +149,8 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
 @pytest.mark.parametrize("share", [0, 1, 3])
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 8.0, 300.0])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
-    """Scores of 1e5 and scores of 0: no overflow, no NaN, the reference's numbers."""
+def test_extreme_scores(loss: str, scale: float, share: int) -> None:
+    """Scores of 1e5 and scores of 0: no overflow, no NaN, equal to the reference."""
     case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, mask_target=True, lr=0.01)
     for core in NATIVE:
         assert_agree(case, core)
@@ -158,40 +159,40 @@ def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
-    """A column of weight 0 leaves everything as if it were not there, however far out its row."""
+def test_a_probe_is_scored_without_an_update(loss: str, share: int) -> None:
+    """A negative of weight 0 changes nothing, even if its row is extreme."""
     with_probe = Case(2, 5, 30, 12, [2, 3, 1, 2], share, 4, loss, weight="column")
-    ids = with_probe.columns.ids.copy()
+    ids = with_probe.negatives.ids.copy()
     ids[:, 2] = 29
     with_probe.windows.target[:] %= 29
     ids[:, [0, 1, 3]] %= 29
     weight = np.array([1, 0.5, 0, 2], np.float32)
     with_probe.v_x[29] = 1e30
-    with_probe.columns = with_probe.columns._replace(ids=ids, weight=weight)
+    with_probe.negatives = with_probe.negatives._replace(ids=ids, weight=weight)
     without = Case(2, 5, 30, 12, [2, 3, 1, 2], share, 4, loss, weight="column")
     without.v_x[29], without.windows.target[:] = with_probe.v_x[29], with_probe.windows.target
     keep = [0, 1, 3]
-    without.columns = without.columns._replace(ids=np.ascontiguousarray(ids[:, keep]), weight=weight[keep],
-                                               total_weight=with_probe.columns.total_weight)
+    without.negatives = without.negatives._replace(ids=np.ascontiguousarray(ids[:, keep]), weight=weight[keep],
+                                                   total_weight=with_probe.negatives.total_weight)
     for core in NATIVE:
-        u, v, told = with_probe.found(core, keep_scores=True)
-        u_, v_, told_ = without.found(core, keep_scores=True)
+        u, v, output = with_probe.run(core, keep_scores=True)
+        u_, v_, output_ = without.run(core, keep_scores=True)
         np.testing.assert_allclose(u.x, u_.x, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(v.x, v_.x, rtol=1e-5, atol=1e-6)
-        assert (v.x[29] == with_probe.v_x[29]).all() and np.isfinite(told.loss)
-        assert told.loss == pytest.approx(told_.loss, rel=1e-5)
-        assert told.scores is not None and told_.scores is not None
-        np.testing.assert_allclose(told.scores[:, keep], told_.scores, rtol=1e-5, atol=1e-6)
+        assert (v.x[29] == with_probe.v_x[29]).all() and np.isfinite(output.loss)
+        assert output.loss == pytest.approx(output_.loss, rel=1e-5)
+        assert output.scores is not None and output_.scores is not None
+        np.testing.assert_allclose(output.scores[:, keep], output_.scores, rtol=1e-5, atol=1e-6)
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-def test_every_column_forgiven(loss: str, share: int) -> None:
+def test_every_negative_masked(loss: str, share: int) -> None:
     case = Case(4, 5, 9, 10, [2, 1, 2], share, 3, loss)
-    g, pairs = case.columns.ids.shape[0], 5
+    g, pairs = case.negatives.ids.shape[0], 5
     pair, column = np.divmod(np.arange(pairs * 3), 3)
-    case.columns = case.columns._replace(false_negatives=np.stack([pair, column]).astype(np.int64))
+    case.negatives = case.negatives._replace(false_negatives=np.stack([pair, column]).astype(np.int64))
     for core in NATIVE:
         assert_agree(case, core)
     if loss in ("margin", "sampled_softmax"):
@@ -201,18 +202,18 @@ def test_every_column_forgiven(loss: str, share: int) -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
+def test_threads_are_exact_if_rows_are_disjoint(share: int) -> None:
     case = Case(6, 60, 500, 40, [3] * 40, share, 2, "logistic", distinct=True)
     for core in NATIVE:
-        one, many = case.found(core, keep_scores=True), case.found(core, keep_scores=True, threads=3)
-        np.testing.assert_array_equal(one[0].x, many[0].x)
-        np.testing.assert_array_equal(one[1].x, many[1].x)
-        np.testing.assert_array_equal(one[2].scores, many[2].scores)
-        assert one[2].loss == pytest.approx(many[2].loss)
+        single, many = case.run(core, keep_scores=True), case.run(core, keep_scores=True, threads=3)
+        np.testing.assert_array_equal(single[0].x, many[0].x)
+        np.testing.assert_array_equal(single[1].x, many[1].x)
+        np.testing.assert_array_equal(single[2].scores, many[2].scores)
+        assert single[2].loss == pytest.approx(many[2].loss)
 
 
-class OneAfterTheOther:
-    """Threads of which each begins when the one before has ended."""
+class SequentialThreads:
+    """Threads that run one after the other."""
 
     @staticmethod
     def submit(part: Callable[..., Any], *range_of: int) -> Future[Any]:
@@ -223,46 +224,46 @@ class OneAfterTheOther:
 
 @needs_core
 @settings(max_examples=100)
-@given(case=some.builds(
-    Case, seed=some.integers(0, 2**32), n_u=some.integers(1, 9), n_v=some.integers(2, 400),
-    dim=some.sampled_from([1, 8, 13, 20]),
-    sizes=some.lists(some.integers(1, 6), min_size=3, max_size=9).map(lambda sizes: 25 * sizes),
-    share=some.sampled_from([0, 1]), k=some.sampled_from([0, 1, 5, 11]), loss=some.sampled_from(sorted(wrapper.LOSSES)),
-    adagrad=some.booleans(), weight=some.sampled_from(["none", "column"]), mask_target=some.booleans(),
-    pad=some.sampled_from([0, 1, 12]), scale=some.just(0.2), lr=some.just(0.02)))
-def test_copies_of_rows_hold_what_the_rows_would(case: Case) -> None:
-    """Threads that never meet do what one thread does, to the bit, though each moves copies."""
+@given(case=st.builds(
+    Case, seed=st.integers(0, 2**32), n_u=st.integers(1, 9), n_v=st.integers(2, 400),
+    dim=st.sampled_from([1, 8, 13, 20]),
+    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=9).map(lambda sizes: 25 * sizes),
+    share=st.sampled_from([0, 1]), k=st.sampled_from([0, 1, 5, 11]), loss=st.sampled_from(sorted(wrapper.LOSSES)),
+    adagrad=st.booleans(), weight=st.sampled_from(["none", "column"]), mask_target=st.booleans(),
+    pad=st.sampled_from([0, 1, 12]), scale=st.just(0.2), lr=st.just(0.02)))
+def test_row_copies_equal_the_rows(case: Case) -> None:
+    """Threads on disjoint rows equal one thread bitwise, although each updates copies."""
     for library in NATIVE:
-        one = case.found(library, keep_scores=True)
+        first = case.run(library, keep_scores=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(binding, "workers", lambda n: OneAfterTheOther)
-            many = case.found(library, keep_scores=True, threads=3)
-        for alone, together in zip(one[:2], many[:2], strict=True):
-            np.testing.assert_array_equal(alone.x, together.x)
-            if alone.acc is not None:
-                np.testing.assert_array_equal(alone.acc, together.acc)
-        np.testing.assert_array_equal(one[2].scores, many[2].scores)
-        assert one[2].loss == pytest.approx(many[2].loss)
+            patch.setattr(binding, "workers", lambda n: SequentialThreads)
+            many = case.run(library, keep_scores=True, threads=3)
+        for single, parallel in zip(first[:2], many[:2], strict=True):
+            np.testing.assert_array_equal(single.x, parallel.x)
+            if single.acc is not None:
+                np.testing.assert_array_equal(single.acc, parallel.acc)
+        np.testing.assert_array_equal(first[2].scores, many[2].scores)
+        assert first[2].loss == pytest.approx(many[2].loss)
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1])
-def test_threads_add_up_where_rows_meet(share: int) -> None:
-    """With a margin out of reach no slope depends on a score, and sums not on their order. Lost writes are few."""
+def test_threads_add_up_if_rows_overlap(share: int) -> None:
+    """With an unreachable margin no gradient depends on a score, and no sum on its order. Few writes are lost."""
     draw = np.random.default_rng(3)
     n, rows = 20_000, 12
     u_x = draw.random((n, 16), dtype=np.float32)
-    windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and columns are apart: what is
-    columns = NegativeBatch(draw.integers(4, rows, (n, 5)), share)                   # added to a row has one sign
+    windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and negatives are disjoint: the
+    negatives = NegativeBatch(draw.integers(4, rows, (n, 5)), share)                   # updates of a row have one sign
     for library in NATIVE:
         with using(library):
-            of = []
+            tables = []
             for threads in (1, 3):
                 v = Table(np.zeros((rows, 16), np.float32), np.zeros(rows, np.float32) if share else None)
                 u = Table(u_x.copy(), np.zeros(n, np.float32) if share else None)
-                wrapper.update(u, v, windows, columns, SkipGramLossSpec("margin", margin=1e9), 0.01, threads)
-                of.append(v)
-        sums = [x.acc if share else x.x for x in of]                           # Adagrad's steps depend on the order
+                wrapper.update(u, v, windows, negatives, SkipGramLossSpec("margin", margin=1e9), 0.01, threads)
+                tables.append(v)
+        sums = [x.acc if share else x.x for x in tables]                           # Adagrad's steps depend on the order
         assert np.median(np.abs(sums[1] / sums[0] - 1)) < 0.05
 
 
@@ -276,30 +277,30 @@ def test_threads_and_log_z() -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
-def test_one_thread_gives_the_same_bits_again(share: int) -> None:
+def test_one_thread_is_bitwise_reproducible(share: int) -> None:
     case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", mask_target=True)
     for core in NATIVE:
-        one, two = case.found(core), case.found(core)
-        assert one[0].x.tobytes() == two[0].x.tobytes() and one[1].x.tobytes() == two[1].x.tobytes()
-        assert one[2].loss == two[2].loss
+        single, two = case.run(core), case.run(core)
+        assert single[0].x.tobytes() == two[0].x.tobytes() and single[1].x.tobytes() == two[1].x.tobytes()
+        assert single[2].loss == two[2].loss
 
 
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize(("field", "at", "value"), [
+@pytest.mark.parametrize(("field", "index", "value"), [
     ("centre", 3, 9), ("centre", 0, -1), ("target", 5, 30), ("target", 2, -7), ("ids", 1, 30), ("ids", 0, -2**63),
     ("start", 1, 4), ("start", 0, 1), ("start", 4, 20), ("false_negatives", 0, 99), ("false_negatives", 3, 5),
     ("false_negatives", 0, 9),
 ])
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, at: int, value: int,
-                                                         share: int) -> None:
+def test_out_of_range_ids_are_rejected_before_any_write(core: str, field: str, index: int, value: int,
+                                                        share: int) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic")
-    case.columns = case.columns._replace(false_negatives=np.array([[0, 1], [2, 3]]))
-    array = getattr(case.windows if field in ("centre", "start", "target") else case.columns, field)
-    array.flat[at] = value
+    case.negatives = case.negatives._replace(false_negatives=np.array([[0, 1], [2, 3]]))
+    array = getattr(case.windows if field in ("centre", "start", "target") else case.negatives, field)
+    array.flat[index] = value
     u, v = case.tables()
     with using(core), pytest.raises(IndexError, match=field):
-        wrapper.update(u, v, case.windows, case.columns, case.rule, 0.1)
+        wrapper.update(u, v, case.windows, case.negatives, case.rule, 0.1)
     assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
 
 
@@ -309,15 +310,15 @@ def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, 
     {"weight": np.ones((2, 5), np.float32)}, {"total_weight": 0.0}, {"total_weight": float("nan")},
     {"log_q": np.zeros((5, 4), np.float32).T}, {"false_negatives": np.zeros((3, 2), np.int64)},
 ], ids="-".join)
-def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
+def test_mismatched_shapes_are_rejected(change: dict[str, Any]) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "nce")
-    case.columns = case.columns._replace(**change)
+    case.negatives = case.negatives._replace(**change)
     u, v = case.tables()
     with pytest.raises((TypeError, ValueError)):
-        wrapper.update(u, v, case.windows, case.columns, case.rule, 0.1)
+        wrapper.update(u, v, case.windows, case.negatives, case.rule, 0.1)
 
 
-def test_tables_that_do_not_fit_are_refused() -> None:
+def test_mismatched_tables_are_rejected() -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "logistic")
     u, v = case.tables()
     still = Table(u.x.copy())
@@ -325,33 +326,32 @@ def test_tables_that_do_not_fit_are_refused() -> None:
     for bad in (Table(u.x[:, :7]), Table(u.x.astype(np.float64)), Table(np.zeros((8, 9), np.float32).T), still,
                 Table(u.x, np.zeros(9, np.float32)), Table(u.x[::-1])):
         with pytest.raises(ValueError):
-            wrapper.update(bad, v, case.windows, case.columns, case.rule, 0.1)
+            wrapper.update(bad, v, case.windows, case.negatives, case.rule, 0.1)
     with pytest.raises(ValueError, match="log Z"):
-        wrapper.update(u, v, case.windows, case.columns, SkipGramLossSpec("margin", c=np.array(0, np.float32)), 0.1)
+        wrapper.update(u, v, case.windows, case.negatives, SkipGramLossSpec("margin", c=np.array(0, np.float32)), 0.1)
 
 
-def test_without_a_core_the_reference_answers() -> None:
+def test_reference_runs_without_a_core() -> None:
     case = Case(2, 9, 30, 8, [2, 2, 2, 4], 0, 5, "nce", c="one")
     u, v, loss, scores, c_grad = case.expected()
-    u_, v_, told = case.found("off", keep_scores=True)
+    u_, v_, output = case.run("off", keep_scores=True)
     np.testing.assert_allclose(u_.x, u.x, atol=1e-6)
     np.testing.assert_allclose(v_.x, v.x, atol=1e-6)
-    assert told.loss == pytest.approx(loss) and told.scores is not None and told.scores.dtype == np.float32
-    np.testing.assert_allclose(told.scores, scores, atol=1e-6)
-    assert told.c_grad is not None and told.c_grad == pytest.approx(c_grad, rel=1e-5)
-    assert case.found("off")[2].scores is None
+    assert output.loss == pytest.approx(loss) and output.scores is not None and output.scores.dtype == np.float32
+    np.testing.assert_allclose(output.scores, scores, atol=1e-6)
+    assert output.c_grad is not None and output.c_grad == pytest.approx(c_grad, rel=1e-5)
+    assert case.run("off")[2].scores is None
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 5), (3, 5), (7, 16), (40_000, 112)])
-def test_rows_for_tables_begin_at_lines(n: int, dim: int) -> None:
+def test_table_rows_are_aligned_to_cache_lines(n: int, dim: int) -> None:
     x = zeros(n, dim)
     assert x.shape == (n, dim) and x.dtype == np.float32 and not x.any()
     assert x.ctypes.data % 64 == 0 and (n < 2 or x.strides == (-(-dim // 16) * 64, 4))
     assert n * dim < 1 << 22 or x.ctypes.data % (1 << 21) == 0
 
 
-# -- the reference against autograd
-# ----------------------------------------------------------------------------------------
+# -- the reference against autograd ------------------------------------------------------------------------------------
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("logistic", {}), "nce": ("nce", {}), "nce, one z": ("nce", {"partition": "global"}),
@@ -364,32 +364,33 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
-    """One unit, plain descent: what the tables move by is lr times autograd's gradient of the loss's own sum."""
+def test_reference_gradients_match_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
+    """One unit with SGD: the tables change by lr times the autograd gradient of the summed loss."""
     name, keys = FORMS[form]
     ranking = keys.get("form") == "ranking"
     sizes = [4] if share < 2 else [3, 1]
     c = {"global": "one", "context": "each"}.get(keys.get("partition", ""), "none")
     case = Case(12, 4, 9, 6, sizes, share, 5, name, weight="cell" if weighted else "none", log_q="cell", c=c,
                   mask_target=mask == "target", ranking=ranking)
-    columns, windows = case.columns, case.windows
+    negatives, windows = case.negatives, case.windows
     u, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (case.u_x, case.v_x))
     kind = losses.find(name)
-    of = kind(kind.Config(name=name, **keys), ProblemSpec(9, torch.ones(9).double(), n_contexts=4, seed=1)).double()
+    loss_module = kind(kind.Config(name=name, **keys),
+                       ProblemSpec(9, torch.ones(9).double(), n_contexts=4, seed=1)).double()
     if case.rule.c is not None:
         with torch.no_grad():
-            next(of.parameters()).copy_(torch.tensor(case.rule.c))
+            next(loss_module.parameters()).copy_(torch.tensor(case.rule.c))
     window = np.repeat(np.arange(len(sizes)), sizes)
     group = np.arange(4) if share == 0 else window // share
     def tensor(x: np.ndarray | None) -> torch.Tensor | None:
         return None if x is None else torch.tensor(x[group]).double()
     centre, target = torch.tensor(windows.centre[window]), torch.tensor(windows.target)
     drawn = Negatives(
-        torch.tensor(columns.ids[group]),
-        log_q=tensor(columns.log_q),
-        weight=tensor(columns.weight),
-        log_q_target=torch.tensor(columns.log_q_target).double(),
-        total_weight=torch.full((1, 1), columns.total_weight),
+        torch.tensor(negatives.ids[group]),
+        log_q=tensor(negatives.log_q),
+        weight=tensor(negatives.weight),
+        log_q_target=torch.tensor(negatives.log_q_target).double(),
+        total_weight=torch.full((1, 1), negatives.total_weight),
     )
     query = Query(u[centre], centre, target, torch.zeros(4, dtype=torch.int64))
     drawn = mark_false_negatives(drawn, query, mask, None)
@@ -398,24 +399,23 @@ def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int,
         torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]),
         drawn,
         query,
-        None,
-        drawn.log_q,
-        drawn.weight,
+        log_q=drawn.log_q,
+        weight=drawn.weight,
     )
-    cost = of(scored).per_example.sum()
+    cost = loss_module(scored).per_example.sum()
     cost.backward()
     u_, v_, loss, scores, c_grad = case.expected()
     assert loss == pytest.approx(cost.item(), rel=1e-6)
     np.testing.assert_allclose(u_.x, case.u_x - case.lr * u.grad.numpy(), atol=1e-7)
     np.testing.assert_allclose(v_.x, case.v_x - case.lr * v.grad.numpy(), atol=1e-7)
     if c_grad is not None:
-        np.testing.assert_allclose(c_grad, next(of.parameters()).grad.numpy(), atol=1e-6)
+        np.testing.assert_allclose(c_grad, next(loss_module.parameters()).grad.numpy(), atol=1e-6)
     if share < 2:
         np.testing.assert_allclose(scores if share == 0 else scores[group], scored.neg.detach().numpy(), atol=1e-9)
 
 
 def test_row_adagrad_by_hand() -> None:
-    """acc += mean_d g_d², x -= lr g / √acc, with the values before the window on both sides."""
+    """acc += mean_d g_d², x -= lr g / √acc, both with the values before the window."""
     u, v = Table(np.array([[1.0, 2.0]]), np.array([0.5])), Table(np.array([[0.5, -0.5]]), np.array([0.0]))
     g = -1 / (1 + np.exp(-0.5))  # σ(s) − 1 at s = −½
     reference.update(u, v, Windows(np.array([0]), np.array([0, 1]), np.array([0])),
@@ -426,11 +426,11 @@ def test_row_adagrad_by_hand() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 5, HUGE_PAGE_BYTES // 4 - 1, HUGE_PAGE_BYTES // 4, HUGE_PAGE_BYTES // 2 + 3])
-def test_zeros_on_huge_pages_are_zeros_that_can_be_written(n: int) -> None:
-    found = zeros_on_huge_pages(n)
-    assert found.shape == (n,) and found.dtype == np.float32 and not found.any() and found.flags.c_contiguous
-    found += 1
+def test_zeros_on_huge_pages_are_writable(n: int) -> None:
+    array = zeros_on_huge_pages(n)
+    assert array.shape == (n,) and array.dtype == np.float32 and not array.any() and array.flags.c_contiguous
+    array += 1
     small = zeros_on_huge_pages(4 * n, np.uint8)
     assert small.shape == (4 * n,) and small.dtype == np.uint8 and not small.any() and small.flags.writeable
-    assert found.sum() == n and (sys.platform != "linux" or 4 * n < HUGE_PAGE_BYTES
-                                 or found.ctypes.data % HUGE_PAGE_BYTES == 0)
+    assert array.sum() == n and (sys.platform != "linux" or 4 * n < HUGE_PAGE_BYTES
+                                 or array.ctypes.data % HUGE_PAGE_BYTES == 0)

@@ -1,4 +1,4 @@
-"""Kernel tree_draw: core against reference, the walk and the cells that it combines."""
+"""Kernel tree_draw: core against reference, and against the walk and cell kernels that it combines."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ S, TAU, FLOOR, QUESTIONS = 1.3, 3.0, 0.1, 3
 
 @dataclass
 class Planted:
-    of: TreeBlocks
+    blocks: TreeBlocks
     h: np.ndarray          # (Q, d)
     largest: float         # L
 
     @property
     def unit(self) -> bool:
-        return self.of.members is None or self.of.members.unit
+        return self.blocks.members is None or self.blocks.members.unit
 
-    def asks(self, rows: int, draws: int | None = None, seed: int = 1) -> TreeDrawRequest:
-        """draws: None, one for each row; else as many, shared by the rows."""
+    def request(self, rows: int, draws: int | None = None, seed: int = 1) -> TreeDrawRequest:
+        """draws: the number of draws that the rows share; None: one for each row."""
         draw = np.random.default_rng(seed)
-        asked = draw.integers(0, QUESTIONS, rows)
-        question = asked if draws is None else draw.integers(0, QUESTIONS, draws)
+        row_query = draw.integers(0, QUESTIONS, rows)
+        query_id = row_query if draws is None else draw.integers(0, QUESTIONS, draws)
         tau = TAU if self.unit else 0.0
-        return TreeDrawRequest(self.h, question, asked, draw.integers(0, self.of.levels.candidates, rows), tau,
+        return TreeDrawRequest(self.h, query_id, row_query, draw.integers(0, self.blocks.levels.candidates, rows), tau,
                     S / TAU if self.unit else S, FLOOR, self.largest)
 
 
 def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit: bool = True, seed: int = 0,
             copied: bool = False, eight: bool = False) -> Planted:
-    """Candidates in any order; sums of their features, level by level, as a tree keeps them. copied: blocks have a copy
-    of other vectors than the table has, which tells them apart. eight: the sums are in eight bits."""
+    """Candidates in any order, and the feature sums of a tree, level by level. copied: blocks have a copy whose vectors
+    differ from the table, to distinguish the two. eight: the sums are int8."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     table, w = draw.normal(0, 0.5, (v, d)).astype(np.float32), draw.normal(size=(frequencies, d)).astype(np.float32)
     order, prior = draw.permutation(v), draw.random(v) + 0.5
@@ -64,79 +64,83 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     sums, priors, counts = map(list, zip(*levels, strict=True))
     place = np.argsort(order)
     start = np.minimum(np.arange(-(-v // leaf) + 1) * leaf, v)
-    other = -table[order]
-    copy = (in_eight_bits(other, scale_of(other)), scale_of(other)) if copied else ()
+    copied_vectors = -table[order]
+    copy = (in_eight_bits(copied_vectors, scale_of(copied_vectors)), scale_of(copied_vectors)) if copied else ()
     members = None if leaf == 1 else cells.CellMembers(table, unit, order, start, leaf, None, *copy)
     scales = [scale_of(s) for s in sums] if eight else None
     if scales is not None:
         sums = [in_eight_bits(s, scale) for s, scale in zip(sums, scales, strict=True)]
-    of = TreeBlocks(tree_walk.TreeLevels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
-    return Planted(of, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
+    blocks = TreeBlocks(tree_walk.TreeLevels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
+    return Planted(blocks, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
 
 
-def given_features(of: Planted, asks: TreeDrawRequest) -> tuple[TreeBlocks, TreeDrawRequest]:
-    """The same with φ, ε and the targets' masses made beforehand."""
-    h = reference.unit(asks.h.astype(float)) * asks.tau if asks.tau else asks.h.astype(float)
-    phi = reference.fourier(of.of.w, asks.stretch * h).astype(np.float32)
-    least = FLOOR * np.exp(-((asks.stretch * h) ** 2).sum(1) / 2 - of.largest / 2)
-    mass = reference.target_masses(of.of, asks, phi) if len(asks.draw_query) == len(asks.target) else None
-    return replace(of.of, w=None), replace(asks, phi=phi, least=least, mass=mass)
+def with_features(tree: Planted, request: TreeDrawRequest) -> tuple[TreeBlocks, TreeDrawRequest]:
+    """The same request with precomputed φ, ε and target masses."""
+    h = reference.unit(request.h.astype(float)) * request.tau if request.tau else request.h.astype(float)
+    phi = reference.fourier(tree.blocks.w, request.stretch * h).astype(np.float32)
+    least = FLOOR * np.exp(-((request.stretch * h) ** 2).sum(1) / 2 - tree.largest / 2)
+    mass = None
+    if len(request.draw_query) == len(request.target):
+        mass = reference.target_masses(tree.blocks, request, phi)
+    return replace(tree.blocks, w=None), replace(request, phi=phi, least=least, mass=mass)
 
 
-def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name: str) -> None:
-    same = found[0] == expected[0]
-    assert (~same).sum() <= 2, name                          # tosses within a rounding of two masses' border
-    np.testing.assert_allclose(found[1][same], expected[1][same], rtol=0, atol=1e-3, err_msg=name)
-    np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=1e-3, err_msg=name)
+def close(result: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name: str) -> None:
+    same = result[0] == expected[0]
+    assert (~same).sum() <= 2, name                          # random numbers within rounding of a boundary
+    np.testing.assert_allclose(result[1][same], expected[1][same], rtol=0, atol=1e-3, err_msg=name)
+    np.testing.assert_allclose(result[2], expected[2], rtol=0, atol=1e-3, err_msg=name)
 
 
-# --- the core and its reference
-# -----------------------------------------------------------------------------------------
+# --- the core and its reference ---------------------------------------------------------------------------------------
 
 @given(st.integers(4, 150), st.integers(2, 20), st.integers(1, 7), st.integers(1, 20), st.integers(1, 30),
        st.booleans(), st.booleans(), st.booleans(), WAYS, SEEDS)
-def test_every_core_draws_as_the_reference_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
-                                           copied: bool, eight: bool, way: str, seed: int) -> None:
+def test_every_core_draws_like_the_reference(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
+                                             copied: bool, eight: bool, way: str, seed: int) -> None:
     exclude = way == "without" and v > leaf
-    of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
-    asks = of.asks(9, 4 if way == "all" else None)
-    other, beforehand = given_features(of, asks)
+    tree, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
+    request = tree.request(9, 4 if way == "all" else None)
+    bare, beforehand = with_features(tree, request)
     blocks = -(-v // leaf)
-    expected, touched = reference.draw(of.of, asks, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5), marks
+    touched = np.zeros(blocks, bool)
+    expected = reference.draw(tree.blocks, request, 3, exclude, seeds, touched, 5)
     for name in CORES:
         with using(name):
-            found = kernel.draw(of.of, asks, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5)
-            close(found, expected, name)
-            assert (found[0] != expected[0]).any() or (marks == touched).all()
-            close(kernel.draw(other, beforehand, 3, exclude, seeds, None, 5), expected, name)
+            result = kernel.draw(tree.blocks, request, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5)
+            close(result, expected, name)
+            assert (result[0] != expected[0]).any() or (marks == touched).all()
+            close(kernel.draw(bare, beforehand, 3, exclude, seeds, None, 5), expected, name)
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize(("copied", "eight"), [(False, False), (True, True)])
 @pytest.mark.parametrize(("leaf", "exclude", "unit"), [(1, False, True), (1, True, True), (4, False, False),
                                                        (4, True, True), (4, True, False)])
-def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool, eight: bool
-                                          ) -> None:
-    """The same tosses, one after the other."""
-    of = planted(90, 3, leaf, unit=unit, copied=copied, eight=eight)
-    asks, k = of.asks(20), 6
-    known = given_features(of, asks)[1]
-    question, own = asks.draw_query.repeat(k), of.of.place_of[asks.target]
-    anywhere, position = np.full(len(question), -1), own.repeat(k)
-    excluded = (position, known.mass.repeat(k), of.of.prior[position]) if exclude else (None, None, None)
-    h = (reference.unit(asks.h.astype(float)) * TAU).astype(np.float32) if of.unit else asks.h
+def test_a_draw_equals_the_walk_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool, eight: bool
+                                              ) -> None:
+    """The same random numbers, one step after the other."""
+    tree = planted(90, 3, leaf, unit=unit, copied=copied, eight=eight)
+    request, k = tree.request(20), 6
+    known = with_features(tree, request)[1]
+    query_id, target_place = request.draw_query.repeat(k), tree.blocks.place_of[request.target]
+    anywhere, position = np.full(len(query_id), -1), target_place.repeat(k)
+    excluded = (position, known.mass.repeat(k), tree.blocks.prior[position]) if exclude else (None, None, None)
+    h = (reference.unit(request.h.astype(float)) * TAU).astype(np.float32) if tree.unit else request.h
     with using(name):
-        ids, log_q, log_target = kernel.draw(of.of, asks, k, exclude, (7, 8))
-        walk = tree_walk.WalkRequest(known.phi, known.least, question, *excluded)
-        at, log = tree_walk.walk(of.of.levels, walk, anywhere, 7)
-        target = tree_walk.walk(of.of.levels, tree_walk.WalkRequest(known.phi, known.least, asks.row_query),
-                                own // leaf)[1]
+        ids, log_q, log_target = kernel.draw(tree.blocks, request, k, exclude, (7, 8))
+        walk = tree_walk.WalkRequest(known.phi, known.least, query_id, *excluded)
+        index, log = tree_walk.walk(tree.blocks.levels, walk, anywhere, 7)
+        target = tree_walk.walk(tree.blocks.levels, tree_walk.WalkRequest(known.phi, known.least, request.row_query),
+                                target_place // leaf)[1]
         if leaf > 1:
-            at, more, _ = cells.inside(of.of.members, h, question, at, anywhere, excluded[0], 8)
+            index, more, _ = cells.inside(tree.blocks.members, h, query_id, index, anywhere, excluded[0], 8)
             log = log + more
-            target = target + cells.inside(of.of.members, h, asks.row_query, own // leaf, own, None)[1]
-    same = of.of.order[at] == ids.ravel()
-    assert same.mean() > 0.98 and not (exclude and (ids == asks.target[:, None]).any())
+            target = target + cells.inside(tree.blocks.members, h, request.row_query, target_place // leaf,
+                                           target_place,
+                                           None)[1]
+    same = tree.blocks.order[index] == ids.ravel()
+    assert same.mean() > 0.98 and not (exclude and (ids == request.target[:, None]).any())
     np.testing.assert_allclose(log_q.ravel()[same], log[same], rtol=0, atol=1e-3)
     assert len(log_target) == (0 if exclude else 20)
     np.testing.assert_allclose(log_target, target[:len(log_target)], rtol=0, atol=1e-3)
@@ -144,24 +148,25 @@ def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, u
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize(("leaf", "exclude"), [(1, False), (4, True)])
-def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: int, exclude: bool,
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_ids_are_optional_with_one_query_per_row(name: str, leaf: int, exclude: bool,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 4)
-    of, everyone = planted(90, 3, leaf), np.arange(QUESTIONS)
-    asks = replace(of.asks(QUESTIONS), draw_query=everyone, row_query=everyone)
-    own = replace(asks, draw_query=None, row_query=None)
+    tree, all_ids = planted(90, 3, leaf), np.arange(QUESTIONS)
+    request = replace(tree.request(QUESTIONS), draw_query=all_ids, row_query=all_ids)
+    positional = replace(request, draw_query=None, row_query=None)
     with using(name):
-        said = kernel.draw(of.of, asks, 4, exclude, (3, 4), None, 2)
+        output = kernel.draw(tree.blocks, request, 4, exclude, (3, 4), None, 2)
         for threads in (1, 2):
-            assert all(map(np.array_equal, said, kernel.draw(of.of, own, 4, exclude, (3, 4), None, 2, threads)))
+            assert all(map(np.array_equal, output,
+                           kernel.draw(tree.blocks, positional, 4, exclude, (3, 4), None, 2, threads)))
         with pytest.raises(ValueError, match="tree_draw: "):
-            kernel.draw(of.of, replace(own, target=asks.target[:2]), 4, exclude, (3, 4))
+            kernel.draw(tree.blocks, replace(positional, target=request.target[:2]), 4, exclude, (3, 4))
 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 1e6])
-def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> None:
-    """One level of blocks, each of a single feature beside a large one: shares say φ."""
+def test_features_match_float64_at_any_angle(name: str, size: float) -> None:
+    """One level of blocks, each a single feature next to a large one, so that shares reveal φ."""
     frequencies, d = 30, 7
     draw = np.random.default_rng(3)
     w = (size * draw.normal(size=(frequencies, d))).astype(np.float32)
@@ -170,11 +175,11 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
     sums = np.zeros((64, 2 * frequencies + 2), np.float32)
     sums[:60, :60] = np.eye(60)
     levels = tree_walk.TreeLevels([sums[:, :60].copy()], [np.ones(64)], [np.array([1] * 60 + [0] * 4)], 64, 1)
-    of = TreeBlocks(levels, None, np.arange(60), np.arange(60), np.ones(60), w)
-    asked = np.arange(11).repeat(60)
-    asks = TreeDrawRequest(h, asked[:1], asked, np.tile(np.arange(60), 11), 0.0, 1.0, 1e-3)
+    tree = TreeBlocks(levels, None, np.arange(60), np.arange(60), np.ones(60), w)
+    row_query = np.arange(11).repeat(60)
+    request = TreeDrawRequest(h, row_query[:1], row_query, np.tile(np.arange(60), 11), 0.0, 1.0, 1e-3)
     with using(name):
-        log_q = kernel.draw(of, asks, 1, False, (0, 0))[2].reshape(11, 60)
+        log_q = kernel.draw(tree, request, 1, False, (0, 0))[2].reshape(11, 60)
     m = np.maximum(phi, 1e-3 * np.exp(-(h.astype(float) ** 2).sum(1, keepdims=True) / 2))
     np.testing.assert_allclose(np.exp(log_q), m / m.sum(1, keepdims=True), rtol=0, atol=3e-8)
 
@@ -182,86 +187,90 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize(("leaf", "eight"), [(1, False), (1, True), (5, True)])
-def test_frequencies_are_the_probabilities(name: str, exclude: bool, leaf: int, eight: bool) -> None:
-    of, k = planted(120, 4, leaf, eight=eight), 200_000
-    asks = of.asks(1)
+def test_frequencies_match_the_probabilities(name: str, exclude: bool, leaf: int, eight: bool) -> None:
+    tree, k = planted(120, 4, leaf, eight=eight), 200_000
+    request = tree.request(1)
     with using(name):
-        ids, log_q, _ = kernel.draw(of.of, asks, k, exclude, (5, 6))
-    seen, q = np.bincount(ids[0], minlength=120), np.zeros(120)
+        ids, log_q, _ = kernel.draw(tree.blocks, request, k, exclude, (5, 6))
+    observed, q = np.bincount(ids[0], minlength=120), np.zeros(120)
     q[ids[0]] = np.exp(log_q[0])
-    some = q * k >= 50
-    assert q.sum() == pytest.approx(1, abs=0.01) and some.sum() > 30 and (seen[asks.target[0]] == 0) == exclude
-    assert stats.chi2.sf(((seen - q * k)[some] ** 2 / (q * k)[some]).sum(), int(some.sum()) - 1) > 1e-4
+    subset = q * k >= 50
+    assert q.sum() == pytest.approx(1, abs=0.01) and subset.sum() > 30 and (observed[request.target[0]] == 0) == exclude
+    assert stats.chi2.sf(((observed - q * k)[subset] ** 2 / (q * k)[subset]).sum(), int(subset.sum()) - 1) > 1e-4
 
 
 @needs_core
-def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_do_not_depend_on_threads_chunks_or_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
-    of = planted(400, 3, 2, frequencies=40)
-    asks, shared = of.asks(61), of.asks(61, 20)
+    tree = planted(400, 3, 2, frequencies=40)
+    request, shared = tree.request(61), tree.request(61, 20)
 
-    def some(rows: slice, first: int, threads: int, exclude: bool) -> tuple[np.ndarray, ...]:
-        part = replace(asks, draw_query=asks.draw_query[rows], row_query=asks.row_query[rows], target=asks.target[rows])
-        return kernel.draw(of.of, part, 5, exclude, (3, 4), None, first, threads)
+    def draw_rows(rows: slice, first: int, threads: int, exclude: bool) -> tuple[np.ndarray, ...]:
+        part = replace(request, draw_query=request.draw_query[rows], row_query=request.row_query[rows],
+                       target=request.target[rows])
+        return kernel.draw(tree.blocks, part, 5, exclude, (3, 4), None, first, threads)
 
     with using(NATIVE[-1]):
         for exclude in (False, True):
-            whole = some(slice(0, 61), 0, 1, exclude)
+            full = draw_rows(slice(0, 61), 0, 1, exclude)
             for threads in (2, 3, 64):
-                assert all(map(np.array_equal, whole, some(slice(0, 61), 0, threads, exclude)))
+                assert all(map(np.array_equal, full, draw_rows(slice(0, 61), 0, threads, exclude)))
             for a, b in ((0, 20), (20, 61)):
-                found = some(slice(a, b), a, 1, exclude)
-                assert all(np.array_equal(x[a:b], y) for x, y in zip(whole, found, strict=True))
-        alone = kernel.draw(of.of, shared, 5, False, (3, 4))
-        assert all(map(np.array_equal, alone, kernel.draw(of.of, shared, 5, False, (3, 4), threads=3)))
-        other, given = given_features(of, asks)
-        whole = kernel.draw(other, given, 5, True, (3, 4))
-        assert all(map(np.array_equal, whole, kernel.draw(other, given, 5, True, (3, 4), threads=5)))
+                result = draw_rows(slice(a, b), a, 1, exclude)
+                assert all(np.array_equal(x[a:b], y) for x, y in zip(full, result, strict=True))
+        single = kernel.draw(tree.blocks, shared, 5, False, (3, 4))
+        assert all(map(np.array_equal, single, kernel.draw(tree.blocks, shared, 5, False, (3, 4), threads=3)))
+        bare, inputs = with_features(tree, request)
+        full = kernel.draw(bare, inputs, 5, True, (3, 4))
+        assert all(map(np.array_equal, full, kernel.draw(bare, inputs, 5, True, (3, 4), threads=5)))
 
 
 @needs_core
-def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "draw", lambda *a: pytest.fail("the reference drew"))
-    of = planted(20, 3, 2)
+    tree = planted(20, 3, 2)
     with using(NATIVE[-1]):
-        kernel.draw(of.of, of.asks(2), 1, False, (0, 0))
+        kernel.draw(tree.blocks, tree.request(2), 1, False, (0, 0))
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- invalid arguments ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", CORES)
-def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
-    of = planted(30, 2, 3)
-    asks, far = of.asks(5), np.full(5, 30)
-    bare, given = given_features(of, asks)
+def test_invalid_arguments_are_rejected(name: str) -> None:
+    tree = planted(30, 2, 3)
+    request, far = tree.request(5), np.full(5, 30)
+    bare, inputs = with_features(tree, request)
     with using(name):
-        for bad in (replace(asks, h=asks.h.astype(float)), replace(asks, draw_query=asks.draw_query.astype(np.int32)),
-                    replace(asks, target=asks.target.repeat(2)[::2])):
+        for bad in (replace(request, h=request.h.astype(float)),
+                    replace(request, draw_query=request.draw_query.astype(np.int32)),
+                    replace(request, target=request.target.repeat(2)[::2])):
             with pytest.raises(TypeError, match="tree_draw: "):
-                kernel.draw(of.of, bad, 1, False, (0, 0))
-        wrong = [(of.of, replace(asks, draw_query=asks.draw_query + 3), 1, False, (0, 0)),
-                 (of.of, replace(asks, target=far), 1, False, (0, 0)), (of.of, asks, 0, False, (0, 0)),
-                 (of.of, replace(asks, row_query=asks.row_query - 9), 1, False, (0, 0)),
-                 (of.of, asks, 1, False, (-1, 0)),
-                 (of.of, replace(asks, h=asks.h[:, :3].copy()), 1, False, (0, 0)),
-                 (of.of, asks, 1, False, (0, 0), np.zeros(31, bool)), (of.of, asks, 1, False, (0, 0), None, -1),
-                 (of.of, of.asks(5, 2), 1, True, (0, 0)), (bare, asks, 1, False, (0, 0)),
-                 (bare, replace(given, mass=None), 1, True, (0, 0)),
-                 (bare, replace(given, phi=given.phi[:, :4].copy()), 1, False, (0, 0))]
-        for bad in wrong:
+                kernel.draw(tree.blocks, bad, 1, False, (0, 0))
+        invalid = [(tree.blocks, replace(request, draw_query=request.draw_query + 3), 1, False, (0, 0)),
+                   (tree.blocks, replace(request, target=far), 1, False, (0, 0)),
+                   (tree.blocks, request, 0, False, (0, 0)),
+                   (tree.blocks, replace(request, row_query=request.row_query - 9), 1, False, (0, 0)),
+                   (tree.blocks, request, 1, False, (-1, 0)),
+                   (tree.blocks, replace(request, h=request.h[:, :3].copy()), 1, False, (0, 0)),
+                   (tree.blocks, request, 1, False, (0, 0), np.zeros(31, bool)),
+                   (tree.blocks, request, 1, False, (0, 0), None, -1),
+                   (tree.blocks, tree.request(5, 2), 1, True, (0, 0)), (bare, request, 1, False, (0, 0)),
+                   (bare, replace(inputs, mass=None), 1, True, (0, 0)),
+                   (bare, replace(inputs, phi=inputs.phi[:, :4].copy()), 1, False, (0, 0))]
+        for bad in invalid:
             with pytest.raises(ValueError, match="tree_draw: "):
                 kernel.draw(*bad)
-        for bad in (replace(of.of, members=None), replace(of.of, order=of.of.order[:4].copy()),
-                    replace(of.of, w=of.of.w[:4].copy())):
+        for bad in (replace(tree.blocks, members=None), replace(tree.blocks, order=tree.blocks.order[:4].copy()),
+                    replace(tree.blocks, w=tree.blocks.w[:4].copy())):
             with pytest.raises(ValueError, match="tree_draw: "):
-                kernel.draw(bad, asks, 1, False, (0, 0))
+                kernel.draw(bad, request, 1, False, (0, 0))
 
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("leaf", [1, 3])
-def test_vectors_that_are_not_finite_are_told(name: str, leaf: int) -> None:
-    of = planted(30, 2, leaf, unit=leaf > 1)
-    asks = of.asks(5)
-    asks.h[:, 2] = np.nan
+def test_non_finite_vectors_are_reported(name: str, leaf: int) -> None:
+    tree = planted(30, 2, leaf, unit=leaf > 1)
+    request = tree.request(5)
+    request.h[:, 2] = np.nan
     with using(name), pytest.raises(UsageError, match=r"not finite.*lower train\.lr"):
-        kernel.draw(of.of, asks, 1, False, (0, 0))
+        kernel.draw(tree.blocks, request, 1, False, (0, 0))

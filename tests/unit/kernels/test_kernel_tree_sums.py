@@ -1,4 +1,4 @@
-"""The wrapper to the sums of a tree: every core against the reference, plain sums, threads, and what is refused."""
+"""Wrapper of tree sums: every core against the reference, plain sums, threads, and argument checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 @dataclass
 class Planted:
-    """A tree without sums, and S of its blocks."""
+    """A tree without sums, and the sums S of its blocks."""
 
     levels: TreeLevels
     sums: np.ndarray
@@ -59,58 +59,59 @@ SHAPES = st.tuples(st.integers(2, 90), st.integers(2, 20), st.integers(1, 70))
 
 
 @given(SHAPES, st.booleans(), st.integers(0, 99))
-def test_every_core_sums_as_the_reference_does(shape: tuple[int, int, int], eight: bool, seed: int) -> None:
-    some = np.unique(np.random.default_rng(seed).integers(0, shape[0], 9))
+def test_every_core_sums_like_the_reference(shape: tuple[int, int, int], eight: bool, seed: int) -> None:
+    subset = np.unique(np.random.default_rng(seed).integers(0, shape[0], 9))
     kept = []
     for name in CORES:
-        of, everyone = planted(*shape, eight, seed), np.arange(shape[0])
+        tree, all_ids = planted(*shape, eight, seed), np.arange(shape[0])
         with using(name):
-            keep(of.levels, everyone, of.sums)
-            kernel.update(of.levels, everyone)
-            keep(of.levels, some, of.sums[some] * np.float32(-3))
-            kernel.update(of.levels, some)
-        kept.append(stored(of.levels))
-    for name, found in zip(CORES[1:], kept[1:], strict=True):
-        for mine, theirs in zip(found, kept[0], strict=True):
-            if eight and mine.dtype == np.uint8:           # a sum in another order may round to the next whole number
-                assert np.abs(mine.astype(int) - theirs).max() <= 1 and (mine != theirs).mean() < 0.01, name
+            keep(tree.levels, all_ids, tree.sums)
+            kernel.update(tree.levels, all_ids)
+            keep(tree.levels, subset, tree.sums[subset] * np.float32(-3))
+            kernel.update(tree.levels, subset)
+        kept.append(stored(tree.levels))
+    for name, result in zip(CORES[1:], kept[1:], strict=True):
+        for actual, reference_result in zip(result, kept[0], strict=True):
+            if eight and actual.dtype == np.uint8:           # another summation order may round to the next integer
+                assert np.abs(actual.astype(int) - reference_result).max() <= 1, name
+                assert (actual != reference_result).mean() < 0.01, name
             else:
-                np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=0, err_msg=name)
+                np.testing.assert_allclose(actual, reference_result, rtol=1e-6, atol=0, err_msg=name)
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("eight", [False, True])
 def test_a_node_is_the_sum_of_its_children(name: str, eight: bool) -> None:
-    of = planted(70, 4, 33, eight)
+    tree = planted(70, 4, 33, eight)
     with using(name):
-        keep(of.levels, np.arange(70), of.sums)
-        kernel.update(of.levels, np.arange(70))
-    bound = 1e-6 if not eight else 0.5 / 127 + 1e-6        # of the largest number of the row
-    rows, largest = read(of.levels, len(of.levels.sums) - 1)[:70], np.abs(of.sums).max(1, keepdims=True)
-    assert (np.abs(rows - of.sums) <= bound * largest).all() and (rows[35] == 0).all()
-    for level in range(len(of.levels.sums) - 1):
-        children = read(of.levels, level + 1).reshape(-1, 4, 33).sum(1)
-        mine = read(of.levels, level)
-        assert (np.abs(mine[:len(children)] - children) <= bound * np.abs(children).max(1, keepdims=True)).all()
-        assert (mine[len(children):] == 0).all()
+        keep(tree.levels, np.arange(70), tree.sums)
+        kernel.update(tree.levels, np.arange(70))
+    bound = 1e-6 if not eight else 0.5 / 127 + 1e-6        # relative to the largest value of the row
+    rows, largest = read(tree.levels, len(tree.levels.sums) - 1)[:70], np.abs(tree.sums).max(1, keepdims=True)
+    assert (np.abs(rows - tree.sums) <= bound * largest).all() and (rows[35] == 0).all()
+    for level in range(len(tree.levels.sums) - 1):
+        children = read(tree.levels, level + 1).reshape(-1, 4, 33).sum(1)
+        actual = read(tree.levels, level)
+        assert (np.abs(actual[:len(children)] - children) <= bound * np.abs(children).max(1, keepdims=True)).all()
+        assert (actual[len(children):] == 0).all()
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("eight", [False, True])
-def test_summing_some_anew_is_summing_all(name: str, eight: bool) -> None:
-    one, all_of = planted(90, 3, 40, eight), planted(90, 3, 40, eight)
-    everyone, draw = np.arange(90), np.random.default_rng(5)
+def test_a_partial_update_equals_a_full_sum(name: str, eight: bool) -> None:
+    single, all_of = planted(90, 3, 40, eight), planted(90, 3, 40, eight)
+    all_ids, draw = np.arange(90), np.random.default_rng(5)
     with using(name):
-        keep(one.levels, everyone, one.sums)
-        kernel.update(one.levels, everyone)
+        keep(single.levels, all_ids, single.sums)
+        kernel.update(single.levels, all_ids)
         for _ in range(30):
-            some = np.unique(draw.integers(0, 90, 4))
-            one.sums[some] = draw.normal(size=(len(some), 40))
-            keep(one.levels, some, one.sums[some])
-            kernel.update(one.levels, some)
-        keep(all_of.levels, everyone, one.sums)
-        kernel.update(all_of.levels, everyone)
-    assert all(map(np.array_equal, stored(one.levels), stored(all_of.levels)))
+            subset = np.unique(draw.integers(0, 90, 4))
+            single.sums[subset] = draw.normal(size=(len(subset), 40))
+            keep(single.levels, subset, single.sums[subset])
+            kernel.update(single.levels, subset)
+        keep(all_of.levels, all_ids, single.sums)
+        kernel.update(all_of.levels, all_ids)
+    assert all(map(np.array_equal, stored(single.levels), stored(all_of.levels)))
 
 
 @pytest.mark.parametrize("name", CORES)
@@ -120,53 +121,53 @@ def test_features_are_cosines_and_sines(name: str, frequencies: int) -> None:
     angle = (30 * draw.normal(size=(5 * 7, frequencies))).astype(np.float32)
     weight = draw.random((5, 7)).astype(np.float32)
     weight[2, 3:] = 0
-    angle[2 * 7 + 3:3 * 7] = 1e30                          # of a place beyond the last candidate: nothing is added
+    angle[2 * 7 + 3:3 * 7] = 1e30                          # a position beyond the last candidate adds nothing
     with using(name):
-        found = kernel.fourier(angle, weight)
+        result = kernel.fourier(angle, weight)
     x = angle.astype(float).reshape(5, 7, -1)
-    wanted = (weight[..., None] * np.concatenate([np.cos(x), np.sin(x)], 2)).sum(1) / np.sqrt(frequencies)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+    expected = (weight[..., None] * np.concatenate([np.cos(x), np.sin(x)], 2)).sum(1) / np.sqrt(frequencies)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_threads_show_in_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 64)
     draw = np.random.default_rng(1)
     angle, weight = draw.normal(size=(400, 30)).astype(np.float32), draw.random((100, 4)).astype(np.float32)
     with using(name):
         kept = []
         for threads in (1, 3):
-            of = planted(90, 3, 40, True)
-            keep(of.levels, np.arange(90), of.sums)
-            kernel.update(of.levels, np.arange(90), threads)
-            kept.append([*stored(of.levels), kernel.fourier(angle, weight, threads)])
+            tree = planted(90, 3, 40, True)
+            keep(tree.levels, np.arange(90), tree.sums)
+            kernel.update(tree.levels, np.arange(90), threads)
+            kept.append([*stored(tree.levels), kernel.fourier(angle, weight, threads)])
     assert all(map(np.array_equal, *kept))
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_what_does_not_fit_is_refused_before_anything_is_written(name: str) -> None:
-    of = planted(20, 3, 8, True)
+def test_mismatched_arguments_are_rejected_before_any_write(name: str) -> None:
+    tree = planted(20, 3, 8, True)
     blocks, angle, weight = np.arange(2), np.zeros((6, 5), np.float32), np.ones((2, 3), np.float32)
     with using(name):
         for far in (np.array([0, 21]), np.array([-1, 0])):
             with pytest.raises(ValueError, match="tree_sums"):
-                kernel.update(of.levels, far)
+                kernel.update(tree.levels, far)
         with pytest.raises(TypeError, match="tree_sums: blocks"):
-            kernel.update(of.levels, blocks.astype(np.int32))
+            kernel.update(tree.levels, blocks.astype(np.int32))
         with pytest.raises(ValueError, match="tree_sums: angle"):
             kernel.fourier(angle[:5], weight)
         with pytest.raises(TypeError, match="tree_sums: weight"):
             kernel.fourier(angle, weight.astype(float))
-        kernel.update(of.levels, blocks[:0])               # nothing is nothing
-    assert not any(x.any() for x in stored(of.levels))
+        kernel.update(tree.levels, blocks[:0])               # empty input
+    assert not any(x.any() for x in stored(tree.levels))
 
 
 @needs_core
-def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("add", "fourier"):
         monkeypatch.setattr(reference, what, lambda *a: pytest.fail("the reference summed"))
-    of = planted(20, 3, 8, False)
+    tree = planted(20, 3, 8, False)
     with using(NATIVE[-1]):
-        keep(of.levels, np.arange(20), of.sums)
-        kernel.update(of.levels, np.arange(20))
+        keep(tree.levels, np.arange(20), tree.sums)
+        kernel.update(tree.levels, np.arange(20))
         kernel.fourier(np.zeros((6, 5), np.float32), np.ones((2, 3), np.float32))

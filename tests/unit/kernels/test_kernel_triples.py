@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
-from hypothesis import given, settings, strategies as some
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from embtrain.common.types import Batch, ModelView, Negatives, ProblemSpec, Query
@@ -38,7 +38,7 @@ class Triples(Batch):
 class Case:
     def __init__(self, seed: int, n_e: int, n_r: int, dim: int, n: int, share: int, k: int, score: str, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: bool = False,
-                 mask_target: bool = False, right: int = 0, ranking: bool = False, constraint: str = "free",
+                 mask_target: bool = False, n_masked: int = 0, ranking: bool = False, constraint: str = "free",
                  lr: float = 0.1, scale: float = 0.6, distinct: bool = False, margin: float = 1.5):
         draw = np.random.default_rng(seed)
         g = n if share == 0 else -(-n // share)
@@ -49,16 +49,16 @@ class Case:
         else:
             entity, target, ids = (draw.integers(0, n_e, shape) for shape in (n, n, (g, k)))
             relation = draw.integers(0, n_r, n)
-        self.asked = TripleQueries(entity, relation, draw.integers(0, 2, n), target)
+        self.queries = TripleQueries(entity, relation, draw.integers(0, 2, n), target)
         self.x = {"e": (draw.standard_normal((n_e, dim)) * scale).astype(np.float32),
                   "r": (draw.standard_normal((n_r, dim)) * scale).astype(np.float32)}
         self.acc = {name: draw.random(len(x)).astype(np.float32) if adagrad else None for name, x in self.x.items()}
         w = {"none": None, "column": (k,), "cell": (g, k)}[weight]
         hits = None
-        if right and k:
-            cells = np.unique(np.stack([draw.integers(0, n, right), draw.integers(0, k, right)], 1), axis=0)
+        if n_masked and k:
+            cells = np.unique(np.stack([draw.integers(0, n, n_masked), draw.integers(0, k, n_masked)], 1), axis=0)
             hits = np.ascontiguousarray(cells.T)
-        self.columns = NegativeBatch(
+        self.negatives = NegativeBatch(
             ids, share, log_q=draw.normal(-3, 1, (g, k)).astype(np.float32) if log_q == "cell" else None,
             log_q_table=np.log(draw.dirichlet(np.ones(n_e)) + 1e-3).astype(np.float32) if log_q == "static" else None,
             log_q_target=draw.normal(-3, 1, n).astype(np.float32) if log_q == "cell" else None,
@@ -70,54 +70,54 @@ class Case:
         self.lr = lr
 
     def tables(self, dtype: type) -> tuple[Table, Table]:
-        made = []
+        created = []
         for name, x in self.x.items():
             room = np.zeros((len(x), -(-x.shape[1] // 16) * 16), dtype)
             room[:, :x.shape[1]] = x
             acc = self.acc[name]
-            made.append(Table(room[:, :x.shape[1]], None if acc is None else acc.astype(dtype)))
-        return made[0], made[1]
+            created.append(Table(room[:, :x.shape[1]], None if acc is None else acc.astype(dtype)))
+        return created[0], created[1]
 
     def expected(self) -> tuple[Table, Table, float, np.ndarray, np.ndarray | None]:
         e, r = self.tables(np.float64)
-        return e, r, *reference.update(e, r, self.asked, self.columns, self.rule, self.lr)
+        return e, r, *reference.update(e, r, self.queries, self.negatives, self.rule, self.lr)
 
-    def found(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
+    def run(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
         e, r = self.tables(np.float32)
         with using(core):
-            return e, r, wrapper.update(e, r, self.asked, self.columns, self.rule, self.lr, **how)
+            return e, r, wrapper.update(e, r, self.queries, self.negatives, self.rule, self.lr, **how)
 
 
 def assert_agree(case: Case, core: str, **how: Any) -> None:
     e, r, loss, scores, c_grad = case.expected()
-    e_, r_, told = case.found(core, keep_scores=True, **how)
-    for mine, other in ((e_, e), (r_, r)):
-        np.testing.assert_allclose(mine.x, other.x, rtol=1e-4, atol=1e-4)
-        if other.acc is not None:
-            np.testing.assert_allclose(mine.acc, other.acc, rtol=1e-3, atol=1e-4)
-        assert (mine.x.base[:, mine.x.shape[1]:] == 0).all()           # the padding is read as zeros
-    np.testing.assert_allclose(told.loss, loss, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(told.scores, scores, rtol=1e-4, atol=1e-4)
-    assert (told.c_grad is None) == (c_grad is None)
+    e_, r_, output = case.run(core, keep_scores=True, **how)
+    for actual, second in ((e_, e), (r_, r)):
+        np.testing.assert_allclose(actual.x, second.x, rtol=1e-4, atol=1e-4)
+        if second.acc is not None:
+            np.testing.assert_allclose(actual.acc, second.acc, rtol=1e-3, atol=1e-4)
+        assert (actual.x.base[:, actual.x.shape[1]:] == 0).all()           # the padding is read as zeros
+    np.testing.assert_allclose(output.loss, loss, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.scores, scores, rtol=1e-4, atol=1e-4)
+    assert (output.c_grad is None) == (c_grad is None)
     if c_grad is not None:
-        np.testing.assert_allclose(told.c_grad, c_grad, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(output.c_grad, c_grad, rtol=1e-3, atol=1e-4)
 
 
-# l1 has kinks: a row that moves twice may stand on the other side of one in float32. Small steps keep it where it is.
-cases = some.builds(
-    Case, seed=some.integers(0, 2**32), n_e=some.integers(2, 60), n_r=some.integers(1, 5),
-    dim=some.sampled_from([1, 3, 4, 8, 13, 16, 20, 36, 100]), n=some.integers(1, 12),
-    share=some.sampled_from([0, 0, 1, 2, 3, 5, 50]), k=some.sampled_from([0, 1, 2, 5, 8, 19]),
-    score=some.sampled_from(["l1", "l2", "dot"]), loss=some.sampled_from(RULES), adagrad=some.booleans(),
-    weight=some.sampled_from(["none", "column", "cell"]), log_q=some.sampled_from(["static", "cell"]),
-    c=some.booleans(), mask_target=some.booleans(), right=some.sampled_from([0, 0, 5, 60]), ranking=some.booleans(),
-    constraint=some.sampled_from(["free", "sphere", "ball"]), lr=some.just(1e-3))
+# l1 has kinks: a row updated twice may cross one in float32. Small steps prevent that.
+cases = st.builds(
+    Case, seed=st.integers(0, 2**32), n_e=st.integers(2, 60), n_r=st.integers(1, 5),
+    dim=st.sampled_from([1, 3, 4, 8, 13, 16, 20, 36, 100]), n=st.integers(1, 12),
+    share=st.sampled_from([0, 0, 1, 2, 3, 5, 50]), k=st.sampled_from([0, 1, 2, 5, 8, 19]),
+    score=st.sampled_from(["l1", "l2", "dot"]), loss=st.sampled_from(RULES), adagrad=st.booleans(),
+    weight=st.sampled_from(["none", "column", "cell"]), log_q=st.sampled_from(["static", "cell"]),
+    c=st.booleans(), mask_target=st.booleans(), n_masked=st.sampled_from([0, 0, 5, 60]), ranking=st.booleans(),
+    constraint=st.sampled_from(["free", "sphere", "ball"]), lr=st.just(1e-3))
 
 
 @needs_core
 @settings(max_examples=300, deadline=None)
 @given(case=cases)
-def test_the_core_is_its_reference(case: Case) -> None:
+def test_core_matches_the_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -126,13 +126,14 @@ def test_the_core_is_its_reference(case: Case) -> None:
 @pytest.mark.parametrize("share", [0, 4])
 @pytest.mark.parametrize("score", ["l1", "l2", "dot"])
 @pytest.mark.parametrize("loss", RULES)
-def test_it_takes_long_steps_where_no_row_repeats(core: str, share: int, score: str, loss: str) -> None:
-    case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", right=6, lr=0.3)
+def test_large_steps_match_if_rows_are_distinct(core: str, share: int, score: str, loss: str) -> None:
+    case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", n_masked=6,
+                lr=0.3)
     assert_agree(case, core)
 
 
 class Fixed(NegativeSource):
-    """Says again what it was given."""
+    """Source that returns a fixed draw."""
 
     name = "fixed-for-a-test"
     traits = Traits(supports_total_weight=True)
@@ -151,94 +152,96 @@ class Fixed(NegativeSource):
     ("transe", {"norm": "l1"}, "l1"), ("transe", {"norm": "l2"}, "l2"), ("distmult", {}, "dot"),
     ("transe", {"norm": "l2", "entities": "sphere"}, "l2")])
 @pytest.mark.parametrize("loss", RULES)
-def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share, model, keys, score, loss) -> None:
-    """One unit without repeated rows, in float64: the same moves as autograd's."""
+def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, keys, score, loss) -> None:
+    """One unit without repeated rows, in float64: the same updates as autograd."""
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
-    case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", right=2,
+    case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", n_masked=2,
                 constraint=keys.get("entities", "free"))
     world = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
-    found = models.find(model)
-    of = found(found.Config(name=model, dim=6, **keys), world).double()
+    model_class = models.find(model)
+    net = model_class(model_class.Config(name=model, dim=6, **keys), world).double()
     keys_of_loss = {"margin": {"margin": 1.5}, "self_adversarial": {"margin": 1.5, "temperature": 0.7}}.get(loss, {})
     lossy = losses.find(loss)
     cost = lossy(lossy.Config(name=loss, **keys_of_loss), world).double()
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
-    opt = optimizers(of, cost, config)
-    columns, asked = case.columns, case.asked
+    opt = optimizers(net, cost, config)
+    negatives, queries = case.negatives, case.queries
     drawn = Negatives(
-        torch.from_numpy(columns.ids),
+        torch.from_numpy(negatives.ids),
         draw_id=torch.zeros(n, dtype=torch.int64) if share else None,
-        log_q=torch.from_numpy(columns.log_q).double(),
-        weight=torch.from_numpy(columns.weight)[None].double(),
-        log_q_target=torch.from_numpy(columns.log_q_target).double(),
-        total_weight=torch.tensor([[columns.total_weight]], dtype=torch.float64),
-        false_negatives=torch.from_numpy(columns.false_negatives),
+        log_q=torch.from_numpy(negatives.log_q).double(),
+        weight=torch.from_numpy(negatives.weight)[None].double(),
+        log_q_target=torch.from_numpy(negatives.log_q_target).double(),
+        total_weight=torch.tensor([[negatives.total_weight]], dtype=torch.float64),
+        false_negatives=torch.from_numpy(negatives.false_negatives),
     )
-    batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))
-    of.after_update(batch)                                              # onto the sphere in float64, where there is one
-    accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None for p in (of.e, of.r)]
-    e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((of.e, of.r), accs, strict=True))
-    told, _, _ = reference.update(e, r, asked, columns, case.rule, case.lr)
-    loss_of_step = Step(of, Fixed(drawn, "none", world), cost, opt, config)(batch)
-    np.testing.assert_allclose(e.x, of.e.detach().numpy(), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(r.x, of.r.detach().numpy(), rtol=1e-9, atol=1e-9)
-    assert told / n == pytest.approx(float(loss_of_step.loss), rel=1e-6)
+    batch = Triples(*(torch.from_numpy(x) for x in (queries.target, queries.slot, queries.entity, queries.relation)))
+    net.after_update(batch)                             # project onto the sphere in float64, if there is one
+    accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None
+            for p in (net.e, net.r)]
+    e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((net.e, net.r), accs, strict=True))
+    output, _, _ = reference.update(e, r, queries, negatives, case.rule, case.lr)
+    loss_of_step = Step(net, Fixed(drawn, "none", world), cost, opt, config)(batch)
+    np.testing.assert_allclose(e.x, net.e.detach().numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(r.x, net.r.detach().numpy(), rtol=1e-9, atol=1e-9)
+    assert output / n == pytest.approx(float(loss_of_step.loss), rel=1e-6)
 
 
-def test_forgiven_targets_are_those_of_forgive() -> None:
-    """forgive_target in the core is the mask `target` outside of it."""
+def test_masked_targets_match_mark_false_negatives() -> None:
+    """mask_target in the core equals the mask `target` of mark_false_negatives."""
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", mask_target=True)
-    asked, ids = case.asked, torch.from_numpy(case.columns.ids)
-    none = torch.zeros(9, dtype=torch.int64)
-    right = mark_false_negatives(
-        Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target", None
+    queries, ids = case.queries, torch.from_numpy(case.negatives.ids)
+    nothing = torch.zeros(9, dtype=torch.int64)
+    false_negatives = mark_false_negatives(
+        Negatives(ids), Query(nothing[:, None].float(), nothing, torch.from_numpy(queries.target), nothing),
+        "target", None
     ).false_negatives
     e, r, loss, *_ = case.expected()
-    case.columns = case.columns._replace(mask_target=False, false_negatives=right.contiguous().numpy())
+    case.negatives = case.negatives._replace(mask_target=False, false_negatives=false_negatives.contiguous().numpy())
     e_, r_, loss_, *_ = case.expected()
-    assert loss == loss_ and (e.x == e_.x).all() and (r.x == r_.x).all() and right.shape[1] > 0
+    assert loss == loss_ and (e.x == e_.x).all() and (r.x == r_.x).all() and false_negatives.shape[1] > 0
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 16])
-def test_threads_add_up_where_rows_do_not_meet(share: int) -> None:
+def test_threads_are_exact_if_rows_are_disjoint(share: int) -> None:
     case = Case(2, 900, 64, 24, 64, share, 5, "l2", "logistic", distinct=True)
-    one, two = (case.found(NATIVE[-1], threads=threads) for threads in (1, 3))
-    np.testing.assert_allclose(one[0].x, two[0].x, rtol=0, atol=0)
-    assert one[2].loss == pytest.approx(two[2].loss)
+    single, two = (case.run(NATIVE[-1], threads=threads) for threads in (1, 3))
+    np.testing.assert_allclose(single[0].x, two[0].x, rtol=0, atol=0)
+    assert single[2].loss == pytest.approx(two[2].loss)
 
 
 @needs_core
-def test_one_thread_repeats_itself_bit_for_bit() -> None:
+def test_one_thread_is_bitwise_reproducible() -> None:
     case = Case(2, 50, 4, 24, 64, 0, 5, "l1", "self_adversarial", adagrad=True)
-    one, two = case.found(NATIVE[-1]), case.found(NATIVE[-1])
-    assert one[0].x.tobytes() == two[0].x.tobytes() and one[1].x.tobytes() == two[1].x.tobytes()
+    single, two = case.run(NATIVE[-1]), case.run(NATIVE[-1])
+    assert single[0].x.tobytes() == two[0].x.tobytes() and single[1].x.tobytes() == two[1].x.tobytes()
 
 
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize(("field", "value", "says"), [
     ("entity", 6, "entity: ids from"), ("relation", 2, "relation: ids from"), ("slot", 2, "slot: ids from"),
     ("target", -1, "target: ids from")])
-def test_ids_out_of_range_change_nothing(core: str, field: str, value: int, says: str) -> None:
+def test_out_of_range_ids_change_nothing(core: str, field: str, value: int, says: str) -> None:
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic")
-    getattr(case.asked, field)[4] = value
+    getattr(case.queries, field)[4] = value
     e, r = case.tables(np.float32)
     before = e.x.copy()
     with using(core), pytest.raises(IndexError, match=says):
-        wrapper.update(e, r, case.asked, case.columns, case.rule, 0.1)
+        wrapper.update(e, r, case.queries, case.negatives, case.rule, 0.1)
     assert (e.x == before).all()
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_columns_and_right_answers_out_of_range_are_refused(core: str) -> None:
-    for wrong in ("ids", "false_negatives"):
-        case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", right=4)
-        if wrong == "ids":
-            case.columns.ids[3, 3] = 6
+def test_out_of_range_negatives_and_false_negatives_are_rejected(core: str) -> None:
+    for invalid in ("ids", "false_negatives"):
+        case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", n_masked=4)
+        if invalid == "ids":
+            case.negatives.ids[3, 3] = 6
         else:
-            case.columns.false_negatives[1, 0] = 7
-        with pytest.raises(IndexError, match=f"{wrong}:"):
-            case.found(core)
+            case.negatives.false_negatives[1, 0] = 7
+        with pytest.raises(IndexError, match=f"{invalid}:"):
+            case.run(core)
 
 
 def test_shapes_and_layouts_are_checked() -> None:
@@ -246,12 +249,14 @@ def test_shapes_and_layouts_are_checked() -> None:
     e, r = case.tables(np.float32)
     bare = Table(case.x["e"])
     for arguments, says in (
-            ((bare, r, case.asked, case.columns, case.rule), "e: rows of a writeable float32 table"),
-            ((e, r, case.asked, case.columns._replace(share=2), case.rule), "negatives: 9 draws do not fit 9 units"),
-            ((e, r, case.asked._replace(slot=case.asked.slot[1:]), case.columns, case.rule), "slot must have"),
-            ((e, r, case.asked, case.columns, case.rule._replace(score="cosine")), "loss: 'cosine'"),
-            ((e, r, case.asked, case.columns._replace(log_q_table=None), case.rule), "nce subtracts log q"),
-            ((e, r, case.asked, case.columns._replace(total_weight=0.0), case.rule), "total_weight must be positive")):
+            ((bare, r, case.queries, case.negatives, case.rule), "e: rows of a writeable float32 table"),
+            ((e, r, case.queries, case.negatives._replace(share=2), case.rule),
+             "negatives: 9 draws do not fit 9 units"),
+            ((e, r, case.queries._replace(slot=case.queries.slot[1:]), case.negatives, case.rule), "slot must have"),
+            ((e, r, case.queries, case.negatives, case.rule._replace(score="cosine")), "loss: 'cosine'"),
+            ((e, r, case.queries, case.negatives._replace(log_q_table=None), case.rule), "nce subtracts log q"),
+            ((e, r, case.queries, case.negatives._replace(total_weight=0.0), case.rule),
+             "total_weight must be positive")):
         with pytest.raises(ValueError, match=says):
             wrapper.update(*arguments, 0.1)
 
@@ -259,18 +264,19 @@ def test_shapes_and_layouts_are_checked() -> None:
 @needs_core
 @pytest.mark.parametrize("norm", [1.0, 10.0])
 @pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
-def test_a_shared_column_near_to_the_question_keeps_its_distance(norm: float, apart: float) -> None:
-    """|q|² + |c|² - 2 q·c has no digits left there; differences have."""
+def test_a_shared_negative_near_the_query_keeps_its_distance(norm: float, apart: float) -> None:
+    """|q|² + |c|² - 2 q·c cancels there; coordinate differences do not."""
     draw = np.random.default_rng(0)
     e = zeros(4, 100)
     e[:] = draw.normal(size=(4, 100))
     e *= norm / np.linalg.norm(e, axis=1, keepdims=True)
-    e[2] = e[0] + apart * np.eye(100)[7]                             # the column: e_0 + 0, and a little
+    e[2] = e[0] + apart * np.eye(100)[7]                             # the negative: close to e_0 + 0
     nothing = np.zeros(2, np.int64)
     for core in NATIVE:
         with using(core):
-            told = wrapper.update(Table(e), Table(zeros(1, 100)), TripleQueries(nothing, nothing, nothing, nothing + 1),
+            output = wrapper.update(Table(e), Table(zeros(1, 100)),
+                                    TripleQueries(nothing, nothing, nothing, nothing + 1),
                                NegativeBatch(np.full((1, 1), 2, np.int64), 2), TripleLossSpec("l2", "margin", 5.0), 0.0,
                                keep_scores=True)
-        assert told.scores is not None
-        assert -float(told.scores[0, 0]) == pytest.approx(np.linalg.norm(e[2] - e[0]), rel=1e-3)
+        assert output.scores is not None
+        assert -float(output.scores[0, 0]) == pytest.approx(np.linalg.norm(e[2] - e[0]), rel=1e-3)

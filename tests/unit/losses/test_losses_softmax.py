@@ -66,7 +66,7 @@ def test_negatives_that_are_not_every_candidate_are_rejected(what):
     else:
         other = torch.cat([whole, torch.tensor([[0, 0, 1, 2, 3]])])
         exam = replace(exam, drawn=replace(exam.drawn, ids=other, draw_id=exam.context.clamp(max=1)))
-    with pytest.raises(UsageError, match=r"each of the 5 candidates.*negatives\.source: every"):
+    with pytest.raises(UsageError, match=r"needs all 5 candidates.*negatives\.source: every"):
         example(exam)
 
 

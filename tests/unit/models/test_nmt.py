@@ -21,7 +21,7 @@ from embtrain.models.nmt.model import Nmt, NmtConfig
 from embtrain.models.output_table import OutputTableConfig
 
 FROZEN = OutputTableConfig(kind="sphere", frozen=True)
-KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "transformer", "heads": 2}}
+KINDS = {"recurrent": {}, "feeding": {"input_feeding": True}, "transformer": {"net": "transformer", "heads": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,8 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
     assert (ends > 0 or unknown) and (RARE in [b for one in result for b in one.ids]) == unknown
 
 
-@pytest.mark.parametrize("keys", [{"targets": FROZEN}, {}, {"similarity": "cosine", "tau": 9.0}, KINDS["transformer"]])
+@pytest.mark.parametrize("keys", [{"output_table": FROZEN}, {}, {"similarity": "cosine", "tau": 9.0},
+                                  KINDS["transformer"]])
 @pytest.mark.parametrize("unknown", [False, True])
 @torch.no_grad()
 def test_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:

@@ -359,7 +359,7 @@ def test_untrained_table_does_not_collapse_into_one_cell(case):
         torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", ["cluster", "cluster of copies", "cluster with covariances", "midx"])
+@pytest.mark.parametrize("case", ["cluster", "cluster quantized", "cluster with covariances", "midx"])
 def test_resumed_source_draws_bitwise_while_model_moves(case):
     def steps(cell_source, view, first, last):
         out = []
@@ -544,7 +544,7 @@ def test_covariances_that_do_not_fit_are_rejected():
 
 
 @needs_core
-@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster of copies without the target",
+@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster quantized without the target",
                                   "midx exact inside"])
 def test_torch_without_core_draws_from_the_same_q(case):
     view, queries = Moving(clustered()), make_query()

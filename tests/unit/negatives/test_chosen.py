@@ -265,7 +265,7 @@ def test_inner_state_is_saved_with_the_source(case):
 
 @pytest.mark.parametrize(("case", "settings", "says"), [
     ("mixture", {"inner": {"source": "none"}}, r"negatives.inner: none with these settings does not draw"),
-    ("mixture", {"inner": {"source": "resampled"}}, r"negatives.inner: resampled as set"),
+    ("mixture", {"inner": {"source": "resampled"}}, r"negatives.inner: resampled with these settings"),
     ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: .* exclude_target: false"),
     ("mixture", {"plain": {"source": "ace", "min_perplexity": 4}}, r"negatives.plain.source: ace depends on the model"),
     ("mixture", {"inner": {"source": "clustre"}}, r"negatives.source: there is no 'clustre' \(did you mean 'cluster'"),

@@ -192,7 +192,7 @@ def test_draws_between_refreshes_use_the_copied_table(tau: float) -> None:
     if tau != 1:
         view.geometry, view.tau = "cosine", tau
     query = make_query(torch.randn(6, 4, generator=draw), torch.arange(6))
-    source, everyone = build("exp", 30, 4, refresh=3, exclude_target=False), torch.arange(30).unsqueeze(0)
+    source, everyone = build("exp", 30, 4, update_every=3, exclude_target=False), torch.arange(30).unsqueeze(0)
     seen = []
     for _ in range(7):
         source.draw(query, 2, view)
@@ -223,5 +223,5 @@ def test_scores_that_are_not_finite_are_named(refresh: int) -> None:
     table = torch.ones(30, 4)
     table[7, 2] = torch.nan
     with pytest.raises(UsageError, match="not finite"):
-        build("exp", 30, 4, refresh=refresh).draw(make_query(torch.ones(2, 4), torch.tensor([0, 1])), 2,
+        build("exp", 30, 4, update_every=refresh).draw(make_query(torch.ones(2, 4), torch.tensor([0, 1])), 2,
                                                   VectorView(table))

@@ -250,7 +250,7 @@ def test_queries_without_groups_and_draws_in_any_order(layout: str, size: int) -
     def drawn(query: Query) -> Negatives:
         built = draw_of("window")(query)
         return built if layout == "window" else replace(built,
-                                                        query_id=built.query_id[torch.randperm(B, generator=order)])
+                                                        draw_id=built.draw_id[torch.randperm(B, generator=order)])
 
     net, loss, source = model(), loss_of("logistic"), FixedDraws(drawn, "target")
     net.encode = lambda examples, encode=net.encode: replace(encode(examples),
