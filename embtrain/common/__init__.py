@@ -3,6 +3,7 @@
 types.py      records passed between data, models, sources and losses, with their shapes
 errors.py     errors that a user can cause, with exit codes
 config/       layers of YAML merged into one typed tree
+traits.py     records of what sources and losses need and offer
 registry.py   finds models, sources and losses by name
 files.py      atomic writes, locks, run folders, JSON
 json_records.py  converts records to JSON and back, with a check of every value
