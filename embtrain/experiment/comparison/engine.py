@@ -26,7 +26,7 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
     engine = min(named) if named else "autograd" if any(fused_blockers(cell, compiled) for cell in cells) else "fused"
     blocks = {block_size(cell, engine) for cell in cells}
     extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
-    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in grid.kinds()):
+    if len(blocks) > 1 and not any(kind.sets_key("train", "chunk") for _, kind in grid.kinds()):
         extra_sets.append(f"train.chunk={min(blocks)}")
     return grid.model_copy(update={"sets": [*grid.sets, *extra_sets]}) if extra_sets else grid
 

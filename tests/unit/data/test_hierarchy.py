@@ -461,7 +461,7 @@ def test_input_that_is_not_a_hierarchy_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("nothing")
     with pytest.raises(DataError, match=r"neither WordNet's data\.noun nor a split's"):
         load([tmp_path], PairsConfig(), "x")
-    with pytest.raises(DataError, match="file not found"):
+    with pytest.raises(DataError, match="file or folder not found"):
         load([tmp_path / "gone.tsv"], PairsConfig(), "x")
 
 

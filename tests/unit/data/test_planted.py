@@ -92,7 +92,7 @@ def test_shipped_recipes_agree_with_the_documents() -> None:
         built = recipe.planted
         assert built is not None and (built.labels, built.features, built.documents + built.test) == (
             recipe.expected.labels, recipe.expected.features, recipe.expected.documents)
-        assert "stands in" in recipe.description or "timings" in recipe.description
+        assert "as a substitute" in recipe.description or "timings" in recipe.description
 
 
 def test_cache_key_contains_the_settings(tmp_path: Path) -> None:

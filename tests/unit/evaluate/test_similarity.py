@@ -216,7 +216,7 @@ def test_a_comma_file_with_an_open_quote_a_missing_file_and_a_recipe_without_sco
     (tmp_path / "gold").write_text('tiger,"cat,7\n')
     with pytest.raises(DataError, match="gold:1: is not a line of comma-separated values"):
         read_pairs(tmp_path / "gold", GoldFormat(columns=TRIPLE, delimiter="comma"))
-    with pytest.raises(DataError, match="none: file not found"):
+    with pytest.raises(DataError, match="none: file or folder not found"):
         read_pairs(tmp_path / "none", GoldFormat(columns=TRIPLE))
     with pytest.raises(UsageError, match="columns: 'score' should occur once"):
         read_pairs(tmp_path / "gold", GoldFormat(columns=("word1", "word2", "gold")))

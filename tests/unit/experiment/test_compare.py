@@ -201,7 +201,7 @@ def test_strategies_with_different_blocks_use_the_smallest(tmp_path: Path, monke
                                                            strategies: list[str], more: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(engine, "core", object)
-    Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
+    Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {chunk: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
     requested = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2},
                                   None,
