@@ -225,7 +225,7 @@ def test_folder_without_documents_and_unknown_reader(tmp_path: Path) -> None:
         load(at(tmp_path, "3 3 3\n0\n1\n0,2\n"))
     with pytest.raises(DataError, match=r"data\.txt:4: one document more than the 2 that the first line declares"):
         load(at(tmp_path, "2 3 3\n0 0:1\n1 1:1\n2 2:1\n"))
-    with pytest.raises(DataError, match="file not found"):
+    with pytest.raises(DataError, match="file or folder not found"):
         load(tmp_path / "nowhere")
     with pytest.raises((UsageError, ValueError)):
         LabelsConfig.model_validate({"reader": "pickle"})

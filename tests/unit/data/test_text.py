@@ -209,13 +209,13 @@ def test_text_without_words_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_places_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="none: file not found"):
+    with pytest.raises(DataError, match="none: file or folder not found"):
         read(tmp_path / "none")
     with pytest.raises(DataError, match="no text file"):
         read(tmp_path)
     with pytest.raises(UsageError, match="no 'prose'; there are: auto"):
         read(put(tmp_path / "a.txt", "a"), "prose")
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="is empty; give a file or folder"):
         load([], "auto", ALL, None, "t")
 
 

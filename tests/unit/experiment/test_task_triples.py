@@ -37,7 +37,7 @@ strategy: uniform
 model: {{name: toy, dim: 5}}
 negatives: {{source: uniform, k: 3, filter: observed}}
 loss: {{name: margin}}
-train: {{epochs: 2, block: 40, batch: 10, lr: 0.05, optimizer: row-adagrad, threads: 1, log_every: 1}}
+train: {{epochs: 2, chunk: 40, batch: 10, lr: 0.05, optimizer: row-adagrad, threads: 1, log_every: 1}}
 evaluate: {{resamples: 40}}
 """
 
