@@ -14,11 +14,13 @@ The command line and Python users call these functions.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from embtrain.common.config import as_sets
+from embtrain.common.errors import UsageError
 from embtrain.experiment.inspect.evaluate import evaluate, export, neighbours
 from embtrain.experiment.run.dry_run import plan
 from embtrain.experiment.run.run import Run, fit, resume
@@ -26,6 +28,7 @@ from embtrain.experiment.run.settings import Settings, resolve
 
 __all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
            "resume"]
+MAX_NAME_BYTES = 255  # of a file on the usual file systems
 
 
 def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: str | Path | None = None,
@@ -34,8 +37,20 @@ def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: s
             out: str | Path | None = None) -> Run:
     """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
 
+    corpus: the name of a recipe, or the path of a file or folder.
     Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
     """
-    settings = resolve(negatives, model, None if corpus is None else str(corpus), loss,
+    settings = resolve(negatives, model, None if corpus is None else _corpus_name(corpus), loss,
                        None if config is None else Path(config), as_sets(sets or {}), seed, threads, device)
     return fit(settings, None if out is None else Path(out))
+
+
+def _corpus_name(corpus: Any) -> str:
+    """The name or path of a corpus. UsageError for another value, for example lists of tokens or the text itself."""
+    remedy = "give the name of a recipe or the path of a file or folder, and write texts to a file first"
+    if not isinstance(corpus, str | os.PathLike) or not isinstance(name := os.fspath(corpus), str):
+        raise UsageError(f"corpus: takes no {type(corpus).__name__}; {remedy}")
+    size = max(len(part.encode("utf-8", "surrogatepass")) for part in name.split(os.sep))
+    if size > MAX_NAME_BYTES or "\n" in name or "\0" in name:
+        raise UsageError(f"corpus: {name[:40]!r} and so on is neither a name nor a path; {remedy}")
+    return name

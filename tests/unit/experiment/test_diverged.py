@@ -12,11 +12,12 @@ import pytest
 import torch
 from helpers import tiny_runs
 
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.comparison import failures
 from embtrain.experiment.run import provenance, run, scoring
+from embtrain.experiment.run.settings import resolve
 from embtrain.losses.nce import Nce
 from embtrain.report.load.run import read
 from embtrain.report.render import html
@@ -92,7 +93,7 @@ def test_a_diverged_log_z_does_not_change_the_likelihood(place: Path, c: float) 
 @pytest.mark.parametrize("model", ["skipgram", "nmt", "lm", "xc"])
 def test_an_inverse_temperature_beyond_the_precision_of_cosines_is_refused(model: str) -> None:
     with pytest.raises(UsageError, match=r"model\.tau: should be less than or equal to 10000"):
-        run.settings.resolve(model=model, sets=["model.tau=1e30"])
+        resolve(model=model, sets=["model.tau=1e30"])
 
 
 def test_resuming_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Path,
@@ -108,7 +109,7 @@ def test_resuming_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Pat
         "under one version"]
     config = done.folder / "config.yaml"
     config.write_text(re.sub("optimizer: .*", "optimizer: adam", config.read_text()))
-    with pytest.raises(run.DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} began"):
+    with pytest.raises(DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} started it"):
         run.resume(done.folder)
 
 

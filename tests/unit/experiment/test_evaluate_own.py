@@ -184,8 +184,8 @@ def test_runs_and_files_have_separate_functions(words: Path, place: Path, tmp_pa
     run = embtrain.Run(place / "graph")
     hits = evaluate_run(run, more, ["evaluate.hits=[2]"])
     assert hits == experiment.evaluate(run.folder, more, ["evaluate.hits=[2]"]) and "hits@2" in by_metric(hits)
-    for text, message in (("model.dim=3", "only keys of evaluate change"),
-                          ("evaluate.oov=zero", "is judged by others")):
+    for text, message in (("model.dim=3", "override only evaluate"),
+                          ("evaluate.oov=zero", "applies to runs evaluated by their own task")):
         with pytest.raises(UsageError, match=f"--set {text}: .*{message}"):
             evaluate_vectors(words, own, [text])
 

@@ -105,9 +105,9 @@ def test_incompatible_settings_are_refused_with_one_line_per_reason(text: Path) 
         tasks.read(resolve("sgns", corpus="/no/such/text"))
     with pytest.raises(DataError) as caught:
         tasks.read(resolve("sgns", corpus=str(text) + "s"))
-    assert f"(did you mean {text.name!r}?); embtrain data list" in str(caught.value)
+    assert f"(did you mean {text.name!r}?); `embtrain data list`" in str(caught.value)
     (text.parent / "elsewhere.txt").touch()                                # shares most of a path with the moved file
-    with pytest.raises(DataError, match="nor a recipe; embtrain data list"):
+    with pytest.raises(DataError, match="nor a recipe; `embtrain data list`"):
         tasks.read(resolve("sgns", corpus=str(text.parent / "moved-away.csv")))
 
 
@@ -257,7 +257,7 @@ def test_runs_started_in_one_second_get_separate_folders(text: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("free", "message"), [
-    (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|block): ")])
+    (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|chunk): ")])
 def test_more_memory_than_is_free_is_refused_before_allocation(text: Path, tmp_path: Path, free: int, message: str,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: free)
@@ -277,7 +277,7 @@ def test_the_plan_and_the_run_name_the_engine(run: experiment.Run, text: Path) -
     assert identity["core"] == level() and "/" not in identity["core"]  # the path of the file depends on the machine
     assert f"\nengine: {identity['engine']}" in str(experiment.plan(settings(text, "sgns")))
     plan = str(experiment.plan(settings(text, "sgns", "train.clip=1.0")))
-    assert "\nengine: step; train.clip: " in plan
+    assert "\nengine: autograd; train.clip: " in plan
 
 
 @pytest.mark.parametrize("engine", ["autograd", "fused", None, "other"])

@@ -128,7 +128,7 @@ def test_training_evaluates_a_sample_of_the_validation_triples(graph: Path, tmp_
     monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: calls.append(batch.target.tolist())
                         or rank(model, batch, known, *a))
     config = settings(graph)
-    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"during": 4})})
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"valid_triples": 4})})
     experiment.fit(config, tmp_path / "run")
     assert [len(x) for x in calls] == [8, 8, 20, 20] and calls[0] == calls[1]
     whole = [calls[2][i:i + 2] for i in range(0, 20, 2)]

@@ -76,7 +76,7 @@ def test_the_command_translates_as_the_evaluation_did(run: experiment.Run, tmp_p
         file.write_bytes(data)
         for error in (embtrain(str(file), code=3), embtrain(given=data, code=3)):
             assert re.search(message, error) and error.count("\n") == 1
-    assert "gone.txt: file not found" in embtrain(str(tmp_path / "gone.txt"), code=3)
+    assert "gone.txt: file or folder not found" in embtrain(str(tmp_path / "gone.txt"), code=3)
     assert "is a folder; give a file" in embtrain(str(tmp_path), code=2)
 
 
