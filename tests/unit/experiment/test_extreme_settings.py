@@ -61,7 +61,8 @@ def numbers(kind: type) -> list[tuple[type[Section], str]]:
 def test_every_section_is_visited() -> None:
     walked = {(section.__name__, name) for section, name in numbers(float)}
     assert {("TrainConfig", "lr"), ("NegativesConfig", "total_weight"), ("AceConfig", "entropy"),
-            ("OrderConfig", "start"), ("TextConfig", "sample"), ("NceConfig", "log_z_start")} <= walked and len(walked) > 60
+            ("OrderConfig", "start"), ("TextConfig", "sample"), ("NceConfig", "log_z_start")} <= walked
+    assert len(walked) > 60
     assert ("TrainConfig", "batch") in {(section.__name__, name) for section, name in numbers(int)}
 
 

@@ -126,7 +126,7 @@ def estimate_gradients(source: Ace, query: Query, monkeypatch: pytest.MonkeyPatc
     kept: list[Tensor] = []
     monkeypatch.setattr(source.optimizer, "step", lambda: kept.append(
         torch.cat([p.grad.reshape(-1).clone() for p in source.generator.parameters()])))
-    monkeypatch.setattr("embtrain.negatives.adversarial.ace._moments", lambda *_: (0.8, 2.0))
+    monkeypatch.setattr("embtrain.negatives.adversarial.ace.moments", lambda *_: (0.8, 2.0))
     for _ in range(draws):
         source.reward_mean, source.reward_sd = torch.tensor(0.8), torch.tensor(2.0)
         drawn = draw_shared(source, query, 24)

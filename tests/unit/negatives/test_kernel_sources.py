@@ -94,7 +94,7 @@ def by_hand(sampler: KernelSource, view: VectorView, h: torch.Tensor, without: i
         kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
         o = kept.read(slice(None)) @ kept.round_query(view.tau * x.unsqueeze(0))[0]
-    pi, order = prior_weights(sampler.world.counts, sampler.config.prior), sampler.blocks.order.tolist()
+    pi, order = prior_weights(sampler.world.counts, sampler.config.prior_exponent), sampler.blocks.order.tolist()
     q = torch.zeros(v, dtype=DOUBLE)
 
     def mass(places: range) -> float:
@@ -153,7 +153,7 @@ def test_int8_sums_keep_q(way: str, excluded: bool) -> None:
         sampler = build(way, exclude_target=excluded, sum_dtype=kind)
         sampler.on_epoch_start(view)
         log_q[kind] = sampler.log_prob(query, everyone).double()
-        assert (sampler.tree.sums[0].stored.dtype == torch.uint8) == (kind == build(way).config.sums)
+        assert (sampler.tree.sums[0].stored.dtype == torch.uint8) == (kind == build(way).config.sum_dtype)
     actual, exact = log_q["int8"], log_q["float32"]
     kl = (exact.exp() * torch.where(exact.isfinite(), exact - actual, 0.0)).sum(1)
     assert (actual.isfinite() == exact.isfinite()).all() and 1e-9 < float(kl.mean()) < 2e-3
