@@ -48,7 +48,7 @@ def format_text(components: Mapping[str, Any]) -> str:
         lines += _entry(entry["name"], f"{entry['source']} + {entry['loss']}: {entry['about']}")
     for kind, title in TITLES.items():
         lines += [title, *(line for entry in components[kind] for line in _entry(entry["name"], entry["about"]))]
-    lines += ["sources × losses with default settings; . is supported, a number refers to the reason below:",
+    lines += ["sources × losses, default settings; . supported, numbers: reasons below",
               *_grid(components["refused"]["losses"], _names(components["sources"]), _names(components["losses"])), "",
               "sources and losses × models; those not listed support all models:",
               *_grid(components["refused"]["models"], list(components["refused"]["models"]),

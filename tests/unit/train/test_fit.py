@@ -296,7 +296,8 @@ def test_step_error_from_non_finite_numbers_is_reported_at_once(tmp_path: Path) 
 def test_training_stops_within_a_log_interval_and_keeps_last_finite_state(tmp_path: Path, where: str,
                                                                           value: float) -> None:
     """After block 5 a number is not finite; the next line is due at 8."""
-    more: dict[str, Any] = {"loss": {"loss": "nce", "loss_settings": {"partition": "global"}}, "source": {"source": "ace"}}
+    more: dict[str, Any] = {"loss": {"loss": "nce", "loss_settings": {"partition": "global"}},
+                            "source": {"source": "ace"}}
     training = fit(tmp_path, never, Blocks(16), log_every=4, checkpoint_every=1e-9, epochs=1, keep=1,
                    **more.get(where, {}))
     good: list[dict] = []

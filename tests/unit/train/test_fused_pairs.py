@@ -84,7 +84,7 @@ def test_unsupported_settings_are_rejected(keys: dict[str, str], says: str) -> N
     reasons = choose.why_not_fused(
         OrderConfig(),
         source,
-        source.Config(source="uniform", share_draws_by=keys.get("share", "row")),
+        source.Config(source="uniform", share_draws_by=keys.get("share_draws_by", "row")),
         loss.Config(name=loss.name),
         TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
         bool(NATIVE) or True,

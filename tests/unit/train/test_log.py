@@ -104,7 +104,7 @@ def test_torn_line_longer_than_a_block(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "reason"), [
-    (b"{", "not JSON"), (b"", "not JSON"), (b"[1]", "list where"), (b"3", "int where"), (b"\xff", "not JSON"),
+    (b"{", "not JSON"), (b"", "not JSON"), (b"[1]", "list instead"), (b"3", "int instead"), (b"\xff", "not JSON"),
     (b"[" * 100_000, "not JSON"), (b"1" * 5000, "not JSON"), (bytes(10), "not JSON"),
 ], ids=lambda x: repr(x)[:12])
 def test_invalid_line_is_named(path: Path, line: bytes, reason: str) -> None:
@@ -124,7 +124,7 @@ def test_line_limits(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match="too many"):
         read(path)
     for none in (tmp_path / "none", tmp_path):
-        with pytest.raises(DataError, match="file not found"):
+        with pytest.raises(DataError, match="does not exist"):
             read(none)
 
 

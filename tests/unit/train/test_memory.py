@@ -90,7 +90,7 @@ def test_more_memory_than_available_is_rejected_in_one_line(place: Path, name: s
     run = made(config(place, name, engine))
     need = measured_bytes(run) if engine == "autograd" else memory._min_step_bytes(run)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
-    with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
+    with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|chunk)|model\.dim|corpus): .* free"
                        ) as error:
         made(config(place, name, engine))
     assert error.value.code == 4 and "\n" not in str(error.value)
