@@ -1,11 +1,12 @@
 """Translation: training speed of each loss compared with cross-entropy on the same network, and decoding speed.
 
-The advantage of continuous outputs depends on V, so the table is padded with random rows to 6,000, 50,000 and 200,000:
-cross-entropy computes every row in training, a predicted vector does not. Decoding searches all rows in both cases:
-`decode` is greedy, compared with a beam of 5; `decode-bfloat16` does the same with `evaluate.table: bfloat16`, and
-reports the share of sentences equal to those by float32. Each sentence gets as many words as its reference, because
-the network is untrained. `sampled-softmax` has 500 negatives per batch and `lazy-adam`; `sampled-softmax-cosine` has
-as many, and a frozen table.
+The advantage of continuous outputs depends on V, the vocabulary size, so the target embedding table is padded with
+random rows to 6,000, 50,000 and 200,000: cross-entropy computes a logit for every row at each training step; losses on
+a predicted vector do not. Training is timed over blocks; a block is the examples of one step. Decoding searches all
+rows in both cases: `decode` is greedy, compared with a beam of 5; `decode-bfloat16` does the same with
+`evaluate.table: bfloat16`, and reports the share of translations identical to float32. Each translation is limited to
+the length of its reference, because the network is untrained. `sampled-softmax` has 500 negatives per batch and
+`lazy-adam`; `sampled-softmax-cosine` has as many, and a frozen table.
 """
 
 from __future__ import annotations
@@ -96,10 +97,11 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     made, task = _made(strategy, v, threads, corpus)
     with tempfile.TemporaryDirectory() as folder:
         fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
-        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1))
-        if len(blocks) < BLOCKS:
-            raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
+        read = [task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1)]
+        if len(read) <= BLOCKS:
+            raise DataError(f"--corpus: {corpus}: has {len(read)} of the {BLOCKS + 1} blocks of training pairs "
                             "needed; give a larger one")
+        first, *blocks = read
         made.source.on_epoch_start(fit.step.view)
         fit.step(first)                                      # creates the state of the optimizer
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
@@ -115,7 +117,7 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
                         "give a larger one")
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # similar lengths together, as in `translate`
     batches = [make_batch(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
-    words = [torch.bincount(batch.window) for batch in batches]
+    words = [torch.bincount(batch.window) for batch in batches]     # of each reference, with <eos>
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
 
     def work(best: decoding.BestWord | None) -> list[decoding.Decoded]:

@@ -1,14 +1,15 @@
 """Decoding: from a source sentence to its translation, word by word until <eos>.
 
-    greedy    y_t = argmax_b z_tb
-    beam      of m hypotheses, those with the greatest mean step;  a step is log softmax z by default: for a fixed table
-              whose loss does not turn cosines into probabilities it is z itself, and for a loss that defines a
-              density, its log
+    greedy    y_t = argmax_b z_tb                              b: a candidate word
+    beam      keeps the m hypotheses with the greatest mean word score, <eos> included
 
-z: logits of a query, one row over all candidates. The nearest neighbours of a batch are one product with the table. If
-the model predicts vectors, a beam can be worse than greedy (Tokarchuk and Niculae 2024 lost 2 BLEU with a beam of 5):
-evaluate both. Two post-processing steps are off by default, because published figures may include them: `copy` replaces
-an unknown word by the source word with the highest attention (Luong et al. 2015); `remove` drops a repeated word.
+z: logits of a query, one row over all candidates. The word score of b is log softmax z by default. A caller passes
+another as `step`: z itself for losses without a normalized distribution (cosine, margin), or the log density (vMF).
+
+The nearest neighbours of a batch are one product with the table. If the model predicts vectors, a beam can be worse
+than greedy (Tokarchuk and Niculae 2024 lost 2 BLEU with a beam of 5): evaluate both. Two post-processing steps are off
+by default, because published figures may include them: `copy` replaces an unknown word by the source word with the
+highest attention (Luong et al. 2015); `remove` drops a word equal to the previous one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from embtrain.data.parallel.corpus import END, RARE
 from embtrain.models.nmt.model import Nmt
 
 Logits = Callable[[Query], Tensor]
-Step = Callable[[Tensor, Query], Tensor]  # z (n, V), query -> scores that a beam adds, (n, V)
-BestWord = Callable[
-    [Query, bool], Tensor
-]  # queries, whether <unk> is allowed -> the best words (n,)
+Step = Callable[[Tensor, Query], Tensor]    # z (n, V), queries -> word scores, which a beam adds, (n, V)
+BestWord = Callable[[Query, bool], Tensor]  # queries, whether <unk> is allowed -> ids of the best words, (n,)
 
 
 class Decoded(NamedTuple):
-    """One translation: its words (t,) without <eos>, and for each the source position with the highest attention."""
+    """One translation: the ids of its words without <eos>, and for each the source position with the highest attention.
+    """
 
     ids: list[int]
     attended: list[int]
@@ -42,8 +42,9 @@ def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: 
               max_words: Tensor | None = None, best: BestWord | None = None, step: Step | None = None) -> list[Decoded]:
     """Translate source ids (n, S) with lengths (n,), <eos> included.
 
-    unknown: <unk> is allowed. max_words: limit per sentence, (n,); default: proportional to the source. best: greedy
-    search for a word, by default from the logits. step: the scores that a beam adds; None: log softmax of the logits.
+    unknown: <unk> is allowed. max_words: limit per sentence, (n,); None: 2 × source length + 10. best: finds the next
+    word of a greedy search; None: by the logits; a beam ignores it. step: the word scores of a beam; None: log softmax
+    of the logits; greedy search ignores it.
     """
     was_training = model.training
     model.eval()
@@ -61,7 +62,7 @@ def _attended_word(attention: Tensor, length: Tensor) -> Tensor:
 
 
 def nearest(logits: Logits) -> BestWord:
-    """Greedy search by one row of all candidates per query."""
+    """Search for the best word among the logits of all candidates."""
     def best_word(query: Query, unknown: bool) -> Tensor:
         return _mask_unknown(logits(query), unknown).max(1).indices
     return best_word
@@ -72,7 +73,7 @@ def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: T
     memory = model.encode_source(source, length)
     out = [Decoded([], []) for _ in range(len(source))]
     alive = torch.arange(len(source), device=source.device)
-    word, state = torch.full_like(alive, model.world.n_candidates), memory.start
+    word, state = torch.full_like(alive, model.world.n_candidates), memory.start  # <bos>: the id after all candidates
     t = 0
     while len(alive):
         query, attention, state = model.decode_step(memory, word, state)
@@ -107,11 +108,12 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
     n, V, device = len(source), model.world.n_candidates, source.device
     beam_rows = torch.arange(n, device=device).repeat_interleave(m)
     memory, length = model.encode_source(source, length).rows(beam_rows), length[beam_rows]
-    word, state = torch.full_like(beam_rows, V), memory.start
+    word, state = torch.full_like(beam_rows, V), memory.start                # <bos>
     total, n_words = torch.zeros(n, m, device=device), torch.zeros(n, m, dtype=torch.int64, device=device)
     total[:, 1:] = -torch.inf                                                # all hypotheses start equal: one is enough
     ended = torch.zeros(n, m, dtype=torch.bool, device=device)
     ids = attended = torch.zeros(n, m, 0, dtype=torch.int64, device=device)
+    # a finished hypothesis continues only with <eos>, at score 0
     stay_scores = torch.full((V,), -torch.inf, device=device).index_fill(0, torch.tensor([END], device=device), 0.0)
     limit = limit.unsqueeze(1)
     for t in range(int(limit.max()) if n else 0):

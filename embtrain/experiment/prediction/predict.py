@@ -1,8 +1,18 @@
-"""Predicts with a trained model, for queries of a command line, a file or standard input. The corpus is not needed.
+"""Predictions of a trained model, for queries of a command line, a file or standard input.
 
-    labels       a document: its labels                       graph        HEAD RELATION _, or the rank of a triple
-    hierarchy    CONCEPT _, or is X a kind of Y?              text, walks  a word or node: its contexts
-    language     a context: the next word                     translation  a line: its translation
+    task           query, `_` = the missing part          answers
+    graph          HEAD RELATION _   _ RELATION TAIL      entities
+                   HEAD _ TAIL                            relations
+                   HEAD RELATION TAIL                     the score of the triple and the ranks of both entities
+    hierarchy      CONCEPT _                              hypernyms
+                   _ CONCEPT                              hyponyms
+                   CONCEPT CONCEPT                        is the first a kind of the second?
+    labels         3:0.5 17:1, a document                 its labels
+    text, walks    a word or node                         its contexts
+    language       a context; a last `_` is optional      the next words
+    translation    a line                                 its translation
+
+The corpus is not needed if the run folder stores the parts that prediction uses; otherwise give corpus=PATH.
 """
 
 from __future__ import annotations
@@ -27,13 +37,17 @@ STDIN = "-"
 
 
 class Predictions:
-    """The predictions for the queries, computed during iteration; afterwards their counts."""
+    """The predictions for the queries, computed during iteration; afterwards their counts.
+
+    missing: queries with an unknown name, by its kind; they are skipped. unseen: queries that are answered although
+    they have a name, word or feature that is not in training.
+    """
 
     def __init__(self, folder: Path, queries: Sequence[Sequence[str]] = (), file: str | None = None, top: int = 5,
                  hide_known: bool = False, sets: Sequence[str] = ()):
-        """queries: each as words; or file: a path, or `-` for standard input. sets: corpus=PATH, for a run folder
-        without the required parts of its corpus. UsageError, DataError or ResourceError if the run cannot predict or
-        a query in words is malformed."""
+        """queries: each a sequence of words; file: alternatively a path or `-`, standard input. sets: corpus=PATH, for
+        a run folder that does not store the parts of its corpus that prediction uses. Raises UsageError, DataError or
+        ResourceError if the run cannot predict, and UsageError if a query in words is malformed."""
         components = stored.open_run(folder, sets)
         self.predictor: Predictor = base.find(components.task.name)(components, top, hide_known)
         self.file = file
@@ -46,6 +60,8 @@ class Predictions:
             self.missing[prediction.missing] += bool(prediction.missing)
             self.unseen += prediction.unseen
             yield prediction
+        if self.n == 0 and self.file is None:
+            raise UsageError("predict: query: is missing; give at least one")
         if self.n == 0:
             raise DataError(f"{self.file}: contains no query")
 
@@ -59,21 +75,21 @@ class Predictions:
         return self.n - self.missing.total()
 
     def summary(self) -> str:
-        """Return how many queries of a file were skipped, and why, and how many have names or features that are not in
-        training. Empty if there are none, and for queries in words."""
+        """Return how many queries of a file were skipped, and why, and how many were answered with names, words or
+        features that are not in training. Empty if there are none, and for queries in words."""
         if self.file is None:
             return ""
-        passed = [f"{n:,} with a name of no {kind} in the run" for kind, n in self.missing.items() if n]
+        skipped = [f"{n:,} that name an unknown {kind}" for kind, n in self.missing.items() if n]
         total = f"{self.missing.total():,} of {self.n:,} queries were skipped"
-        notes = [f"{total}: {', '.join(passed)}"] if passed else []
+        notes = [f"{total}: {', '.join(skipped)}"] if skipped else []
         if self.unseen:
             notes.append(f"{self.unseen:,} of {self.n:,} queries contain names, words or features of no training "
                          "example")
         return "; ".join(notes)
 
     def counts(self) -> dict[str, Any]:
-        """Return counts for JSON: queries, skipped ones by kind of the unknown name, those with unseen names or
-        features."""
+        """Return counts for JSON: queries; skipped ones by kind of the unknown name; those with unseen names, words or
+        features, which are answered."""
         return {"queries": self.n, "passed_over": {kind: n for kind, n in self.missing.items() if n},
                 "unseen": self.unseen}
 
@@ -86,8 +102,11 @@ class Predictions:
 
 
 def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool = False, sets: Sequence[str] = ()
-             ) -> Predictions:
-    """Return predictions for a command line: the words of a query, or a file of queries, or `-` for standard input."""
+                  ) -> Predictions:
+    """Return predictions for a command line: the words of a query, or a file of queries, or `-` for standard input.
+
+    Raises UsageError if the query is missing or malformed, and what Predictions raises.
+    """
     if not words:
         raise UsageError("predict: query: is missing; give a query, a file of queries, or - for standard input")
     if len(words) == 1 and is_query_file(words[0]):
@@ -101,12 +120,13 @@ def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: 
 
 
 def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None, top: int = 5,
-           hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
-    """Return all predictions for queries from Python: one query as words, several as sequences of words, or those of a
-    file.
+                    hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
+    """Return all predictions for queries from Python.
 
-    hide_known: leave out training positives. corpus: current path of the corpus, for a run whose folder lacks the
-    required parts of it. UsageError for a malformed query, DataError for a damaged file.
+    queries: the words of one query, or several queries, each a sequence of words. file: alternatively a path or `-`.
+    hide_known: leave out training positives. corpus: current path of the corpus, for a run folder that does not store
+    the parts that prediction uses. Raises UsageError if a query is malformed, DataError if a file is damaged or
+    contains a malformed query.
     """
     if (file is None) == (not queries):
         raise UsageError("predict: give either queries or file=")
@@ -130,7 +150,7 @@ def is_query_file(query: str) -> bool:
 
 
 def _open_queries(path: str) -> Iterator[Source]:
-    """Return the streams of a file, packed or not, or the single stream of a pipe or standard input."""
+    """Return the streams of a file, compressed or not, or the single stream of a pipe or standard input."""
     if path == STDIN:
         if sys.stdin is None:
             raise UsageError("predict: standard input is closed; give a file of queries")

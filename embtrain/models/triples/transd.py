@@ -1,9 +1,13 @@
-"""TransD: projects each entity onto each relation with a second vector per entity (Ji et al. 2015).
+"""TransD: maps entities into a relation-specific space with projection vectors of entity and relation (Ji et al. 2015).
 
     b⊥ = b + (b_p · b) r_p        s(h, r, t) = −‖h⊥ + r − t⊥‖        (entities and relations of equal dimension)
 
-The projected candidate depends on the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with
-q = h⊥ + r to predict the tail and t⊥ − r to predict the head. `vectors` returns b alone.
+b: vector of an entity, b_p: its projection vector; r and r_p: those of a relation. The projected candidate depends on
+the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with q = h⊥ + r to predict the tail and
+t⊥ − r to predict the head. `vectors` returns b alone.
+
+The paper squares the L2 norm in s and limits h, r, t, h⊥ and t⊥ to length at most 1. Here the norm is L1 or L2, not
+squared. After each update, `entities` constrains b and b_p; relations and projected entities are free.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class TransD(TripleModel):
 
     def __init__(self, config: TransDConfig, world: ProblemSpec):
         super().__init__(config, world)
+        # span: initialization from U(-span, span), by default 6/√d as in TransE
         d, span = config.dim, config.span or 6 / math.sqrt(config.dim)
         self.e = nn.Parameter(self.uniform(world.n_candidates, 2 * d, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, 2 * d, span))
@@ -46,6 +51,7 @@ class TransD(TripleModel):
         self.to(world.device)
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        # sign: +1 to predict the tail, −1 to predict the head
         r, r_p = self.rows(relation, self.r).chunk(2, 1)
         return torch.cat([_project_onto_relation(self.rows(entity, self.e), r_p) + sign * r, r_p], 1)
 
@@ -53,9 +59,11 @@ class TransD(TripleModel):
         return pairwise_scores(query.vector, self.e, candidates, self._between, self.sparse)
 
     def relation_table(self, relation: int) -> tuple[str, Tensor]:
+        """Return the norm and the entities projected for a relation, b⊥ (V, D): scores are −‖q − b⊥‖."""
         return self.config.norm, _project_onto_relation(self.e, self.r[relation, self.config.dim:])
 
     def _between(self, query: Tensor, candidates: Tensor) -> Tensor:
+        """Return s = −‖q − b⊥‖ for query vectors (q, r_p) and candidates (b, b_p)."""
         q, r_p = query.chunk(2, 2)
         return -vector_norms(q - _project_onto_relation(candidates, r_p), self.config.norm)
 

@@ -177,7 +177,7 @@ def test_an_entity_only_in_held_out_triples_is_reported(tmp_path: Path, monkeypa
     queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
     assert [bool(one.answers) for one in queries] == [True, False, True]
     assert queries.counts() == {"queries": 3, "passed_over": {"entity": 1}, "unseen": 1}
-    assert queries.summary() == ("1 of 3 queries were skipped: 1 with a name of no entity in the run; 1 of 3 "
+    assert queries.summary() == ("1 of 3 queries were skipped: 1 that name an unknown entity; 1 of 3 "
                                  "queries contain names, words or features of no training example")
 
 
@@ -462,7 +462,7 @@ def test_the_command_reads_arguments_a_file_and_standard_input(place: Path, tmp_
     value = json.loads(out)
     assert code == 0 and [len(one["answers"]) for one in value["predictions"]] == [2, 2, 2, 0, 0, 2]
     assert value["queries"] == 6 and value["passed_over"] == {"entity": 1}
-    assert "1 of 6 queries were skipped: 1 with a name of no entity in the run" in err
+    assert "1 of 6 queries were skipped: 1 that name an unknown entity" in err
     code, again, _ = command(monkeypatch, capsys, "predict", "graph", "-", "--top", "2", "--json", stdin=QUERIES)
     places = [one.pop("place") for one in json.loads(again)["predictions"]]
     assert places[0] == "standard input:1"
