@@ -210,7 +210,7 @@ class Cells(NegativeSource):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "labels": self.labels, "alone": self.singleton_mask, "summary": self.summary,
-                "copy": stored_tensors(self.copy), "heard": self.recent_queries, "drawn": self.n_draws,
+                "copy": stored_tensors(self.copy), "recent_queries": self.recent_queries, "drawn": self.n_draws,
                 "since": self.draws_since_grouping, "groupings": self.n_groupings, "numbers": self.counter_rng.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -224,4 +224,4 @@ class Cells(NegativeSource):
         if saved := state.get("copy"):
             for tensor, saved_tensor in zip(stored_tensors(self._allocate_copy(saved[0].shape[1])), saved, strict=True):
                 tensor.copy_(saved_tensor)
-        self.recent_queries = None if state["heard"] is None else state["heard"].to(self.world.device)
+        self.recent_queries = None if state["recent_queries"] is None else state["recent_queries"].to(self.world.device)
