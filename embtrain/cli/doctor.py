@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embtrain.common import machine
 from embtrain.common.errors import EmbtrainError
-from embtrain.kernels.core.library import core, describe
+from embtrain.kernels.core.loader import core, describe
 
 PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
 

@@ -14,7 +14,7 @@ import ctypes
 import numpy as np
 
 from embtrain.kernels.core.binding import array_arg, call, check_rows, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference import roofline as reference
 
 

@@ -10,12 +10,12 @@ import pytest
 from helpers.cores import NATIVE, using
 
 from embtrain.kernels.core.build_info import SOURCE, sources
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
-OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/library.py
+OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/loader.py
 NO_WRAPPERS = {"__init__"}
 FAMILIES = ("sampling", "scoring", "text", "training")
 # The test of each wrapper that passes out-of-range ids to every core. `alias`, `row_products` and `bessel` take no ids.
@@ -37,7 +37,7 @@ OUT_OF_RANGE_TESTS = {"generator": "test_mismatched_arguments_are_rejected",
 
 
 def uses_the_core(path: Path) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.module == "embtrain.kernels.core.library"
+    return any(isinstance(node, ast.ImportFrom) and node.module == "embtrain.kernels.core.loader"
                and "core" in [name.name for name in node.names] for node in ast.walk(ast.parse(path.read_text())))
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from embtrain.kernels.core.library import levels
+from embtrain.kernels.core.loader import levels
 
 _LEVEL = os.environ.get("EMBTRAIN_CORE_LEVEL")
 NATIVE = [] if os.environ.get("EMBTRAIN_CORE") == "off" else [_LEVEL] if _LEVEL else levels()

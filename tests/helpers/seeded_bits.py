@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from embtrain.kernels.core.build_info import FOLDER, SOURCE
-from embtrain.kernels.core.library import best
+from embtrain.kernels.core.loader import best
 from helpers import source_worlds, tiny_runs
 
 FILE = Path(__file__).with_suffix(".json")

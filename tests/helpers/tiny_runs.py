@@ -11,7 +11,7 @@ from embtrain import experiment
 from embtrain.experiment.run import components
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.train.loop import Trainer
 from helpers.graphs import a_folder
 from helpers.in_process import small_text

@@ -32,7 +32,7 @@ from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOpti
 from embtrain.data.text.scan import NeedsPythonReader, scan
 from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
 from embtrain.data.text.vocabulary import Vocabulary, choose
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.text import scan as kernel
 
 RULES = 2           # incremented if readers or tokenizers change: older cached readings are not used

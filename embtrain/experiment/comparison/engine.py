@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from embtrain.experiment.comparison.checks import different_blocks, fused_blockers
 from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.comparison.workers import Cell
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.negatives import base as negatives
 from embtrain.train.engines import choose
 

@@ -17,14 +17,14 @@ import embtrain
 from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
-from embtrain.kernels.core import library
+from embtrain.kernels.core import loader
 
 
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
-            "engine": parts.train.engine, "block": parts.train.chunk, "core": library.level(),
+            "engine": parts.train.engine, "block": parts.train.chunk, "core": loader.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}

@@ -42,7 +42,7 @@ class CellMembers:
     order: np.ndarray   # (V,) int64, a permutation of 0..V-1 (not checked)
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V by at most `largest` (not checked)
     largest: int
-    library: ctypes.CDLL | None = None  # the core; None: looked up at each call
+    compiled: ctypes.CDLL | None = None  # the core; None: looked up at each call
     # The int8 copy, (V, d) uint8 and (V,) float32, in the same order and normalized if `unit`: c = s (b − 128). h is
     # then quantized to s_h y with s_h = max |h| / 127.
     copy: np.ndarray | None = None

@@ -102,7 +102,7 @@ class TreeBlocks:
     place_of: np.ndarray           # (V,) int64    the place of each candidate (not checked)
     prior: np.ndarray              # (V,) float64  π by place
     w: np.ndarray | None = None    # (D, d) float32  frequencies of Fourier features; None: the request has φ and ε
-    library: ctypes.CDLL | None = None  # the core; None: looked up at each call
+    compiled: ctypes.CDLL | None = None  # the core; None: looked up at each call
 
     @cached_property
     def dim(self) -> int:

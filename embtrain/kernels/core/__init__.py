@@ -1,7 +1,7 @@
 """The compiled library and the parts that all wrappers share.
 
     build_info  file names, CPU levels and the hash of the sources
-    library     finds, verifies and loads the library
+    loader      finds, verifies and loads the library
     binding     array arguments, calls, status codes and the thread pool
     tables      arguments and the parallel loop of the training kernels, aligned allocation
 """

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from embtrain.common.errors import UsageError
-from embtrain.kernels.core.library import NO_MEMORY, NOT_FINITE, OK
+from embtrain.kernels.core.loader import NO_MEMORY, NOT_FINITE, OK
 
 T = TypeVar("T")
 Shape = tuple[int, ...]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from embtrain.kernels.core.binding import array_arg, call, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import alias as reference
 
 GRAIN = 1 << 17  # draws per thread that pay for the thread

@@ -28,7 +28,7 @@ from embtrain.kernels.core.binding import (
     pointer,
     raise_for_status,
 )
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import cells as reference
 
 __all__ = ["MAX_DIM", "CellDrawRequest", "CellLayout", "CellMembers", "draw", "draw_into", "inside"]
@@ -59,7 +59,7 @@ def draw_into(output: DrawOutput, layout: CellLayout, request: CellDrawRequest[A
     n, k, _ = output.shape
     _check(layout, request, k, exclude, seeds, first)
     layout_task, members_task = layout.task, layout.members.task
-    if (library := layout.members.library or core()) is None:
+    if (library := layout.members.compiled or core()) is None:
         raise ValueError("cells: no compiled core is available; use draw")
 
     def part(piece: CellDrawRequest, begin: int, piece_output: DrawOutput) -> None:

@@ -24,7 +24,7 @@ from embtrain.kernels.arguments.generator import (
     n_ends,
 )
 from embtrain.kernels.core.binding import array_arg, call, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import generator as reference
 
 __all__ = ["WIDTH", "WORD", "GeneratorDraws", "GeneratorRows", "GeneratorTables", "density", "draw", "n_ends",

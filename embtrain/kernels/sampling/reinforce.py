@@ -22,7 +22,7 @@ from embtrain.kernels.arguments.generator import (
     ReinforceTask,
 )
 from embtrain.kernels.core.binding import array_arg, call, check_range, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import reinforce as reference
 
 __all__ = ["DrawnNegatives", "GradientSums", "ReinforceSpec", "ReinforceSums", "collect", "factors"]

@@ -18,7 +18,7 @@ import numpy as np
 from embtrain.kernels.arguments.draws import A, DrawOutput
 from embtrain.kernels.arguments.trees import TreeBlocks, TreeDrawRequest, TreeDrawTask
 from embtrain.kernels.core.binding import address, check_array, raise_for_status
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import tree_draw as reference
 
 __all__ = ["TreeBlocks", "TreeDrawRequest", "draw", "draw_into"]
@@ -49,7 +49,7 @@ def draw_into(output: DrawOutput, blocks: TreeBlocks, request: TreeDrawRequest[A
     n, k, _ = output.shape
     _check(blocks, request, k, exclude, seeds, touched, first)
     blocks_task = blocks.task
-    if (library := blocks.library or core()) is None:
+    if (library := blocks.compiled or core()) is None:
         raise ValueError("tree_draw: no compiled core is available; use draw")
 
     def draw_subset(piece: TreeDrawRequest, begin: int, piece_output: DrawOutput) -> None:

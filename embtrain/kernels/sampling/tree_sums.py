@@ -14,7 +14,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.trees import TreeLevels
 from embtrain.kernels.core.binding import call, check_array, check_range, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import tree_sums as reference
 
 GRAIN = 1 << 18  # numbers per thread that pay for the thread

@@ -16,7 +16,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.trees import TreeLevels, TreeTask, WalkRequest
 from embtrain.kernels.core.binding import address, call, check_array, check_range, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import tree_walk as reference
 
 __all__ = ["TreeLevels", "WalkRequest", "walk"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from embtrain.kernels.core.binding import array_arg, call, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.scoring import bessel as reference
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.binding import call, check_array, check_range, check_rows, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.scoring import gathered_dot as reference
 
 GRAIN = 1 << 18  # multiply-adds per thread that pay for the thread

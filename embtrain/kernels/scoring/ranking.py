@@ -17,7 +17,7 @@ import numpy as np
 
 from embtrain.common.errors import ResourceError
 from embtrain.kernels.core.binding import call, check_array, check_range, check_rows, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.scoring import ranking as reference
 
 GEOMETRIES = ("dot", "l1", "l2", "modulus")

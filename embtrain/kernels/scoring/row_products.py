@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from embtrain.kernels.core.binding import call, check_array, parallel_for, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.scoring import row_products as reference
 
 GRAIN = 1 << 18  # numbers per thread that pay for the thread

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.binding import array_arg, call, check_array, check_range, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.reference.text.scan import VERBATIM, WHITESPACE, WORDS
 

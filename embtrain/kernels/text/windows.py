@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.binding import call, check_array, check_range, parallel_map, pointer
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.text import windows as reference
 
 CHUNK = 1 << 18         # tokens that the reference processes at once

@@ -22,7 +22,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
 from embtrain.kernels.core.binding import address, check_array, fields
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.core.tables import (
     NegativeBatch,
     Table,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.core.tables import zeros_on_huge_pages
 from embtrain.kernels.reference import ZERO
 from embtrain.kernels.sampling import int8_rows as kernel

@@ -16,7 +16,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, ProblemSpec
 from embtrain.kernels.arguments.draws import DrawOutput
 from embtrain.kernels.core.binding import BufferView
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors

@@ -10,7 +10,7 @@ On a window, query or pair without repeated rows both make the same update.
 from __future__ import annotations
 
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
 from embtrain.models.order import OrderConfig

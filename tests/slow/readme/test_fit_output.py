@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.docs_scripts import script
 
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ import atheris
 with atheris.instrument_imports(include=["embtrain.kernels.reference", "embtrain.data"]):
     from helpers.reference_reader import agree
 
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 
 assert core() is not None, "there is no core to be held to its twin"
 

@@ -22,7 +22,7 @@ from embtrain import cli
 from embtrain.cli import commands
 from embtrain.common import errors, progress, shipped
 from embtrain.common.types import Score
-from embtrain.kernels.core.library import core, describe
+from embtrain.kernels.core.loader import core, describe
 
 pytestmark = pytest.mark.long
 

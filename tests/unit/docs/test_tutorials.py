@@ -22,7 +22,7 @@ from helpers.in_process import Here
 from embtrain.common import registry
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 
 pytestmark = pytest.mark.long
 

@@ -24,7 +24,7 @@ from embtrain.experiment.inspect import evaluate
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core.library import core, level
+from embtrain.kernels.core.loader import core, level
 
 pytestmark = pytest.mark.long
 

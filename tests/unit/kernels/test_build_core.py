@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from embtrain.kernels.core import build_info
-from embtrain.kernels.core.library import best, load
+from embtrain.kernels.core.loader import best, load
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
 
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.kernels.core import build_info, library as core
+from embtrain.kernels.core import build_info, loader as core
 
 ROOT = Path(__file__).resolve().parents[3]
 OFF = os.environ.get("EMBTRAIN_CORE") == "off"
@@ -93,7 +93,7 @@ def test_status_codes_match_the_header() -> None:
 
 
 def test_finding_the_core_imports_nothing_heavy() -> None:
-    code = "import sys, embtrain.kernels.core.library; print(*({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
+    code = "import sys, embtrain.kernels.core.loader; print(*({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 

@@ -23,7 +23,7 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text.windows import SkipGramBatch, WindowBatch
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig

@@ -8,7 +8,7 @@
 
 #define EMBTRAIN_API __attribute__((visibility("default")))
 
-// Status codes; embtrain/kernels/core/library.py has the same numbers.
+// Status codes; embtrain/kernels/core/loader.py has the same numbers.
 constexpr int OK = 0;
 constexpr int OUT_OF_RANGE = -1;  // an id or an offset outside its table
 constexpr int NO_MEMORY = -2;

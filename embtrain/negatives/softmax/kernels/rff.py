@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_sums as kernel
 from embtrain.negatives.sampling.row_store import StoredDtype
 from embtrain.negatives.softmax.kernels.base import KernelSource

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embtrain.common.types import Query
 from embtrain.kernels.core.binding import BufferView
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_draw as kernel
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.kernels.core.library import core
+from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
 from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, n_bytes, stored_tensors
