@@ -4,8 +4,7 @@
     run = embtrain.fit(negatives="ace")     # embtrain.Run("runs/ace"): an existing run
     run.vectors.most_similar("king")
 
-    cli/         the command `embtrain`           estimators.py  scikit-learn estimators
-    bench/       benchmarks of speed              testing/       checks for components of other packages
+    cli/         the command `embtrain`           testing/       checks for components of other packages
     experiment/  runs and comparisons             report/        reports and charts
     train/       training steps and loop          evaluate/      scores of models and of vectors
     models/      queries and scores               negatives/     negative samplers
@@ -26,7 +25,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "fit"]
+__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "fit"]
 
 
 def __getattr__(name: str) -> Any:
@@ -39,8 +38,12 @@ def __getattr__(name: str) -> Any:
         from embtrain.experiment import Run
 
         return Run
+    if name in ("RandomFourierSoftmaxFeatures", "SkipGramEmbedder"):
+        from embtrain.experiment import estimators
+
+        return getattr(estimators, name)
     raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Run", "fit"])
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,7 @@
     interrupt.py    SIGINT and SIGTERM
     limits.py       limits of the machine, as errors
     streams.py      standard streams that are closed, full or gone
+    bench           the benchmarks of speed
 """
 
 from typing import NoReturn

@@ -163,7 +163,7 @@ def diagnose(
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Benchmark: a module of embtrain.bench.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Benchmark: a module of embtrain.cli.bench.")],
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in "
                                                               "turn.")] = 5,
     threads: Annotated[str, typer.Option(metavar="N,...", help="Numbers of threads.")] = "1,2",
@@ -177,8 +177,8 @@ def bench(
 
     import torch  # noqa: F401  before any clock runs
 
-    from embtrain import bench as benches
-    from embtrain.bench.base import last_line
+    from embtrain.cli import bench as benches
+    from embtrain.cli.bench.harness.base import last_line
 
     options.configure_output(quiet)
     counts = _counts(threads, "--threads", 1024)

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "embtrain"
 FLOORS = (
     ("__main__",),
     ("cli",),
-    ("bench", "estimators", "testing"),
+    ("gensim", "nn", "testing"),
     ("__init__",),
     ("experiment",),
     ("report",),

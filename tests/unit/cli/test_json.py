@@ -17,8 +17,8 @@ import typer.main
 from helpers.in_process import small_text
 
 import embtrain
-from embtrain import bench, cli
-from embtrain.cli import options
+from embtrain import cli
+from embtrain.cli import bench, options
 from embtrain.cli.commands import app
 from embtrain.common import progress
 from embtrain.experiment.comparison import compare

@@ -10,7 +10,8 @@ import torch
 from helpers.cores import NATIVE
 
 import embtrain.train.loop as loop
-from embtrain import bench, experiment
+from embtrain import experiment
+from embtrain.cli import bench
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.hierarchy import closure
 from embtrain.data.hierarchy.closure import PairSet

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from embtrain import experiment
-from embtrain.bench.base import Group, Timed, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.common.config import as_sets
 from embtrain.common.errors import ResourceError
 from embtrain.experiment.run import components

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from embtrain.bench.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.experiment.run import components

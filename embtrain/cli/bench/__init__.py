@@ -1,12 +1,11 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
-    base.py      the loop of a benchmark           words.py     text and runs of skip-gram for others
-    skipgram.py  an epoch of skip-gram             bounds.py    lower bounds of its time
-    quality.py   its quality over seeds            reading.py   from a file of words to ids
-    samplers.py  softmax samplers                  kernels.py   feature maps of kernels
-    ace.py       adversarial training              nmt.py       translation
+    skipgram.py  an epoch of skip-gram             quality.py   its quality over seeds
+    samplers.py  softmax samplers                  reading.py   from a file of words to ids
+    ace.py       adversarial training              kernels.py   feature maps of kernels
     transe.py    an epoch of TransE                ranking.py   link prediction
     order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
+    nmt.py       decoders of translation           harness/     parts that all of them use
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from typing import Any
 
 from embtrain.common.errors import UsageError, did_you_mean
 
-PARTS = ("base", "bounds", "words")  # modules shared by the benchmarks
-
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in PARTS)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from embtrain import experiment
-from embtrain.bench.base import Timed, timed
+from embtrain.cli.bench.harness.base import Timed, timed
 from embtrain.common.config import as_sets
 from embtrain.common.files import write_atomically
 from embtrain.data.catalogue import fetch

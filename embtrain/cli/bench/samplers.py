@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.bench.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness

@@ -20,7 +20,7 @@ from scipy.special import ive
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.bench.base import Group, Timed, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import components

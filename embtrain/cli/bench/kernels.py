@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.bench.base import Group, Timed, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.common.errors import UsageError
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.bench import skipgram, words
-from embtrain.bench.base import Group, Timed, Work, choose, digits, run
+from embtrain.cli.bench import skipgram
+from embtrain.cli.bench.harness import words
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, digits, run
 from embtrain.common.errors import DataError
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.statistics.significance import paired_t

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.estimators import RandomFourierSoftmaxFeatures, SkipGramEmbedder
+from embtrain.experiment.estimators import RandomFourierSoftmaxFeatures, SkipGramEmbedder
 
 pytestmark = pytest.mark.long
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.bench.base import Group, Timed, Work, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run, timed
 from embtrain.common import shipped
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.data.catalogue import fetch

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from embtrain.bench import bounds, words
-from embtrain.bench.base import Group, choose, digits, run
+from embtrain.cli.bench.harness import bounds, words
+from embtrain.cli.bench.harness.base import Group, choose, digits, run
 from embtrain.experiment.tasks.windows import WindowsTask
 
 CORPUS, TOKENS = "english-18m", 5_000_000

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from embtrain.bench import words
-from embtrain.bench.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness import words
+from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment.run import components

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from embtrain.bench.base import timed
+from embtrain.cli.bench.harness.base import timed
 from embtrain.data.text.windows import SkipGramWindows
 from embtrain.kernels import roofline
 from embtrain.kernels.core.tables import zeros

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from embtrain import experiment
-from embtrain.bench.base import Group, Timed, Work, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run, timed
 from embtrain.common.errors import DataError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.parallel.batches import TranslationBatch, make_batch

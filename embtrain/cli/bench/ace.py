@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from embtrain.bench import words
-from embtrain.bench.base import Group, choose, digits, run
+from embtrain.cli.bench.harness import words
+from embtrain.cli.bench.harness.base import Group, choose, digits, run
 
 
 class Use(NamedTuple):

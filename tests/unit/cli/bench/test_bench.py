@@ -20,9 +20,11 @@ import torch
 from helpers.cores import needs_core
 from helpers.graphs import a_folder
 
-from embtrain import bench, cli
-from embtrain.bench import base, bounds, kernels, quality, samplers, transe, words
-from embtrain.bench.base import Group, Timed, choose, last_line, run
+from embtrain import cli
+from embtrain.cli import bench
+from embtrain.cli.bench import kernels, quality, samplers, transe
+from embtrain.cli.bench.harness import base, bounds, words
+from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -31,7 +33,7 @@ from embtrain.negatives.sampling.alias import AliasTable
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
 
@@ -130,7 +132,7 @@ def test_the_keys_are_documented() -> None:
 
 def test_every_bench_is_found_by_its_name() -> None:
     assert bench.names() == NAMES
-    assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
+    assert all(bench.find(name) is importlib.import_module(f"embtrain.cli.bench.{name}").bench for name in NAMES)
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
