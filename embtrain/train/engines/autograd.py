@@ -138,7 +138,7 @@ class Step(Engine):
             (loss * scale).backward()
             total = total + loss.detach()
             if keep > rows.start:
-                costs.append(_costs_per_example(cost, scored, keep - rows.start))
+                costs.append(costs_per_example(cost, scored, keep - rows.start))
         if (penalty := self.model.penalty(batch)) is not None:
             (penalty.sum() * scale).backward()
             total = total + penalty.detach().sum()
@@ -239,7 +239,7 @@ def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, 
     return first, row, draw[first]
 
 
-def _costs_per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
+def costs_per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
     """`cost.per_negative` expanded to one row per example, for the first n examples: (n, K)."""
     return cost.per_negative[:n] if scored.row is None else cost.per_negative[scored.row[:n]]
 

@@ -1,0 +1,16 @@
+"""Losses with drawn negatives as PyTorch modules, for programs that have a training loop of their own.
+
+    loss = embtrain.nn.SampledSoftmax("cluster", num_classes=V, num_sampled=64)
+    loss(query, weight, target).backward()
+
+losses.py  SampledSoftmax, RankingNCE, NCE, NegativeSampling, Softmax
+module.py  SampledLoss: their base, with any loss and any source
+rows.py    queries and targets as rows
+table.py   the user's output layer as a model
+source.py  the source and its counts
+"""
+
+from embtrain.nn.losses import NCE, NegativeSampling, RankingNCE, SampledSoftmax, Softmax
+from embtrain.nn.module import Candidates, SampledLoss
+
+__all__ = ["NCE", "Candidates", "NegativeSampling", "RankingNCE", "SampledLoss", "SampledSoftmax", "Softmax"]

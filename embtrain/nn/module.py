@@ -1,0 +1,299 @@
+"""Base of the losses with drawn negatives, for any PyTorch program.
+
+    loss = embtrain.nn.SampledSoftmax("cluster", num_classes=V, num_sampled=64)
+    loss(query, weight, target).backward()           # query (B, D), weight (V, D), target (B,)
+
+Source, scores, masks and loss are the objects of the trainer (`embtrain.train.engines.autograd.Step`), so a module and
+a run have the same gradient for the same draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.common.config.layers import Layer
+from embtrain.common.config.tree import build
+from embtrain.common.errors import UsageError
+from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec, Query
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.negatives.base import NegativeSource
+from embtrain.nn.rows import BatchPositives, Rows, Table, Weight, check_ids, make_rows, table_of
+from embtrain.nn.source import SourceSpec, StreamCounts, in_arguments, spec_of
+from embtrain.nn.table import TableModel
+from embtrain.train.checks.compatibility import incompatibilities
+from embtrain.train.config import TrainConfig
+from embtrain.train.engines.autograd import Step, costs_for_source, costs_per_example
+from embtrain.train.engines.false_negatives import mark_false_negatives
+
+
+class Candidates(NamedTuple):
+    """Negatives of the user's own for one call, in place of drawn ones.
+
+    ids: (K,) for all rows, or (N, K). log_q: of the ids, of the same shape; log_q_target: of the targets, (N,). A loss
+    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets.
+    """
+
+    ids: Tensor
+    log_q: Tensor | None = None
+    log_q_target: Tensor | None = None
+
+
+class SampledLoss(nn.Module):
+    """A loss of embtrain over negatives of one of its sources.
+
+    negatives: name of a source (`embtrain list`), or a source. num_classes: V. num_sampled: negatives per draw.
+    loss: name of a loss; loss_options: its keys. options: keys of the source, such as exponent=0.75.
+    counts: (V,) how often each class is a target; None: counted during training, from 1 each.
+    share: rows with the same negatives: "row", "query" (all targets of a query), "block" or "batch"; None: "batch" if
+    the source can and does not learn. filter: "none", "target" (a drawn class that is the row's target is masked),
+    "observed" (any target of the row's query is masked); None: as the loss requires.
+    similarity: "dot", or "cosine" times `scale`. frozen: the weight has rows of length 1 and is not trained, as
+    losses of continuous outputs need. num_contexts: number of values of `context`, or of each of its columns.
+    sparse: sparse gradients of a weight that is a tensor; an nn.Embedding sets its own. refresh: training calls between
+    two rebuilds of what a source derives from the weight, in addition to its own intervals; 0: none.
+    reduction: "mean", "sum" or "none". ignore_index: targets without a row. seed: of draws and of parameters.
+
+    Raises UsageError for names, keys or combinations that do not exist. A module belongs to the device of its first
+    call.
+    """
+
+    loss_name: ClassVar[str] = "sampled_softmax"
+    loss_defaults: ClassVar[Mapping[str, Any]] = {}
+    default_filter: ClassVar[Literal["none", "target"]] = "target"
+
+    def __init__(self, negatives: str | NegativeSource = "unigram", *, num_classes: int, num_sampled: int = 64,
+                 loss: str | None = None, counts: Tensor | Sequence[float] | None = None,
+                 share: Literal["row", "query", "block", "batch"] | None = None,
+                 filter: Literal["none", "target", "observed"] | None = None,
+                 similarity: Literal["dot", "cosine"] = "dot", scale: float = 1.0, frozen: bool = False,
+                 num_contexts: int | Sequence[int] | None = None, sparse: bool = False, refresh: int = 1000,
+                 reduction: Literal["mean", "sum", "none"] = "mean", ignore_index: int | None = None, seed: int = 0,
+                 loss_options: Mapping[str, Any] | None = None, **options: Any):
+        super().__init__()
+        if num_classes < 2:
+            raise UsageError(f"num_classes: {num_classes}: should be at least 2")
+        if similarity not in ("dot", "cosine") or reduction not in ("mean", "sum", "none"):
+            raise UsageError(f"similarity: {similarity}, reduction: {reduction}: should be dot or cosine; mean, sum or "
+                             "none")
+        self.num_classes, self.sparse, self.refresh = num_classes, sparse, refresh
+        self.reduction, self.ignore_index = reduction, ignore_index
+        self._similarity, self._scale, self._frozen = similarity, scale if similarity == "cosine" else 1.0, frozen
+        sizes = (num_contexts,) if isinstance(num_contexts, int) else None if num_contexts is None \
+            else tuple(num_contexts)
+        mask = filter or self.default_filter
+        if isinstance(negatives, NegativeSource):
+            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes)
+            self._given: NegativeSource | None = negatives
+        else:
+            self._spec = spec_of(negatives, num_sampled, options, "window" if share == "query" else share, mask, seed,
+                                 sizes)
+            self._given = None
+        self._counts = self._fixed_counts(counts)                                     # (V,), or None
+        self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
+        self.loss = self._make_loss(loss or self.loss_name, loss_options or {})
+        self._step: Step | None = None                       # built at the first call, which has D and the device
+        self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
+        self._n_calls = 0
+
+    def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
+                candidates: Candidates | Tensor | None = None, *, context: Tensor | None = None) -> Tensor:
+        """Return the loss: (), or the shape of `target` with reduction="none".
+
+        query: (B, D). weight: (V, D), an nn.Embedding or an nn.Linear. target: (B,) or (B, T) int64. bias: (V,).
+        candidates: the negatives of this call, instead of drawn ones. context: ids that the queries were made from,
+        (B,) or (B, C), for sources that learn a distribution for each (ace, kbgan). Raises UsageError.
+        """
+        table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
+        rows = make_rows(query, table, target, context, self.ignore_index)
+        step = self._prepare(rows, table)
+        try:
+            scored, output, drawn = self._loss(step, rows, candidates)
+            if candidates is None and self.training and torch.is_grad_enabled() and step.source.traits.learns \
+                    and output.per_example.requires_grad:
+                self._learn_in_backward(step.source, rows.query, drawn, scored, output)
+        finally:
+            cast(TableModel, step.model).release()
+        if self.reduction == "none":
+            return rows.unflatten(output.per_example)
+        return output.per_example.mean() if self.reduction == "mean" else output.per_example.sum()
+
+    @torch.no_grad()
+    def log_prob(self, query: Tensor, weight: Weight, ids: Tensor, bias: Tensor | None = None, *,
+                 context: Tensor | None = None) -> Tensor:
+        """Return log q of ids (K,) or (B, K) under the source, (B, K). Draws nothing.
+
+        Raises UsageError if the source has no density.
+        """
+        table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
+        check_ids("ids", ids, self.num_classes)
+        rows = make_rows(query, table, torch.zeros(len(query), dtype=torch.int64, device=query.device), context, None)
+        step = self._prepare(rows, table, is_training=False)
+        source = step.source
+        if source.traits.density == "none":
+            raise UsageError(f"negatives: {source.name} has no probability of a draw; use another source")
+        ids = ids if ids.ndim == 2 else ids.unsqueeze(0)
+        try:
+            source.prepare_log_prob(step.view)
+            return source.log_prob(_for_source(rows.query), ids).expand(len(query), -1)
+        finally:
+            cast(TableModel, step.model).release()
+
+    @property
+    def source(self) -> NegativeSource | None:
+        """The source; None before the first call."""
+        return self._given if self._step is None else self._step.source
+
+    def metrics(self) -> dict[str, float]:
+        """Values of the source and of the loss at the latest call, for a log."""
+        return {**({} if self.source is None else self.source.metrics()), **self.loss.metrics()}
+
+    # -- one call -------------------------------------------------------------------------------------------------
+
+    def _loss(self, step: Step, rows: Rows, candidates: Candidates | Tensor | None
+              ) -> tuple[LossInput, LossOutput, Negatives]:
+        """Draw or take the negatives, mask, score, and compute the loss."""
+        query, source = rows.query, step.source
+        reader = _for_source(query)
+        with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
+            drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
+                else self._taken(candidates, len(query))
+        mask, needs = source.config.filter, self.loss.traits
+        masks_by_weight = mask == "target" and not source.traits.learns and drawn.ids is not None and \
+            needs.candidate_scope == "drawn" and type(self.loss).negative_weights is Loss.negative_weights
+        if not masks_by_weight:
+            drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), mask,
+                                         BatchPositives(rows.targets))
+        scored = step.score(query, drawn)
+        if masks_by_weight:
+            scored = _without_targets(scored)
+        with torch.autocast(query.vector.device.type, enabled=False):
+            return scored, self.loss(scored), drawn
+
+    def _taken(self, candidates: Candidates | Tensor, n: int) -> Negatives:
+        """The user's candidates as the draw of n rows."""
+        given = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
+        check_ids("candidates", given.ids, self.num_classes)
+        ids = given.ids if given.ids.ndim == 2 else given.ids.unsqueeze(0)
+        if ids.ndim != 2 or ids.shape[0] not in (1, n) or ids.dtype != torch.int64:
+            raise UsageError(f"candidates: have the shape {tuple(given.ids.shape)} and dtype {given.ids.dtype}; they "
+                             f"should be (K,) or ({n}, K) of int64")
+        if self.loss.traits.needs_q != "no" and given.log_q is None:
+            raise UsageError(f"candidates: {self.loss.name} corrects for the probability of each negative; pass "
+                             "Candidates(ids, log_q, log_q_target), or use NegativeSampling")
+        log_q = given.log_q if given.log_q is None or given.log_q.ndim == 2 else given.log_q.unsqueeze(0)
+        mass = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
+        return Negatives(ids, log_q=log_q, log_q_target=given.log_q_target, total_weight=mass)
+
+    def _learn_in_backward(self, source: NegativeSource, query: Query, drawn: Negatives, scored: LossInput,
+                           output: LossOutput) -> None:
+        """Pass the costs of the negatives to the source when the gradient of this call is computed, once."""
+        cost = costs_per_example(output, scored, len(query))
+        waiting = [costs_for_source(source, cost, drawn)]
+
+        def learn(_: Tensor) -> None:
+            if waiting:
+                with torch.enable_grad():                    # a generator may compute a gradient of its own
+                    source.learn(_for_source(query), drawn, waiting.pop())
+
+        output.per_example.register_hook(learn)  # type: ignore[no-untyped-call]
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    def _prepare(self, rows: Rows, table: Table, is_training: bool | None = None) -> Step:
+        """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
+        training = self.training if is_training is None else is_training
+        is_due = self._stream is not None and training and self._stream.add(rows.query.target.detach())
+        if self._step is None or is_due:
+            self._build(rows.query.vector.shape[1], table.weight.device)
+        assert self._step is not None
+        if not _is_on(table.weight.device, device := self._step.source.world.device):
+            raise UsageError(f"weight: is on {table.weight.device}, but the source is on {device}; make one module for "
+                             "each device")
+        cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
+        if training:
+            if self._n_calls == 0 or (self.refresh and self._n_calls % self.refresh == 0):
+                self._step.source.on_epoch_start(self._step.view)
+            self._n_calls += 1
+        return self._step
+
+    def _build(self, dim: int, device: torch.device) -> None:
+        """Build the source, or build it again for new counts with the state that it has."""
+        counts = self._stream.used if self._stream is not None else self._counts
+        assert counts is not None
+        state = self._pending if self._step is None else self._step.source.state_dict()
+        with in_arguments():
+            source = self._given or self._spec.build(counts.cpu(), dim, device)
+            model = TableModel(source.world, self._similarity, self._scale, self._frozen)
+            if reasons := incompatibilities(source, self.loss, model):
+                raise UsageError(*reasons)
+        if state is not None:
+            source.load_state_dict(state)
+        self._pending = None
+        self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
+
+    def _make_loss(self, name: str, options: Mapping[str, Any]) -> Loss:
+        with in_arguments():
+            loss_class = losses.find(name)
+        layers = [Layer("loss_options", {"name": name, **self.loss_defaults, **options})]
+        counts = torch.ones(self.num_classes, dtype=torch.float64) if self._counts is None else self._counts
+        problem: ProblemSpec = self._spec.problem(counts, 0, torch.device("cpu"))
+        with in_arguments():
+            return loss_class(build(loss_class.Config, layers, "loss"), problem)
+
+    def _fixed_counts(self, counts: Tensor | Sequence[float] | None) -> Tensor | None:
+        if self._given is not None:
+            if self._given.world.n_candidates != self.num_classes:
+                raise UsageError(f"num_classes: {self.num_classes:,}, but this source was made for "
+                                 f"{self._given.world.n_candidates:,}")
+            return self._given.world.counts
+        if counts is None:
+            return None
+        found = torch.as_tensor(counts, dtype=torch.float64).cpu()
+        if found.shape != (self.num_classes,) or not bool((found >= 0).all() & found.isfinite().all()):
+            raise UsageError(f"counts: should be {self.num_classes:,} numbers of at least 0, one for each class; got "
+                             f"the shape {tuple(found.shape)}")
+        return found
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """State of the source and of the counts: tensors, numbers and containers of them."""
+        source = self._pending if self._step is None else self._step.source.state_dict()
+        return {"source": source, "counts": None if self._stream is None else self._stream.state_dict(),
+                "calls": self._n_calls}
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
+        if (state["counts"] is None) != (self._stream is None):
+            raise UsageError("counts: the state was saved by a module that " + ("had" if self._stream is not None
+                             else "streamed its") + " counts; load it into a module made with the same arguments")
+        if self._stream is not None:
+            self._stream.load_state_dict(state["counts"])
+        self._pending, self._step, self._n_calls = state["source"], None, state["calls"]
+
+
+def _for_source(query: Query) -> Query:
+    """The query as a source receives it: detached, at least in float32."""
+    vector = query.vector.detach()
+    return replace(query, vector=vector.float() if vector.dtype in (torch.float16, torch.bfloat16) else vector)
+
+
+def _is_on(device: torch.device, name: str) -> bool:
+    """Whether a device has this name; "cuda" names every CUDA device."""
+    named = torch.device(name)
+    return device.type == named.type and (named.index is None or device.index == named.index)
+
+
+def _without_targets(scored: LossInput) -> LossInput:
+    """Give weight 0 to negatives that are their row's target: as a mask, without waiting for the device."""
+    scored = scored.expanded()
+    ids = scored.drawn.per_row(scored.drawn.ids, len(scored.pos))
+    assert ids is not None
+    weight = scored.pos.new_ones(()) if scored.weight is None else scored.weight
+    return replace(scored, weight=torch.where(ids == scored.query.target.unsqueeze(1), 0.0, weight))

@@ -1,0 +1,129 @@
+"""Arguments of one call as the rows that sources and losses read: one row per pair of a query and a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query
+
+Weight = Tensor | nn.Embedding | nn.Linear
+
+
+@dataclass(frozen=True)
+class Table:
+    """The user's output layer: weight (V, D), bias (V,) or None, and whether gradients of the weight are sparse."""
+
+    weight: Tensor
+    bias: Tensor | None
+    sparse: bool
+
+
+def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int, has_bias: bool) -> Table:
+    """Read the tensors of a table. Raises UsageError if their shapes do not match.
+
+    has_bias: whether scores may have a bias (they may under similarity="dot").
+    """
+    table: Tensor = weight if isinstance(weight, Tensor) else weight.weight
+    if isinstance(weight, nn.Embedding):
+        sparse = weight.sparse
+    elif isinstance(weight, nn.Linear) and weight.bias is not None:
+        if bias is not None:
+            raise UsageError("bias: this nn.Linear has a bias of its own; leave the argument out")
+        bias = weight.bias
+    if table.ndim != 2 or len(table) != num_classes:
+        raise UsageError(f"weight: has the shape {tuple(table.shape)}; it should be (num_classes, D) with "
+                         f"num_classes = {num_classes:,}")
+    if bias is not None and not has_bias:
+        raise UsageError("bias: a cosine has no bias; leave it out, or use similarity='dot'")
+    if bias is not None and bias.shape != (num_classes,):
+        raise UsageError(f"bias: has the shape {tuple(bias.shape)}; it should be ({num_classes:,},)")
+    return Table(table, bias, sparse)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one call, N of them: B·T without those that are ignored."""
+
+    query: Query             # vector (N, D), or (N, D + 1) with a bias
+    targets: Tensor          # (B, T) int64  all targets of each query
+    owner: Tensor            # (N,) int64  the query of each row, 0..B-1
+    kept: Tensor | None      # (B, T) bool  the entries that have a row; None: all
+    shape: tuple[int, ...]   # of the argument `target`
+
+    def unflatten(self, x: Tensor) -> Tensor:
+        """Values (N,) in the shape of `target`, 0 where it is ignored."""
+        if self.kept is None:
+            return x.view(self.shape)
+        return x.new_zeros(self.targets.shape).masked_scatter(self.kept, x).view(self.shape)
+
+
+def make_rows(query: Tensor, table: Table, target: Tensor, context: Tensor | None, ignore_index: int | None) -> Rows:
+    """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError if shapes or ids are wrong.
+
+    Ids are checked on the CPU; a CUDA device would have to wait for the check. Ignored targets need such a wait.
+    """
+    n = len(table.weight)
+    if query.ndim != 2 or query.shape[1] != table.weight.shape[1]:
+        raise UsageError(f"query: has the shape {tuple(query.shape)}; it should be (B, {table.weight.shape[1]}), as "
+                         "the rows of the weight are")
+    if target.ndim not in (1, 2) or len(target) != len(query) or target.dtype != torch.int64:
+        raise UsageError(f"target: has the shape {tuple(target.shape)} and dtype {target.dtype}; it should be "
+                         f"({len(query)},) or ({len(query)}, T) of int64")
+    if len(query) == 0 or target.numel() == 0:
+        raise UsageError("query: has no rows; leave empty batches out")
+    if context is not None and (len(context) != len(query) or context.dtype != torch.int64):
+        raise UsageError(f"context: has the shape {tuple(context.shape)} and dtype {context.dtype}; it should be "
+                         f"({len(query)},) or ({len(query)}, C) of int64")
+    if not torch.is_autocast_enabled(query.device.type) and query.dtype != table.weight.dtype:
+        raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them, "
+                         "or use torch.autocast")
+    targets = target if target.ndim == 2 else target.unsqueeze(1)
+    kept = None if ignore_index is None else targets != ignore_index
+    if kept is not None and not kept.any():
+        raise UsageError(f"target: every entry is ignore_index = {ignore_index}; leave such batches out")
+    flat = targets.flatten() if kept is None else targets[kept]
+    check_ids("target", flat, n)
+    owner = torch.arange(len(query), device=query.device)
+    has_repeats = targets.shape[1] > 1 or kept is not None
+    if has_repeats:
+        owner = owner.repeat_interleave(targets.shape[1]) if kept is None else kept.nonzero()[:, 0]
+    vector = query
+    if table.bias is not None:
+        vector = torch.cat([query, query.new_ones(len(query), 1)], 1)
+    ids = owner if context is None else context[owner] if has_repeats else context
+    query_id = torch.unique(owner, return_inverse=True)[1] if has_repeats else None
+    built = Query(vector[owner] if has_repeats else vector, ids, flat, torch.zeros_like(flat), query_id,
+                  query_id if has_repeats else None)
+    return Rows(built, targets, owner, kept, tuple(target.shape))
+
+
+def check_ids(name: str, ids: Tensor, n: int) -> None:
+    """Raise UsageError if an id on the CPU is not one of 0..n-1. Ids on another device are not read."""
+    if ids.device.type == "cpu" and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise UsageError(f"{name}: {wrong} is not a class; ids are 0 to {n - 1:,} (num_classes = {n:,})")
+
+
+class BatchPositives:
+    """The targets (B, T) of each query of a call, as the known positives of its rows (`filter="observed"`)."""
+
+    def __init__(self, targets: Tensor):
+        self.targets = targets
+
+    def contains(self, context: Tensor, ids: Tensor) -> Tensor:
+        """Whether ids (n, K) are targets of the queries with these numbers (n,): (n, K) bool."""
+        found = torch.zeros_like(ids, dtype=torch.bool)
+        for column in self.targets.T:                       # T is small; (n, K, T) at once would not be
+            found |= ids == column[context].unsqueeze(1)
+        return found
+
+    def to(self, device: torch.device | str) -> BatchPositives:
+        return BatchPositives(self.targets.to(device))
+
+    @property
+    def nbytes(self) -> int:
+        return self.targets.nbytes

@@ -1,0 +1,113 @@
+"""The negative source of a module: built at the first call, rebuilt as the counts of a stream grow.
+
+Without `counts`, every class starts with count 1, and each training call adds its targets. The source is built again
+whenever the number of counted targets has doubled, and keeps what it has learnt. q of every draw stays exact: it is
+that of the counts at the latest build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embtrain.common.config.layers import Layer
+from embtrain.common.config.tree import build
+from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+
+FIRST_REBUILD = 1024  # counted targets before the first rebuild
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source that is not built yet: its class, its settings and the facts of the problem that do not change."""
+
+    source_class: type[NegativeSource]
+    config: NegativesConfig
+    seed: int
+    context_sizes: tuple[int, ...] | None
+
+    def build(self, counts: Tensor, dim: int, device: torch.device) -> NegativeSource:
+        """Build the source for counts (V,). Raises UsageError if it does not support the settings."""
+        return self.source_class(self.config, self.problem(counts, dim, device))
+
+    def problem(self, counts: Tensor, dim: int, device: torch.device) -> ProblemSpec:
+        """The problem of V classes with queries of D dimensions on a device."""
+        sizes = self.context_sizes
+        return ProblemSpec(len(counts), counts.to(torch.float64), sizes[0] if sizes and len(sizes) == 1 else None,
+                           sizes if sizes and len(sizes) > 1 else None, dim=dim, seed=self.seed, device=str(device))
+
+
+def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str | None, mask: str, seed: int,
+            context_sizes: tuple[int, ...] | None) -> SourceSpec:
+    """Validate the settings of a source. Raises UsageError for an unknown name, key or value.
+
+    share: rows that share a draw; None: all rows, if the source can, and one row if it learns or cannot.
+    """
+    with in_arguments():
+        found = negatives.find(name)
+    tree = {"source": name, "k": num_sampled, "filter": mask, **options}
+    if "share_draws_by" in options or "k" in options or "source" in options:
+        raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and share")
+    tree["share_draws_by"] = share or ("batch" if _shares_by_default(found) else "row")
+    with in_arguments():
+        return SourceSpec(found, build(found.Config, [Layer("embtrain.nn", tree)], "negatives"), seed, context_sizes)
+
+
+ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
+             "loss.name": "loss", "negatives.": "", "loss.": "loss_options: "}
+
+
+@contextlib.contextmanager
+def in_arguments() -> Iterator[None]:
+    """Name arguments instead of the keys of a run in the lines of a UsageError."""
+    try:
+        yield
+    except UsageError as error:
+        lines = list(error.args)
+        for key, argument in ARGUMENTS.items():
+            lines = [line.replace(key, argument) for line in lines]
+        raise UsageError(*lines) from error
+
+
+def _shares_by_default(source: type[NegativeSource]) -> bool:
+    """Whether a draw for the whole batch is the default. A source that learns gets a reward for each row instead."""
+    return "batch" in source.traits.sharing_modes and not source.traits.learns
+
+
+class StreamCounts:
+    """Counts of the targets seen so far, and those that the source was built with, (V,) float64 each."""
+
+    def __init__(self, num_classes: int):
+        self.running = torch.ones(num_classes, dtype=torch.float64)
+        self.used = self.running.clone()
+        self.n_targets, self.next_rebuild = 0, FIRST_REBUILD
+
+    def add(self, target: Tensor) -> bool:
+        """Count targets (n,); return whether the source is due to be built again. Needs no synchronization."""
+        self.running = self.running.to(target.device)
+        self.running.index_add_(0, target, torch.ones_like(target, dtype=torch.float64))
+        self.n_targets += len(target)
+        if self.n_targets < self.next_rebuild:
+            return False
+        self.used = self.running.clone()
+        self.next_rebuild = 2 * self.n_targets
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"running": self.running.cpu(), "used": self.used.cpu(), "n_targets": self.n_targets,
+                "next_rebuild": self.next_rebuild}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["running"].shape != self.running.shape:
+            raise UsageError(f"num_classes: the state has counts of {len(state['running']):,} classes, this module has "
+                             f"{len(self.running):,}; load it into a module of the same size")
+        self.running, self.used = state["running"].clone(), state["used"].clone()
+        self.n_targets, self.next_rebuild = state["n_targets"], state["next_rebuild"]
