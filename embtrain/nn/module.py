@@ -23,7 +23,18 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec,
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.rows import BatchPositives, Rows, Table, Weight, check_ids, make_rows, table_of
+from embtrain.nn.rows import (
+    BatchPositives,
+    Rows,
+    Table,
+    Weight,
+    check_ids,
+    for_source,
+    is_on,
+    make_rows,
+    table_of,
+    without_targets,
+)
 from embtrain.nn.source import SourceSpec, StreamCounts, in_arguments, spec_of
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
@@ -48,7 +59,7 @@ class SampledLoss(nn.Module):
     """A loss of embtrain over negatives of one of its sources.
 
     negatives: name of a source (`embtrain list`), or a source. num_classes: V. num_sampled: negatives per draw.
-    loss: name of a loss; loss_options: its keys. options: keys of the source, such as exponent=0.75.
+    loss: name of a loss; loss_options: its keys. options: keys of the source, e.g. exponent=0.75.
     counts: (V,) how often each class is a target; None: counted during training, from 1 each.
     share: rows with the same negatives: "row", "query" (all targets of a query), "block" or "batch"; None: "batch" if
     the source can and does not learn. filter: "none", "target" (a drawn class that is the row's target is masked),
@@ -99,7 +110,7 @@ class SampledLoss(nn.Module):
         self.loss = self._make_loss(loss or self.loss_name, loss_options or {})
         self._step: Step | None = None                       # built at the first call, which has D and the device
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
-        self._n_calls = 0
+        self._n_calls, self._learnt = 0, dict[str, float]()
 
     def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
                 candidates: Candidates | Tensor | None = None, *, context: Tensor | None = None) -> Tensor:
@@ -140,7 +151,7 @@ class SampledLoss(nn.Module):
         ids = ids if ids.ndim == 2 else ids.unsqueeze(0)
         try:
             source.prepare_log_prob(step.view)
-            return source.log_prob(_for_source(rows.query), ids).expand(len(query), -1)
+            return source.log_prob(for_source(rows.query), ids).expand(len(query), -1)
         finally:
             cast(TableModel, step.model).release()
 
@@ -151,7 +162,7 @@ class SampledLoss(nn.Module):
 
     def metrics(self) -> dict[str, float]:
         """Values of the source and of the loss at the latest call, for a log."""
-        return {**({} if self.source is None else self.source.metrics()), **self.loss.metrics()}
+        return {**self._learnt, **({} if self.source is None else self.source.metrics()), **self.loss.metrics()}
 
     # -- one call -------------------------------------------------------------------------------------------------
 
@@ -159,7 +170,10 @@ class SampledLoss(nn.Module):
               ) -> tuple[LossInput, LossOutput, Negatives]:
         """Draw or take the negatives, mask, score, and compute the loss."""
         query, source = rows.query, step.source
-        reader = _for_source(query)
+        if len(query) < source.traits.min_batch_size:
+            raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
+                             "and needs at least two rows")
+        reader = for_source(query)
         with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
                 else self._taken(candidates, len(query))
@@ -171,24 +185,24 @@ class SampledLoss(nn.Module):
                                          BatchPositives(rows.targets))
         scored = step.score(query, drawn)
         if masks_by_weight:
-            scored = _without_targets(scored)
+            scored = without_targets(scored)
         with torch.autocast(query.vector.device.type, enabled=False):
             return scored, self.loss(scored), drawn
 
     def _taken(self, candidates: Candidates | Tensor, n: int) -> Negatives:
         """The user's candidates as the draw of n rows."""
-        given = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
-        check_ids("candidates", given.ids, self.num_classes)
-        ids = given.ids if given.ids.ndim == 2 else given.ids.unsqueeze(0)
+        own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
+        check_ids("candidates", own.ids, self.num_classes)
+        ids = own.ids if own.ids.ndim == 2 else own.ids.unsqueeze(0)
         if ids.ndim != 2 or ids.shape[0] not in (1, n) or ids.dtype != torch.int64:
-            raise UsageError(f"candidates: have the shape {tuple(given.ids.shape)} and dtype {given.ids.dtype}; they "
+            raise UsageError(f"candidates: have the shape {tuple(own.ids.shape)} and dtype {own.ids.dtype}; they "
                              f"should be (K,) or ({n}, K) of int64")
-        if self.loss.traits.needs_q != "no" and given.log_q is None:
+        if self.loss.traits.needs_q != "no" and own.log_q is None:
             raise UsageError(f"candidates: {self.loss.name} corrects for the probability of each negative; pass "
                              "Candidates(ids, log_q, log_q_target), or use NegativeSampling")
-        log_q = given.log_q if given.log_q is None or given.log_q.ndim == 2 else given.log_q.unsqueeze(0)
+        log_q = own.log_q if own.log_q is None or own.log_q.ndim == 2 else own.log_q.unsqueeze(0)
         mass = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
-        return Negatives(ids, log_q=log_q, log_q_target=given.log_q_target, total_weight=mass)
+        return Negatives(ids, log_q=log_q, log_q_target=own.log_q_target, total_weight=mass)
 
     def _learn_in_backward(self, source: NegativeSource, query: Query, drawn: Negatives, scored: LossInput,
                            output: LossOutput) -> None:
@@ -199,7 +213,7 @@ class SampledLoss(nn.Module):
         def learn(_: Tensor) -> None:
             if waiting:
                 with torch.enable_grad():                    # a generator may compute a gradient of its own
-                    source.learn(_for_source(query), drawn, waiting.pop())
+                    self._learnt = source.learn(for_source(query), drawn, waiting.pop())
 
         output.per_example.register_hook(learn)  # type: ignore[no-untyped-call]
 
@@ -212,7 +226,7 @@ class SampledLoss(nn.Module):
         if self._step is None or is_due:
             self._build(rows.query.vector.shape[1], table.weight.device)
         assert self._step is not None
-        if not _is_on(table.weight.device, device := self._step.source.world.device):
+        if not is_on(table.weight.device, device := self._step.source.world.device):
             raise UsageError(f"weight: is on {table.weight.device}, but the source is on {device}; make one module for "
                              "each device")
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
@@ -276,24 +290,3 @@ class SampledLoss(nn.Module):
         if self._stream is not None:
             self._stream.load_state_dict(state["counts"])
         self._pending, self._step, self._n_calls = state["source"], None, state["calls"]
-
-
-def _for_source(query: Query) -> Query:
-    """The query as a source receives it: detached, at least in float32."""
-    vector = query.vector.detach()
-    return replace(query, vector=vector.float() if vector.dtype in (torch.float16, torch.bfloat16) else vector)
-
-
-def _is_on(device: torch.device, name: str) -> bool:
-    """Whether a device has this name; "cuda" names every CUDA device."""
-    named = torch.device(name)
-    return device.type == named.type and (named.index is None or device.index == named.index)
-
-
-def _without_targets(scored: LossInput) -> LossInput:
-    """Give weight 0 to negatives that are their row's target: as a mask, without waiting for the device."""
-    scored = scored.expanded()
-    ids = scored.drawn.per_row(scored.drawn.ids, len(scored.pos))
-    assert ids is not None
-    weight = scored.pos.new_ones(()) if scored.weight is None else scored.weight
-    return replace(scored, weight=torch.where(ids == scored.query.target.unsqueeze(1), 0.0, weight))

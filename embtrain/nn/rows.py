@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query
+from embtrain.common.types import LossInput, Query
 
 Weight = Tensor | nn.Embedding | nn.Linear
 
@@ -64,7 +64,7 @@ class Rows:
 def make_rows(query: Tensor, table: Table, target: Tensor, context: Tensor | None, ignore_index: int | None) -> Rows:
     """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError if shapes or ids are wrong.
 
-    Ids are checked on the CPU; a CUDA device would have to wait for the check. Ignored targets need such a wait.
+    Ids are checked on the CPU; on a CUDA device the host would wait for it. Ignored targets cause one wait.
     """
     n = len(table.weight)
     if query.ndim != 2 or query.shape[1] != table.weight.shape[1]:
@@ -84,7 +84,7 @@ def make_rows(query: Tensor, table: Table, target: Tensor, context: Tensor | Non
     targets = target if target.ndim == 2 else target.unsqueeze(1)
     kept = None if ignore_index is None else targets != ignore_index
     if kept is not None and not kept.any():
-        raise UsageError(f"target: every entry is ignore_index = {ignore_index}; leave such batches out")
+        raise UsageError(f"target: every entry is ignore_index = {ignore_index}; skip this batch")
     flat = targets.flatten() if kept is None else targets[kept]
     check_ids("target", flat, n)
     owner = torch.arange(len(query), device=query.device)
@@ -127,3 +127,24 @@ class BatchPositives:
     @property
     def nbytes(self) -> int:
         return self.targets.nbytes
+
+
+def for_source(query: Query) -> Query:
+    """The query as a source receives it: detached, at least in float32."""
+    vector = query.vector.detach()
+    return replace(query, vector=vector.float() if vector.dtype in (torch.float16, torch.bfloat16) else vector)
+
+
+def is_on(device: torch.device, name: str) -> bool:
+    """Whether a device has this name; "cuda" names every CUDA device."""
+    named = torch.device(name)
+    return device.type == named.type and (named.index is None or device.index == named.index)
+
+
+def without_targets(scored: LossInput) -> LossInput:
+    """Give weight 0 to negatives that are their row's target: as a mask, without waiting for the device."""
+    scored = scored.expanded()
+    ids = scored.drawn.per_row(scored.drawn.ids, len(scored.pos))
+    assert ids is not None
+    weight = scored.pos.new_ones(()) if scored.weight is None else scored.weight
+    return replace(scored, weight=torch.where(ids == scored.query.target.unsqueeze(1), 0.0, weight))

@@ -55,7 +55,8 @@ def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str 
         found = negatives.find(name)
     tree = {"source": name, "k": num_sampled, "filter": mask, **options}
     if "share_draws_by" in options or "k" in options or "source" in options:
-        raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and share")
+        raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and "
+                         "share")
     tree["share_draws_by"] = share or ("batch" if _shares_by_default(found) else "row")
     with in_arguments():
         return SourceSpec(found, build(found.Config, [Layer("embtrain.nn", tree)], "negatives"), seed, context_sizes)
