@@ -18,7 +18,9 @@ from embtrain.losses import base as losses
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
 from embtrain.nn.module import SampledLoss
+from embtrain.nn.rows import for_source, make_rows, table_of
 from embtrain.nn.source import FIRST_REBUILD
+from embtrain.nn.table import TableModel
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.false_negatives import mark_false_negatives
@@ -194,6 +196,21 @@ def test_a_source_of_the_softmax_follows_weight_and_bias() -> None:
         with torch.no_grad():
             problem.weight.mul_(-1.5)
             problem.bias.add_(torch.linspace(0, 2, V))
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_table_of_a_source_gives_the_scores(has_bias: bool) -> None:
+    """h·c of the augmented query and table equals the scores, bias included, in half precision too."""
+    problem = Problem()
+    for dtype in (torch.float32, torch.bfloat16):
+        table = table_of(problem.weight.to(dtype), problem.bias.to(dtype) if has_bias else None, False, V, True)
+        query = make_rows(problem.query.to(dtype), table, problem.target, None, None).query
+        model = TableModel(ProblemSpec(V, COUNTS, dim=D), "dot", 1.0, False)
+        model.use(table.weight, table.bias, table.sparse)
+        scores = model.score(query, torch.arange(V).unsqueeze(0))
+        assert scores.dtype == model.table().dtype == torch.float32
+        assert torch.allclose(for_source(query).vector @ model.table().T, scores, atol=1e-5 if dtype.itemsize == 4
+                              else 0.1)
 
 
 def test_log_prob_draws_nothing() -> None:
