@@ -102,7 +102,7 @@ class Negatives:
     weight: Tensor | None = None        # (G, K), or broadcast to it; None: 1
     origin: Tensor | None = None        # (G, K) int8, or broadcast to it; None: NOISE
     log_q_target: Tensor | None = None  # (B,)    log q of the row's target
-    total_weight: Tensor | None = None  # (B, 1) or (1, 1)  noise mass per positive, before masking
+    total_weight: Tensor | None = None  # (B, 1) or (1, 1)  M, weight of the noise per positive, before masking
     false_negatives: Tensor | None = None  # (2, N) int64  (row of B, column) pairs that are known positives
     state: object = None                # opaque: set by the source's `draw` for its own `learn`; for all rows
 
@@ -190,7 +190,8 @@ class LossInput:
 
     @property
     def log_total_weight(self) -> Tensor:
-        """log of the noise mass per positive, (B, 1) or (1, 1). It is log k only if all K negatives have weight 1."""
+        """log M of the total weight per positive, (B, 1) or (1, 1). It is log K only if all K negatives have weight 1.
+        """
         if self.drawn.total_weight is None:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
         return self.drawn.total_weight.to(self.pos.dtype).log()

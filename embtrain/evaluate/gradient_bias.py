@@ -93,7 +93,7 @@ def error_of_draws(o: Tensor, c: Tensor, target: Tensor, m: int, draws: int,
                    draw: Callable[[int], tuple[Tensor, Tensor]]) -> GradientError:
     """Bias and rmse of ∇' over `draws` draws of m negatives.
 
-    draw(R) returns ids (B, R, m) and their log(mass·q).
+    draw(R) returns ids (B, R, m) and their log(M q), M their total weight.
     """
     exact = gradient(o, c, target)
     total, squared = torch.zeros_like(exact), torch.zeros(len(o), dtype=torch.float64, device=o.device)

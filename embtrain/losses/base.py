@@ -1,8 +1,9 @@
 """Base class of losses, and the penalty on log Z that every loss supports.
 
-A loss receives scores s (higher is better) of the positive t and of K negatives j with weights w_j. A loss that
-corrects for the noise distribution q subtracts log(mass·q_j), where mass is the noise mass per positive, not the count
-K. False negatives (`Negatives.false_negatives`) are excluded from every sum, but they count in the mass.
+A loss receives scores s (higher is better) of the target t, which is the positive, and of K negatives j with weights
+w_j. A loss that corrects for the noise distribution q subtracts log(M q_j), where M = Σ_j w_j is the total weight of
+the noise per positive, not the count K. Masked negatives (`Negatives.false_negatives`) are excluded from every sum, but
+they count in M.
 
 Self-normalization (Devlin et al. 2014; on a fraction of the examples, Andreas and Klein 2015), for any loss:
 
@@ -105,7 +106,10 @@ class Loss(nn.Module):
         return LossOutput(example, negative.detach())
 
     def example(self, scored: LossInput) -> Tensor:
-        """Return the loss of each example (B,), without the penalty."""
+        """Return the loss of each example (B,), without the penalty.
+
+        `scored` holds the scores `pos` (B,) and `neg` (R, K). R ≤ B: rows with one query and one draw are scored once.
+        """
         raise TypeError(f"{type(self).__name__} does not implement example")
 
     def negative(self, scored: LossInput) -> Tensor:

@@ -1,17 +1,27 @@
 """Negative sampling: binary cross-entropy that separates data pairs from noise pairs.
+[mikolov2013]; [nce_note] eq. 15-18.
 
-[nce_note] eq. 15-18; [mikolov2013].
+    L = −log σ(s_t) − Σ_j w_j log σ(−s_j)        ∂L/∂s_t = σ(s_t) − 1,  ∂L/∂s_j = w_j σ(s_j)
 
-    L = −log σ(s_t) − Σ_j w_j log σ(−s_j)        ∂L/∂s_j = w_j σ(s_j),  ∂L/∂s_t = σ(s_t) − 1
+An example has a query a (in word2vec a centre word), its target t (the positive, a context word) and negatives j, drawn
+from the noise distribution q. s_t and s_j are the model's scores of these candidates for a, and w_j is the weight of a
+negative, 1 unless the source sets it. Masked negatives are left out of the sum (`negatives.filter`).
 
-The noise density is not used. The optimum is s = log P(b|a) − log(mass·q(b)), which is PMI − log k if q is the
-marginal; if accidental hits are masked, as in word2vec, it is log P/(1−P) − log(mass·q).
+q does not occur in L, but in the optimum. With the total weight M = Σ_j w_j, taken before masking, the optimal score of
+a candidate b is
 
-    normalize_by: query   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the number of known positives of the query
+    s_ab = log P(b|a) − log(M q(b))                    if nothing is masked
+    s_ab = log P(b|a)/(1 − P(b|a)) − log(M q(b))       if negatives equal to the target are masked, as in word2vec
 
-over every candidate, known positives masked (`negatives.filter: observed`): the n rows of a query then sum to binary
-cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
-(In the paper's eq. 17-18 the product runs over b', and so must the score inside it.)
+The first is PMI(a, b) − log k for k negatives of weight 1, if q is the marginal distribution of b. Erratum: in
+[nce_note] eq. 17-18 the score inside the product should be s(a, b').
+
+    normalize_by: query   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j)        n: number of known positives of a
+
+This needs every candidate as a negative and all known positives of a masked (`negatives.source: every`,
+`negatives.filter: observed`). The data have n rows with the query a, one for each of its positives. Their losses sum to
+the binary cross-entropy of all candidates with label 1 for these n and 0 for the others: KvsAll [ruffinelli2020], known
+as 1-N scoring since [dettmers2018].
 """
 
 from __future__ import annotations
@@ -51,11 +61,15 @@ class Logistic(Loss):
                                   estimates_log_odds=False)
 
     def example(self, scored: LossInput) -> Tensor:
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
         scored = expand_if_rows_differ(scored)
-        negative_term = scored.weighted_sum(softplus(scored.neg))
-        if self.config.normalize_by == "query" and (mask := scored.negative_mask()) is not None:
-            negative_term = negative_term / (~mask).sum(1).clamp(min=1)
+        negative_term = scored.weighted_sum(softplus(scored.neg))        # (B,) masked negatives excluded
+        if self.config.normalize_by == "query" and (is_kept := scored.negative_mask()) is not None:
+            # (B, K), False at masked negatives. Every candidate occurs once and all known positives are masked, so the
+            # number of masked negatives is n, the number of known positives.
+            negative_term = negative_term / (~is_kept).sum(1).clamp(min=1)
         return softplus(-scored.pos) + negative_term
 
     def negative(self, scored: LossInput) -> Tensor:
+        """Return −log σ(−s_j), the unweighted cost of each negative, (R, K)."""
         return softplus(scored.neg)

@@ -1,9 +1,12 @@
-"""Margin ranking loss: the positive must score higher than each negative by η ([bose2018] eq. 3; [bordes2013]).
+"""Margin ranking loss: a pairwise hinge; the positive must score higher than each negative by η.
+[bordes2013]; [bose2018] eq. 3.
 
     L = Σ_j w_j max(0, η + s_j − s_t)
 
-Higher scores are better, so distances enter negated. An adversary is trained on s_j, not on the hinge, which is zero
-for every negative already below the margin: early on, nearly all of them.
+s_t and s_j are the scores of the target t (the positive) and of negative j. w_j is the weight of a negative, 1 unless
+the source sets it. Masked negatives are left out of the sum. The noise distribution is not used. Higher scores are
+better, so distances enter negated. The cost that an adversary is trained on is s_j, not the hinge, which is zero for
+every negative already below the margin: early on, nearly all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ class MarginConfig(LossConfig):
     """Configuration keys of the margin ranking loss."""
 
     name: str = "margin"
-    margin: float = Field(1.0, ge=0, description="η, by which the target must exceed a negative")
+    margin: float = Field(1.0, ge=0, description="η, by which the score of the target must exceed that of a negative")
 
 
 class Margin(Loss):
@@ -31,5 +34,6 @@ class Margin(Loss):
     config: MarginConfig
 
     def example(self, scored: LossInput) -> Tensor:
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
         scored = scored.expanded()
         return scored.weighted_sum((self.config.margin + scored.neg - scored.pos.unsqueeze(1)).relu())

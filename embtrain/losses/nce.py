@@ -1,11 +1,18 @@
-"""Noise-contrastive estimation ([nce_note] eq. 7-14; [gutmann2010]; [mnih2012]).
+"""Noise-contrastive estimation (NCE): negative sampling corrected for q, so that scores are log-probabilities.
+[gutmann2010]; [mnih2012]; [nce_note] eq. 7-14.
 
-    logit(b) = s_ab − c_a − log(mass·q(b))        L = −log σ(logit(t)) − Σ_j w_j log σ(−logit(j))
+    x_b = s_ab − c_a − log(M q(b))        L = −log σ(x_t) − Σ_j w_j log σ(−x_j)
 
-c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). The optimum is
-s − c = log P(b|a) if accidental hits are kept, and log P/(1−P) if they are masked, so the mask should be `none`.
-(The paper's eq. 8 has another factor k before the sum; with it the noise would count k times.)
-A learned c and the scores can exchange a constant, so "Z stays near 1" only reflects the initial c, `log_z_start`.
+An example has a query a, its target t (the positive) and negatives j, drawn from the noise distribution q. s_ab is the
+model's score of a candidate b for a. w_j is the weight of a negative, 1 unless the source sets it, and M = Σ_j w_j the
+total weight, taken before masking: k for k plain draws. x_b is the log-odds that b came from the data, not from q.
+
+c_a estimates log Z_a, where Z_a = Σ_b e^{s_ab} is the partition function. It is 0 (`partition: fixed`), one learned
+number (`global`), or one per context id (`context`). At the optimum s_ab − c_a = log P(b|a) if negatives equal to the
+target are kept. If they are masked it is log P/(1 − P), so `negatives.filter` should be `none`. A learned c and the
+scores can exchange a constant, so a final Z near 1 only reflects the initial value of c, `log_z_start`.
+
+Erratum: [nce_note] eq. 8 has another factor k before the sum; with it the noise would count k times.
 """
 
 from __future__ import annotations
@@ -54,7 +61,8 @@ class Nce(Loss):
             self.c = nn.Parameter(torch.full((world.n_contexts,), start))
 
     def example(self, scored: LossInput) -> Tensor:
-        log_total_weight = scored.log_total_weight                                             # (B, 1) or (1, 1)
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
+        log_total_weight = scored.log_total_weight                             # log M, (B, 1) or (1, 1)
         scored = expand_if_rows_differ(scored, rows_differ=log_total_weight.shape[0] != 1)
         assert scored.log_q is not None and scored.drawn.log_q_target is not None  # needs_q
         log_q = scored.log_q.to(scored.neg.dtype)                              # (R, K), or broadcast to it
@@ -64,9 +72,11 @@ class Nce(Loss):
         return softplus(-pos) + scored.weighted_sum(softplus(neg))
 
     def negative(self, scored: LossInput) -> Tensor:
+        """Return s_aj − c_a of each negative, (R, K)."""
         return scored.neg if self.c is None else scored.neg - _as_column(self._log_z(_row_contexts(scored)))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
+        """Return s − c_a for scores (n, K)."""
         return score - _as_column(self._log_z(query.context))
 
     def unnormalized(self, score: Tensor, query: Query) -> Tensor:
@@ -76,6 +86,7 @@ class Nce(Loss):
         return None if self.c is None else self._log_z(query.context).detach().expand(len(query))
 
     def metrics(self) -> dict[str, float]:
+        """Return the mean and the standard deviation of a learned c."""
         if self.c is None:
             return {}
         c = self.c.detach()
@@ -89,6 +100,7 @@ class Nce(Loss):
 
 
 def _as_column(c: Tensor) -> Tensor:
+    """Return c (n,) as (n, 1); a single number () unchanged."""
     return c.unsqueeze(1) if c.ndim else c
 
 

@@ -1,9 +1,15 @@
-"""Loss of order embeddings: true pairs are in order, negatives violate it by at least α (Vendrov et al. 2016, eq. 4).
+"""Loss of order embeddings, an absolute hinge: true pairs are in order, negatives violate it by at least α.
+[vendrov2016] eq. 4.
 
     L = max(0, E_t) + Σ_j w_j max(0, α − E_j),   E = −s ≥ 0
 
-Margin ranking compares each negative with its positive; this loss compares it with α. Energies therefore have one zero
-for all queries, and one threshold separates true pairs from false ones. An adversary is trained on s_j, not the hinge.
+E_t and E_j are the energies, negated scores s, of the target t (the positive) and of negative j: the violation of the
+order, 0 for a pair in order. w_j is the weight of a negative, 1 unless the source sets it. Masked negatives are left
+out of the sum.
+
+Margin ranking (margin.py) compares each negative with its positive; this loss compares it with α. Energies therefore
+have one zero for all queries, and one threshold separates true pairs from false ones. The cost that an adversary is
+trained on is s_j, not the hinge.
 """
 
 from __future__ import annotations
@@ -31,5 +37,6 @@ class OrderLoss(Loss):
     config: OrderLossConfig
 
     def example(self, scored: LossInput) -> Tensor:
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
         scored = expand_if_rows_differ(scored)
         return (-scored.pos).relu() + scored.weighted_sum((self.config.margin + scored.neg).relu())

@@ -1,18 +1,22 @@
-"""Sampled softmax: softmax over the target and the negatives, corrected for the noise distribution. Two forms.
+"""Sampled softmax: cross-entropy of the target among the negatives, corrected for the noise distribution.
+`form: sampled` [rawat2019] eq. 5-6, [bengio2008]; `form: ranking` [ma2018].
 
-`sampled` (Rawat et al. 2019, eq. 5-6; Bengio and Senécal 2008): o'_t = s_t, o'_j = s_j − log(mass·q_j), j ≠ t
+    sampled   L = −log( e^{s_t} / Z' ),  Z' = e^{s_t} + Σ_j w_j e^{s_j} / (M q_j)
+    ranking   L = −log( e^{s_t} / q_t / Z'' ),  Z'' = e^{s_t} / q_t + Σ_j w_j e^{s_j} / q_j
 
-    L = −s_t + log Z',   Z' = e^{s_t} + Σ_{j≠t} w_j e^{s_j} / (mass·q_j)
+An example has a query a, its target t (the positive) and negatives j, drawn from the noise distribution q. s_t and s_j
+are the model's scores of these candidates for a, q_t and q_j their probabilities under q. w_j is the weight of a
+negative, 1 unless the source sets it, and M = Σ_j w_j the total weight, taken before masking: k for k plain draws.
+Compare the exact softmax, L = −log(e^{s_t} / Z) with Z = Σ_b e^{s_b} over all candidates b.
 
-Accidental hits must be masked: then E Z' = Z, else E Z' = (1 + p_t) Z. log Z' is low on average (Jensen), so this loss
-is not a perplexity, and its optimum is P only in the limit of many negatives, or with every candidate drawn.
+`sampled`: Z' estimates Z. Negatives equal to the target must be masked: then E Z' = Z, else E Z' = (1 + p_t) Z, with
+p_t = e^{s_t} / Z. log Z' is below log Z on average (Jensen's inequality). So this loss is not a log-perplexity, and its
+optimum is softmax(s) = P(·|a) only in the limit of many negatives, or if every candidate is drawn.
 
-`ranking` (Ma and Collins 2018): the target is corrected as well, and accidental hits are kept
+`ranking` (ranking NCE): the target is corrected as well, M cancels, and negatives equal to the target are kept. The
+optimum is softmax(s) = P(·|a) at every number of negatives, if they are i.i.d. draws from one q with weight 1.
 
-    L = −(s_t − log q_t) + log( e^{s_t − log q_t} + Σ_j w_j e^{s_j − log q_j} )          (the mass cancels)
-
-The optimum is softmax(s) = P at every number of negatives, if they are iid draws from one q with weight 1. With
-`absolute`, |s| replaces s (absolute.py).
+With `absolute`, |s| replaces s (absolute.py).
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ class SampledSoftmaxConfig(AbsoluteConfig):
 
     name: str = "sampled_softmax"
     form: Literal["sampled", "ranking"] = Field(
-        "sampled", description="sampled: target uncorrected, its hits masked; ranking: target corrected, hits kept")
+        "sampled", description="sampled: target uncorrected, negatives equal to it masked; ranking: target corrected, "
+                               "negatives equal to it kept")
 
 
 class SampledSoftmax(SoftmaxLoss):
@@ -51,6 +56,8 @@ class SampledSoftmax(SoftmaxLoss):
                               accidental_hits="kept" if ranking else "masked")
 
     def example(self, scored: LossInput) -> Tensor:
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
+        # −log(e^x / (e^x + e^y)) = softplus(y − x): x is the target's term in both forms, y the log of the sum over j.
         scored = expand_if_rows_differ(scored)
         assert scored.log_q is not None  # needs_q
         # (B,) log Σ_j w_j e^{s_j} / q_j
@@ -58,6 +65,6 @@ class SampledSoftmax(SoftmaxLoss):
         if self.config.form == "ranking":
             assert scored.drawn.log_q_target is not None  # needs_q
             return softplus(log_negatives - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))
-        log_total_weight = scored.log_total_weight[:, 0]
-        # A row without noise mass has no counted negative; −inf would turn its lowest `log_negatives` into +inf.
+        log_total_weight = scored.log_total_weight[:, 0]                       # log M, (B,) or (1,)
+        # A row with M = 0 has no counted negative. Subtracting log M = −inf would turn its lowest value into +inf.
         return softplus(log_negatives - log_total_weight.masked_fill(log_total_weight.isneginf(), 0.0) - scored.pos)

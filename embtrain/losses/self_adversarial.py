@@ -1,10 +1,14 @@
-"""Negative sampling with weights that depend on the model's own scores (Sun et al. 2019, eq. 5-6).
+"""Self-adversarial negative sampling: the weight of a negative grows with the model's own score of it.
+[sun2019] eq. 5-6.
 
-    L = −log σ(γ + s_t) − Σ_j w_j log σ(−γ − s_j)        w_j = m_j e^{α s_j} / Σ_i m_i e^{α s_i},  held constant
+    L = −log σ(γ + s_t) − Σ_j p_j log σ(−γ − s_j)        p_j = w_j e^{α s_j} / Σ_i w_i e^{α s_i},  no gradient
 
-m_j is the source's weight; any source can be used. γ is the distance at which a triple is equally likely to be true or
-false, for scores that are negated distances, and 0 for scores that can be positive. α = 0 keeps the source's weights,
-normalized to a sum of 1. The noise density is not used.
+s_t and s_j are the scores of the target t (the positive) and of negative j. w_j is the weight that the source gives to
+a negative, 1 unless set otherwise; any source can be used. The sums run over the negatives that are not masked.
+
+γ (`margin`): for scores that are negated distances, the distance at which a triple is equally likely to be true or
+false; 0 for scores that can be positive. α (`temperature`): 0 keeps the source's weights, normalized to a sum of 1. The
+noise distribution is not used.
 """
 
 from __future__ import annotations
@@ -34,14 +38,20 @@ class SelfAdversarial(Loss):
     config: SelfAdversarialConfig
 
     def example(self, scored: LossInput) -> Tensor:
+        """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows.
+
+        `scored.weight` must be p, the result of `negative_weights`, as the engine sets it.
+        """
         scored = expand_if_rows_differ(scored)
         return softplus(-self.config.margin - scored.pos) + scored.weighted_sum(self.negative(scored))
 
     def negative(self, scored: LossInput) -> Tensor:
+        """Return −log σ(−γ − s_j), the unweighted cost of each negative, (R, K)."""
         return softplus(self.config.margin + scored.neg)
 
     @torch.no_grad()
     def negative_weights(self, scored: LossInput) -> Tensor:
+        """Return p (R, K), detached. Masked negatives and those of weight 0 have p_j = 0."""
         s = scored.neg.detach()
         counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
@@ -56,4 +66,5 @@ class SelfAdversarial(Loss):
         return torch.softmax(x, 1).nan_to_num(0.0)                       # weights 0 for a row without counted negatives
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
+        """Return γ + s for scores (n, K)."""
         return self.config.margin + score

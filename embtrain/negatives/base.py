@@ -4,9 +4,9 @@
 `learn(query, drawn, cost)`. A source receives a detached query and a read-only view, never a model.
 
 Traits.density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
-                conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) =
-                Σ_id f(id), and a target has no q; estimated: q, also that of targets, is estimated from the data;
-                none: no density.
+                conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (M q_j) =
+                Σ_id f(id) with the total weight M = Σ_j w_j, and a target has no q; estimated: q, also that of targets,
+                is estimated from the data; none: no density.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """All candidates, once each: the exact sum Z_a = Σ_b e^{s(a,b)} in place of an estimate.
 
-mass · q = 1 for each negative, so q = 1 / V and mass = V, and an estimate over the negatives is the sum itself. With
-the softmax loss this gives the full softmax ([nce_note] eq. 4-5), scored once per distinct query of a batch.
+The total weight is M = V and q = 1 / V, so M q = 1 for each negative, and an estimate over the negatives is the sum
+itself. With the softmax loss this gives the full softmax ([nce_note] eq. 4-5), scored once per distinct query of a
+batch.
 """
 
 from __future__ import annotations

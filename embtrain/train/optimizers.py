@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embtrain.kernels.reference.training.skipgram import EPS
+from embtrain.kernels.reference.training.rows import EPS
 from embtrain.models.base import Model
 
 CHUNK = 1 << 18  # elements of a table processed at once

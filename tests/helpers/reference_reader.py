@@ -1,6 +1,6 @@
 """Compares the compiled reader with its Python reference, and generates damaged text for it.
 
-The first byte selects the mode for the rest. The result of scan.py for a text must equal that of tokens.py.
+The first byte selects the mode for the rest. `scan.scan` must return for a text what `tokenize.encode` returns.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Scores of word pairs: how certain is it that u is a kind of v?
 
-    s(u, v) = max over the senses a of u and b of v of entails(x_a, x_b)
+    s(u, v) = max over the senses a of u and b of v of entailment_score(x_a, x_b)
 
-`entails` is defined by the model: −E(a, b) for order embeddings, and the cosine if the model has no direction, as for
-plain vectors. data/hierarchy/senses.py defines the senses of a word. With a table of WordNet synsets, the best pair of
-synsets represents two words, whichever senses the annotators meant. A plain word has one sense, itself.
+`entailment_score` is defined by the model: −E(a, b) for order embeddings, and the cosine if the model has no
+direction, as for plain vectors. data/hierarchy/senses.py defines the senses of a word. With a table of WordNet
+synsets, the best pair of synsets represents two words, whichever senses the annotators meant. A plain word has one
+sense, itself.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     """Return the reasons why these cells cannot be compared."""
     labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
-    errors = [f"strategies: two cells would have the name {name}; give each strategy, loss and seed once"
+    errors = [f"strategies: two runs would have the name {name}; give each strategy, loss and seed once"
               for name, n in Counter(cell.name for cell in cells).items() if n > 1]
     if errors:
         return errors[:1]
@@ -42,9 +42,9 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
                       f"{', '.join(benchmarks)}")
     for cell in cells:
         if cell.settings.train.seed != cell.seed:
-            errors.append("--set train.seed: each cell has its own; use --seeds")
+            errors.append("--set train.seed: each run has its own; use --seeds")
         if cell.settings.strategy != cell.strategy:
-            errors.append("--set strategy: each cell has its own; use --negatives")
+            errors.append("--set strategy: each run has its own; use --negatives")
         if cell.settings.train.engine == "fused":
             errors += [f"--set train.engine=fused: {reason}" for reason in fused_blockers(cell, compiled=True)]
         same_model = next(reference for reference in cells if reference.model == cell.model)
@@ -59,7 +59,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
                                                             for cell_of_pair in (cell, reference))):
                     continue
                 errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: so the runs "
-                              f"cannot be paired; give all cells one value with --set {differing_key}=...")
+                              f"cannot be paired; give all runs one value with --set {differing_key}=...")
     return list(dict.fromkeys(errors))
 
 
@@ -69,7 +69,7 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
         return []
     by_block = [f"{size:,} ({', '.join(label for label in own_blocks if own_blocks[label] == size)})"
                 for size in sorted(set(own_blocks.values()))]
-    return [f"train.chunk={block} for all cells, whose strategies have {', '.join(by_block)}"]
+    return [f"train.chunk={block} for all runs, whose strategies have {', '.join(by_block)}"]
 
 
 def fused_blockers(cell: Cell, compiled: bool) -> list[str]:

@@ -43,4 +43,4 @@ def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, compiled)]
     blocks = different_blocks({cell.label: block_size(cell, engine) for cell in own_cells},
                               cells[0].settings.train.chunk)
-    return "; ".join([f"engine: {engine} for all cells", *dict.fromkeys(reasons), *blocks])
+    return "; ".join([f"engine: {engine} for all runs", *dict.fromkeys(reasons), *blocks])

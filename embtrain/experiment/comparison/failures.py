@@ -1,4 +1,4 @@
-"""The error of a comparison in which some cells failed: the others are compared, the exit code is not 0."""
+"""The error of a comparison in which some runs failed: the others are compared, the exit code is not 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
                                  str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
-    return error(f"{folder}: {len(codes)} of {len(results.cells)} cells failed, and the comparison contains only the "
+    return error(f"{folder}: {len(codes)} of {len(results.cells)} runs failed, and the comparison contains only the "
                  f"others; {first.cell}: {first.error}; to run them again: {resume_command}")
 
 

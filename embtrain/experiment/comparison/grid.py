@@ -54,12 +54,12 @@ class Grid(Section):  # noqa: PLW1641  never hashed
     baseline: str | None = Field(None, description="run that the others are compared with; null: the first")
     metric: Metric | None = Field(None, description="primary metric, BENCHMARK/METRIC; null: the task's")
     benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.benchmarks")
-    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds of training per cell; null: no limit")
-    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
+    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds of training per run; null: no limit")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
     search: list[str] = Field(
         [], max_length=50, description=(
             "KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], tuned for each strategy on validation"))
-    trials: int | None = Field(None, ge=1, le=1000, description="trials per strategy, each as long as a cell")
+    trials: int | None = Field(None, ge=1, le=1000, description="trials per strategy, each as long as a run")
     paper: str | None = Field(None, description="file of configs/paper whose claim is judged; null: none")
     _origins: dict[KeyPath, str] = PrivateAttr(default_factory=dict)  # name of each value in errors; see `with_origins`
 

@@ -97,7 +97,7 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
                 raise DataError(f"{run}: is not finished: it has no scores.json; {resume_command(run)}")
             settings_by_run[run.resolve()] = settings
     if not settings_by_run:
-        raise DataError(f"{', '.join(map(str, folders))}: no cell is finished; resume the comparison")
+        raise DataError(f"{', '.join(map(str, folders))}: no run is finished; resume the comparison")
     return settings_by_run
 
 

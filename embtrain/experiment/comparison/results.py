@@ -61,15 +61,15 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
           reproduction: Reproduction | None = None, searched: Sequence[ChosenSettings] = ()) -> None:
     """Compare the cells and write results.json. reproduction: from claims.py; searched: choices of tuning.py.
 
-    If no cell has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
+    If no run has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
     DataError.
     """
     finished = [outcome for outcome in outcomes if outcome.error is None]
     if not finished:
         error_class = ResourceError if outcomes[0].starved else DataError
-        raise error_class(f"{folder}: no cell has scores; {outcomes[0].name}: {outcomes[0].error}")
+        raise error_class(f"{folder}: no run has scores; {outcomes[0].name}: {outcomes[0].error}")
     if (n := sum(len(outcome.scores) for outcome in finished)) > MAX_SCORES:
-        raise DataError(f"{folder}: {n:,} scores in {len(finished):,} cells; at most {MAX_SCORES:,} are compared; give "
+        raise DataError(f"{folder}: {n:,} scores in {len(finished):,} runs; at most {MAX_SCORES:,} are compared; give "
                         "fewer runs")
     if len({outcome.corpus for outcome in finished}) > 1:
         other_outcome = next(outcome for outcome in finished if outcome.corpus != finished[0].corpus)
@@ -79,7 +79,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
     metrics = list(dict.fromkeys(key for outcome in finished for key in outcome.values()))
     primary, baseline = plan["metric"], plan["baseline"]
     if primary not in metrics:
-        raise DataError(f"{folder}: no cell has the metric {primary!r}; there are: {', '.join(metrics)}")
+        raise DataError(f"{folder}: no run has the metric {primary!r}; there are: {', '.join(metrics)}")
     if not is_score(primary):
         raise UsageError(f"--metric: {primary}: is not a score, because neither higher nor lower is better; there are: "
                          + ", ".join(metric for metric in metrics if is_score(metric)))
@@ -131,7 +131,7 @@ def _notes(outcomes: Sequence[CellOutcome]) -> list[str]:
     notes += [f"{outcome.name}: {row.note}" for outcome in outcomes for row in outcome.scores
               if (row.benchmark, row.metric) == ("training", "warning")]
     if len({outcome.code for outcome in outcomes if outcome.error is None}) > 1:
-        notes.append("the cells were not all trained by the same code: the hashes in their identity.json differ")
+        notes.append("the runs were not all trained by the same code: the hashes in their identity.json differ")
     return notes
 
 

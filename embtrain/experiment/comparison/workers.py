@@ -71,7 +71,7 @@ def working_in(folder: Path) -> Iterator[int]:
             is_noted = False
             while not try_lock(cells_lock):
                 if not is_noted and not progress.quiet:
-                    terminal.note(f"{folder}: waiting for cells of a comparison that was killed")
+                    terminal.note(f"{folder}: waiting for runs of a comparison that was killed")
                 is_noted = True
                 time.sleep(_POLL)
             yield cells_lock
@@ -250,7 +250,7 @@ class _ProgressPrinter:
         failed = f", {len(self.failed)} failed" if self.failed else ""
         working = f"; running: {', '.join(shares)}" if shares else ""
         time_left = f"; about {duration(seconds_left)} left" if seconds_left else ""
-        terminal.note(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}")
+        terminal.note(f"comparing: {done} of {len(self.cells)} runs done{failed}{working}{time_left}")
 
     def _time_left(self, running: Sequence[Cell]) -> tuple[float | None, list[str]]:
         """Seconds of training left, None if no cell has started; and the progress of each running cell."""

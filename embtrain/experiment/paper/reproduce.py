@@ -80,8 +80,8 @@ def _without_missing_benchmarks(paper: Paper) -> Paper:
 
 def format_text(comparison: Comparison) -> str:
     """Reported numbers against ours, for a terminal."""
-    claim = read_results.read(comparison.folder).claim
-    return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
+    reproduction = read_results.read(comparison.folder).reproduction
+    return "" if reproduction is None else "\n".join(map(terminal.plain, lines(reproduction)))
 
 
 class PaperEntry(NamedTuple):

@@ -1,9 +1,10 @@
 """Scores of a model: benchmarks on its vectors, exact likelihood and rank on held-out text.
 
 Held-out text is scored by P(b|a) = softmax_b of the loss's unnormalized estimate. Scores of negative sampling are
-log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so log q, exact or estimated, is added to them; the bare
-scores are then evaluated as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is
-compared with the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
+log-odds against the noise, s = log P(b|a) - log(M q(b|a)) with the total weight M of the negatives. So log q, exact or
+estimated, is added to them; the bare scores are then evaluated as well (metrics ending in `/scores`). With
+`evaluate.log_z`, a loss that learns log Z is compared with the truth: learned_log_z = mean c, log_sum_mean =
+mean log Σ_b e^{s_ab}, log_z_mean = their difference.
 
 Per-item values can be stored too, so that two runs can be compared on the same items.
 """

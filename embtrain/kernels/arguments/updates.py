@@ -8,9 +8,11 @@ import numpy as np
 
 
 class Windows(NamedTuple):
-    centre: np.ndarray  # (C,) int64
+    """C windows of P pairs in total: a centre word, and a target for each pair."""
+
+    centre: np.ndarray  # (C,) int64  a row of u
     start: np.ndarray   # (C+1,) int64  window w has the pairs start[w] .. start[w+1], at least one
-    target: np.ndarray  # (P,) int64
+    target: np.ndarray  # (P,) int64  the context word of the pair, a row of v
 
 
 class SkipGramLossSpec(NamedTuple):
@@ -21,12 +23,12 @@ class SkipGramLossSpec(NamedTuple):
 
 
 class TripleQueries(NamedTuple):
-    """The rows: the given entity, the relation, the open side, and the target."""
+    """B rows of triples. Each predicts one entity of a triple from its relation and its other entity."""
 
-    entity: np.ndarray    # (B,) int64
+    entity: np.ndarray    # (B,) int64  the known entity, a row of e
     relation: np.ndarray  # (B,) int64  a row of r
-    slot: np.ndarray      # (B,) int64  0, or 1 if the relation is read backwards
-    target: np.ndarray    # (B,) int64
+    slot: np.ndarray      # (B,) int64  0: the target is the tail; 1: it is the head, and the relation is read backwards
+    target: np.ndarray    # (B,) int64  the entity to predict, a row of e
 
 
 class TripleLossSpec(NamedTuple):
@@ -41,12 +43,19 @@ class TripleLossSpec(NamedTuple):
 
 
 class OrderRows(NamedTuple):
-    given: np.ndarray   # (B,) int64
-    target: np.ndarray  # (B,) int64
-    slot: np.ndarray    # (B,) int64: 0 or 1
+    """B rows of order embeddings. Each predicts one end of a pair (hyponym, hypernym) from the other end."""
+
+    concept: np.ndarray  # (B,) int64  g, the end that is known: a row of the table
+    target: np.ndarray   # (B,) int64  t, the end to predict: a row of the same table
+    slot: np.ndarray     # (B,) int64  0: the target is a hypernym of the concept; 1: it is a hyponym
 
 
 class OrderLossSpec(NamedTuple):
+    """A loss of order embeddings, over energies E of the target t and of the negatives j with weights w_j.
+
+    order (absolute hinge): E_t + Σ_j w_j max(0, α − E_j); margin (pairwise hinge): Σ_j w_j max(0, η + E_t − E_j).
+    """
+
     loss: Literal["order", "margin"]
-    margin: float                     # α, or η
-    abs: bool = False                 # keep the orthant by reading |x|; else by clipping at 0
+    margin: float                     # α of `order`, η of `margin`
+    abs: bool = False                 # constraint of the coordinates to x ≥ 0: True: read |x|; False: clip at 0

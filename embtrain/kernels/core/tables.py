@@ -27,15 +27,18 @@ class Table(NamedTuple):
 
 
 class NegativeBatch(NamedTuple):
-    ids: np.ndarray                         # (G, K) int64; each update defines P rows and C units
-    share: int                              # 0: G = P; n: n consecutive units share a draw, G = ceil(C / n)
+    """G draws of K negatives for P rows, which form C units. Each update defines its rows and its units."""
+
+    ids: np.ndarray                         # (G, K) int64
+    share: int                              # units per draw: unit i reads draw i // share; 0: row i reads draw i, G = P
     log_q: np.ndarray | None = None         # (G, K) float32, or
-    log_q_table: np.ndarray | None = None      # (V,) float32, looked up by the core
+    log_q_table: np.ndarray | None = None   # (V,) float32, looked up by the core
     log_q_target: np.ndarray | None = None  # (P,) float32; None: looked up in log_q_table
     weight: np.ndarray | None = None        # (K,) or (G, K) float32; 0: a probe, scored but not trained on; None: 1
-    total_weight: float = 1.0                       # weight of the noise per positive
-    mask_target: bool = False            # mask negatives that equal the target of a pair, for that pair
-    false_negatives: np.ndarray | None = None         # (2, N) int64 (pair, column), sorted by pair: masked as well
+    total_weight: float = 1.0               # weight of the noise per positive, Σ_j w_j before masking
+    mask_target: bool = False               # mask negatives that equal the target of a row, for that row
+    # (2, N) int64: N masked negatives, their rows in line 0 (ascending) and their columns 0..K-1 in line 1
+    false_negatives: np.ndarray | None = None
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
@@ -47,7 +50,7 @@ class NegativeBatch(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    loss: float                 # summed over the pairs
+    loss: float                 # summed over the rows
     # (G, K) float32: the score of each negative before its unit's update, or its mean over a block
     scores: np.ndarray | None
     c_grad: np.ndarray | None   # float64, shape of c: ∂L/∂c

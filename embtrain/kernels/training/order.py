@@ -1,17 +1,17 @@
-"""The order-embedding update: energies, loss, gradients and updated rows in one pass over rows of pairs.
+"""The update of order embeddings [vendrov2016]: energies, loss, gradients and updated rows in one pass.
 
-    E(g, c) = ‖max(0, σ (x_c − x_g))‖²      σ = 1 in slot 0, −1 in slot 1
+    E(g, c) = ‖max(0, σ (x_c − x_g))‖²      σ = 1 in slot 0 (c a hypernym of g), −1 in slot 1 (c a hyponym of g)
     x_c −= lr (∂L/∂E) 2 σ z                 x_g += lr Σ_c (∂L/∂E) 2 σ z,   z = max(0, σ (x_c − x_g))
 
 for the losses `order`, E_t + Σ_j w_j max(0, α − E_j), and `margin`, Σ_j w_j max(0, η + E_t − E_j).
 
-A unit is one row: a given concept, its target and K negatives. Energies are evaluated before the unit. If a concept
+A unit is one row: a concept g, its target t and K negatives j. Energies are evaluated before the unit. If a concept
 occurs in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of this
 one row, followed by the projection onto the orthant.
 
-NegativeBatch and UpdateResult are documented in embtrain/kernels/core/tables.py. P and C are the rows, share is 1 or
-more, `false_negatives` contains no pair twice, and scores are per row, (B, K). One thread is deterministic; with more,
-each thread takes a range of rows (Hogwild).
+OrderRows and OrderLossSpec are documented in embtrain/kernels/arguments/updates.py, NegativeBatch and UpdateResult in
+embtrain/kernels/core/tables.py. P and C are the B rows, share is 1 or more, `false_negatives` contains no pair twice,
+and scores are per row, (B, K). One thread is deterministic; with more, each thread takes a range of rows (Hogwild).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from embtrain.kernels.core.tables import (
     split_ranges,
 )
 from embtrain.kernels.reference.training import order as reference
+from embtrain.kernels.reference.training.rows import EPS
 
 __all__ = ["OrderLossSpec", "OrderRows", "update"]
 
@@ -56,7 +57,7 @@ def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
             raise IndexError(problem)
         loss, all_scores = reference.update(table, rows, negatives, loss_spec, lr)
         return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, None)
-    n, k = len(rows.given), negatives.ids.shape[1]
+    n, k = len(rows.concept), negatives.ids.shape[1]
     scores = np.zeros((n, k), np.float32) if keep_scores else None
     task = _task(table, rows, negatives, loss_spec, lr, scores)
     if lib.embtrain_order_check(ctypes.byref(task)) != 0:
@@ -73,15 +74,15 @@ def _task(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: Or
           scores: np.ndarray | None) -> _OrderTask:
     arrays = (table.x, table.acc, *rows, negatives.ids, negatives.weight, negatives.false_negatives, scores)
     return _OrderTask(
-        *map(address, arrays), len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given),
+        *map(address, arrays), len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.concept),
         *negatives.numbers, negatives.mask_target, loss_spec.loss == "margin", loss_spec.abs, loss_spec.margin, lr,
-        reference.EPS)
+        EPS)
 
 
 def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
     """Raise ValueError unless shapes, types and layouts fit."""
     expect_table("x", table, padded=True)
-    n = len(rows.given)
+    n = len(rows.concept)
     for name, ids in zip(OrderRows._fields, rows, strict=True):
         check_array(name, ids, np.int64, (n,))
     if negatives.share < 1:
@@ -94,8 +95,8 @@ def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
 def _describe_out_of_range(table: Table, rows: OrderRows, negatives: NegativeBatch) -> str:
     """Describe the first id that is out of range; empty if there is none."""
     n, false_negatives, k = len(table.x), negatives.false_negatives, negatives.ids.shape[1]
-    problem = describe_out_of_range({"given": (rows.given, n), "target": (rows.target, n), "slot": (rows.slot, 2),
-                   "ids": (negatives.ids, n)}, negatives, len(rows.given))
+    problem = describe_out_of_range({"concept": (rows.concept, n), "target": (rows.target, n), "slot": (rows.slot, 2),
+                   "ids": (negatives.ids, n)}, negatives, len(rows.concept))
     if not problem and false_negatives is not None and (np.diff(false_negatives[0] * k + false_negatives[1]) < 1).any():
         return "false_negatives: each (row, column) must occur once, in ascending order"
     return problem

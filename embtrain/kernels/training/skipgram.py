@@ -38,6 +38,7 @@ from embtrain.kernels.core.tables import (
     run_ranges,
 )
 from embtrain.kernels.reference.training import skipgram as reference
+from embtrain.kernels.reference.training.rows import EPS
 
 __all__ = ["SkipGramLossSpec", "Windows", "update"]
 
@@ -87,7 +88,7 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
         *map(address, arrays), len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1],
         len(windows.centre), len(windows.target), *negatives.numbers,
         1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
-        loss_spec.ranking, False, loss_spec.margin, negatives.total_weight, lr, reference.EPS)
+        loss_spec.ranking, False, loss_spec.margin, negatives.total_weight, lr, EPS)
 
 
 def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec) -> None:

@@ -38,6 +38,7 @@ from embtrain.kernels.core.tables import (
     split_ranges,
 )
 from embtrain.kernels.reference.training import triples as reference
+from embtrain.kernels.reference.training.rows import EPS
 
 __all__ = ["TripleLossSpec", "TripleQueries", "update"]
 
@@ -82,7 +83,7 @@ def _task(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, 
         len(queries.target), *negatives.numbers, negatives.mask_target, SCORES[loss_spec.score],
         LOSSES["logistic" if adversarial else loss_spec.loss], loss_spec.ranking, adversarial,
         CONSTRAINTS[loss_spec.constraint], loss_spec.margin, loss_spec.margin if adversarial else 0.0,
-        loss_spec.temperature, negatives.total_weight, lr, reference.EPS)
+        loss_spec.temperature, negatives.total_weight, lr, EPS)
 
 
 def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec) -> None:

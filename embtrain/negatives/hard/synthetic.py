@@ -56,7 +56,7 @@ class Synthetic(NegativeSource):
 
     def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Unit vectors u (B, D), and their lengths before normalization (B, 1), from unit h and e (B, D) each."""
-        raise TypeError(f"{type(self).__name__} does not implement made")
+        raise TypeError(f"{type(self).__name__} does not implement synthesize")
 
 
 def difference(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,7 @@ class PoolSource(NegativeSource):
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Select k ids of the pool for each row, and a value for each: (B, k) twice."""
-        raise TypeError(f"{type(self).__name__} does not implement _pick")
+        raise TypeError(f"{type(self).__name__} does not implement _select")
 
     def _select_in_chunks(self, query: Query, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Draw the pool, and select from it for a chunk of rows at a time: (B, k) twice."""

@@ -1,11 +1,12 @@
 """Sampling–importance–resampling: cheap candidates, resampled in proportion to their score by the model.
 
-    y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (mass q₀(y_l))
+    y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (W q₀(y_l))
     k of them are drawn, with replacement, by ω;    log q_j = s_j − log Ẑ,   Ẑ = Σ_l v_l
 
-Ẑ is an unbiased estimate of Z, and each negative, corrected by its k q_j, adds Ẑ / k to the sum. The correction thus
-covers all M candidates: E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual correction
-by the softmax itself, or by q₀, is biased. The marginal probability of a negative or of the target is not known.
+w_l is the weight of a candidate and W = Σ_l w_l. Ẑ is an unbiased estimate of Z, and each negative, corrected by its
+k q_j, adds Ẑ / k to the sum. The correction thus covers all M candidates: E Σ_j f(y_j) / (k q_j) =
+E Σ_l w_l f(y_l) / (W q₀) = Σ_i f(i), exactly. The usual correction by the softmax itself, or by q₀, is biased. The
+marginal probability of a negative or of the target is not known.
 
 Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance); Rawat et al. 2019 mention related work (R36).
 """

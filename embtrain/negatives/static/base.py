@@ -3,7 +3,7 @@
 With replacement: k draws from q through an alias table; density exact.
 Without: the k largest of log q(b) + Gumbel noise. Given κ, the (k+1)-th largest, b is in the draw with probability
 π(b) = 1 - exp(-q(b) e^{-κ}), and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool, van Hoof and
-Welling 2019). So mass · q = π, and the density is conditional. If k = V all are drawn and π = 1.
+Welling 2019). So M q = π with the total weight M, and the density is conditional. If k = V all are drawn and π = 1.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Sections:
     """The curves of a run by section of its page."""
     loss: CurveGroup | None
     heldout: list[CurveGroup]      # MAIN ones
-    components: CurveGroup | None  # the model's loss on NCE samples against adversarial samples
+    components: CurveGroup | None  # the model's loss on NCE samples and on adversarial samples
     source: list[CurveGroup]
     other: list[CurveGroup]
 

@@ -1,4 +1,4 @@
-"""The section on differences to the baseline, over seeds and over items."""
+"""The section on differences from the baseline, over seeds and over items."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MAX_NEEDED, Difference
 from embtrain.report.comparison.decimals import Decimals, measure, p_value, true_minus
-from embtrain.report.comparison.tables import folded_table, level
+from embtrain.report.comparison.tables import collapsible_table, level
 from embtrain.report.format import number
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Folded, Items, ReportTable, TableRow, Words
+from embtrain.report.render.document import Block, Collapsible, Items, Paragraph, ReportTable, TableRow
 
 OVER_SEEDS = ("Over seeds: differences of pairs with equal seeds, Student's t. For Holm, the primary metric is one "
               "family and all others are another.")
@@ -22,20 +22,20 @@ def blocks(results: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
     seeds = [d for d in results.differences if d.kind == "seeds"]
     if not seeds:
-        out.append(Words("No differences over seeds: they need a baseline and another strategy.", "missing"))
-    decisive = [d for d in seeds if d.metric == results.plan.get("metric")]
-    if decisive:
-        out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in decisive]))
+        out.append(Paragraph("No differences over seeds: they need a baseline and another strategy.", "missing"))
+    primary = [d for d in seeds if d.metric == results.plan.get("metric")]
+    if primary:
+        out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in primary]))
     for kind, differences, intro in (("seeds", seeds, OVER_SEEDS),
                                      ("items", [d for d in results.differences if d.kind == "items"], OVER_ITEMS)):
         if differences:
-            out += [Words(f"{intro} {BOTH}", "note"), *_difference_tables(kind, differences, results, decimals),
+            out += [Paragraph(f"{intro} {BOTH}", "note"), *_difference_tables(kind, differences, results, decimals),
                     *_notes(differences)]
     return out
 
 
 def _difference_tables(kind: str, differences: list[Difference], results: Results, decimals: Decimals
-                       ) -> list[ReportTable | Folded]:
+                       ) -> list[ReportTable | Collapsible]:
     by_metric: dict[str, list[Difference]] = {}
     for difference in differences:
         by_metric.setdefault(difference.metric, []).append(difference)
@@ -52,7 +52,7 @@ def _difference_tables(kind: str, differences: list[Difference], results: Result
     head = [(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
             (f"{level(differences)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
             ("g", "number"), (kind, "number")]
-    return folded_table(head, metrics, rows, [str(results.plan.get("metric"))])
+    return collapsible_table(head, metrics, rows, [str(results.plan.get("metric"))])
 
 
 def _verdict(d: Difference) -> str:
@@ -74,7 +74,7 @@ def _notes(differences: list[Difference]) -> list[Block]:
         if d.note:
             metrics_by_note.setdefault((d.a, d.note), []).append(measure(d.metric))
     n_differences = Counter(d.a for d in differences)
-    return [Words(f"{a}{'' if len(metrics) == n_differences[a] else ' on ' + ', '.join(metrics)}: {note}.", "note")
+    return [Paragraph(f"{a}{'' if len(metrics) == n_differences[a] else ' on ' + ', '.join(metrics)}: {note}.", "note")
             for (a, note), metrics in metrics_by_note.items()]
 
 

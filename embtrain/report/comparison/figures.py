@@ -11,7 +11,7 @@ from embtrain.report.charts.strategies import Mark
 from embtrain.report.comparison.decimals import Decimals, heading, measure
 from embtrain.report.format import number
 from embtrain.report.load.comparison import BARE_SUFFIX, Results
-from embtrain.report.render.document import Block, Figure, ReportTable, Words
+from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable
 
 MAX_CURVES = 12
 MAX_FIGURES = 6   # metrics drawn as dots, or against cost
@@ -29,7 +29,7 @@ def scores(results: Results) -> list[Block]:
         if marks:
             about = f"{measure(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
             out.append(Figure(heading(metric), "", [strategies.spread(f"spread{i}", about, marks)], None, small=True))
-    return [Words("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *out] if out else []
+    return [Paragraph("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *out] if out else []
 
 
 def curves(results: Results, decimals: Decimals) -> list[Block]:
@@ -47,8 +47,10 @@ def curves(results: Results, decimals: Decimals) -> list[Block]:
         legend = [(b.label, b.place) for b in bands]
         out.append(Figure(heading(key), note, drawings, _points(key, by_axis, decimals), legend))
     if len(keys) > MAX_CURVES:
-        out.append(Words(f"{len(keys) - MAX_CURVES} further metrics are not shown.", "note"))
-    return [Words(CURVE_NOTE, "drawn"), *out] if out else [Words("No run was evaluated during training.", "missing")]
+        out.append(Paragraph(f"{len(keys) - MAX_CURVES} further metrics are not shown.", "note"))
+    if not out:
+        return [Paragraph("No run was evaluated during training.", "missing")]
+    return [Paragraph(CURVE_NOTE, "drawn"), *out]
 
 
 def costs(results: Results, decimals: Decimals) -> list[Block]:
@@ -68,14 +70,14 @@ def costs(results: Results, decimals: Decimals) -> list[Block]:
                           [strategies.cost(f"cost{i}", about, marks, best)], table,
                           [(m.label, m.place) for m in marks], small=True))
     if not out:
-        return [Words("CPU seconds are known for fewer than two strategies.", "missing")]
-    return [Words("For strategies on the Pareto front, no other strategy scores as well for less CPU time. Cells that "
-                  "run in parallel share caches and memory, so seconds depend on this machine and its load.", "note"),
-            Words("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *out]
+        return [Paragraph("CPU seconds are known for fewer than two strategies.", "missing")]
+    return [Paragraph("For strategies on the Pareto front, no other strategy scores as well for less CPU time. Runs in "
+                      "parallel share caches and memory, so seconds depend on this machine and its load.", "note"),
+            Paragraph("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *out]
 
 
 def components(results: Results) -> list[Block]:
-    """Loss of NCE and of adversarial samples: both curves of each strategy that draws both."""
+    """Loss on NCE samples and on adversarial samples: both curves of each strategy that draws both."""
     out: list[Block] = []
     for i, strategy in enumerate(results.strategies):
         by_axis: dict[str, list[SeedBand]] = {}
@@ -86,7 +88,7 @@ def components(results: Results) -> list[Block]:
                 by_axis[axis] = [b for b in pair if b]
         if not by_axis:
             continue
-        title = f"{strategy}: loss on NCE and adversarial samples against"
+        title = f"{strategy}: loss on NCE samples and on adversarial samples against"
         drawings = [strategies.banded(f"component{i}-{axis}", f"{title} {label}", by_axis[axis], label)
                     for axis, label in AXES if axis in by_axis]
         bands = next(iter(by_axis.values()))
@@ -95,9 +97,9 @@ def components(results: Results) -> list[Block]:
         last = ", ".join(f"{b.label} {_plain(b.mean[-1])}" for b in bands)
         out.append(Figure(strategy, f"Last: {last}.", drawings, table, [(b.label, b.place) for b in bands]))
     if not out:
-        return [Words("No strategy draws both NCE and adversarial samples.", "missing")]
-    return [Words("The model's cost of the negatives, before the hinge and without the correction for q: not the "
-                  "training loss. Higher is harder.", "note"), Words(CURVE_NOTE, "drawn"), *out]
+        return [Paragraph("No strategy draws both NCE and adversarial samples.", "missing")]
+    return [Paragraph("The model's cost of the negatives, before the hinge and without the correction for q: not the "
+                  "training loss. Higher is harder.", "note"), Paragraph(CURVE_NOTE, "drawn"), *out]
 
 
 def drawn_metrics(results: Results) -> list[str]:
@@ -130,11 +132,11 @@ def _curve_keys(results: Results) -> list[str]:
     parts |= {name for name in benchmarks if isinstance(name, str)} if isinstance(benchmarks, list) else set()
     keys = {key for c in results.cells if c.finished and c.run and c.run.metrics for key in c.run.metrics.curves
             if "/" in key and key.split("/")[0] in parts}
-    decisive = str(results.plan.get("metric", "")).partition("/")[2]
+    primary_metric = str(results.plan.get("metric", "")).partition("/")[2]
     def order(key: str) -> tuple[bool, bool, bool, int, str]:
         rest = key.partition("/")[2]
         is_minor = key.split("/")[0] in ("valid", "heldout", "test") and rest not in MAIN
-        return rest != decisive, key.endswith(BARE_SUFFIX), is_minor, \
+        return rest != primary_metric, key.endswith(BARE_SUFFIX), is_minor, \
             MAIN.index(rest) if rest in MAIN else len(MAIN), key
     return sorted(keys, key=order)
 

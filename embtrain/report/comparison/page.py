@@ -6,6 +6,7 @@ give the same bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from embtrain.common.files import write_text
 from embtrain.report.comparison import differences, figures, reproduction, rerun
 from embtrain.report.comparison.decimals import Decimals, measure, true_minus
-from embtrain.report.comparison.tables import folded_table, level
+from embtrain.report.comparison.tables import collapsible_table, level
 from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
@@ -21,18 +22,17 @@ from embtrain.report.load.run import flatten
 from embtrain.report.render import html, markdown_latex
 from embtrain.report.render.document import (
     Block,
-    Folded,
-    Nearest,
+    Collapsible,
+    Paragraph,
     ReportDocument,
     ReportSection,
     ReportTable,
     TableRow,
-    Words,
+    WordNeighbours,
 )
 
-MAX_COLUMNS = 5        # metrics per table of all seeds
-MAX_WORDS = 50    # words whose neighbours are shown
-MAX_NAMED = 6     # folded metrics that are named in the heading
+MAX_COLUMNS = 5  # metrics per table of all seeds
+MAX_WORDS = 50   # words whose neighbours are shown
 
 
 def write(folder: Path) -> list[Path]:
@@ -48,23 +48,25 @@ def write(folder: Path) -> list[Path]:
 
 
 def document(results: Results) -> ReportDocument:
+    """Return the whole report of a comparison; HTML, Markdown and LaTeX are made from it."""
     decimals = Decimals(results)
     sections = [*([ReportSection("search", "Tuned settings", _searched(results))] if results.searched
                   else []),
                 ReportSection("scores", "Scores", [*figures.scores(results), *_summary(results, decimals)]),
-                ReportSection("differences", "Differences to the baseline", differences.blocks(results, decimals)),
+                ReportSection("differences", "Differences from the baseline", differences.blocks(results, decimals)),
                 ReportSection("equal", "At equal epochs and CPU time", _equal(results, decimals)),
                 ReportSection("curves", "Curves", figures.curves(results, decimals)),
                 ReportSection("cost", "Score against cost", figures.costs(results, decimals)),
-                ReportSection("components", "NCE against adversarial samples", figures.components(results)),
+                ReportSection("components", "Loss on NCE samples and on adversarial samples",
+                              figures.components(results)),
                 *([ReportSection("neighbours", "Neighbours", _neighbours(results))] if _expects_neighbours(results)
                   else []),
-                ReportSection("seeds", "Every seed", _seeds(results, decimals)),
-                ReportSection("failed", "Cells that failed", _failed(results)),
-                ReportSection("again", "Run it again", rerun.blocks(results))]
+                ReportSection("seeds", "Results by seed", _seeds(results, decimals)),
+                ReportSection("failed", "Failed or unfinished runs", _failed(results)),
+                ReportSection("again", "How to reproduce", rerun.blocks(results))]
     title = ", ".join(results.strategies) or results.name
-    if results.claim is not None:
-        title, blocks = results.claim.title, reproduction.blocks(results, results.claim, decimals)
+    if results.reproduction is not None:
+        title, blocks = results.reproduction.title, reproduction.blocks(results, results.reproduction, decimals)
         sections.insert(0, ReportSection("reproduction", "Reported and measured", blocks))
     return ReportDocument(title, _about(results), results.verdict, sections,
                           "Written by embtrain from the folder of this comparison.")
@@ -82,8 +84,8 @@ def _about(results: Results) -> str:
 def _models(plan: Mapping[str, Any]) -> list[str]:
     """The models of all runs; runs that are named individually have a model each."""
     models, runs = plan.get("models"), plan.get("runs")
-    kinds = runs.values() if isinstance(runs, dict) else []
-    run_models = [str(kind.get("model")) for kind in kinds if isinstance(kind, dict)]
+    named_runs = runs.values() if isinstance(runs, dict) else []
+    run_models = [str(run.get("model")) for run in named_runs if isinstance(run, dict)]
     grid_models = [str(model) for model in models] if isinstance(models, list) else []
     return list(dict.fromkeys([*(grid_models if plan.get("strategies") or not run_models else []), *run_models]))
 
@@ -92,17 +94,17 @@ def _models(plan: Mapping[str, Any]) -> list[str]:
 
 def _summary(results: Results, decimals: Decimals) -> list[Block]:
     if not results.summary:
-        return [Words("No cell finished, so there are no scores.", "missing")]
+        return [Paragraph("No run finished, so there are no scores.", "missing")]
     def rows(metric: str) -> list[TableRow]:
         return [measure(metric), *([m.strategy, decimals.format(metric, m.mean), decimals.format(metric, m.sd),
                                     decimals.format_interval(metric, m.low, m.high), str(m.n)]
                                    for m in results.means(metric))]
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"),
             (f"{level(results.differences)} % t interval", "number"), ("seeds", "number")]
-    return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
+    return [Paragraph("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
                   "interval of the mean. Overlapping intervals do not show that two strategies are equal: seeds are "
                   "paired, and the differences below use the pairs.", "note"),
-            *folded_table(head, results.metrics, rows, figures.drawn_metrics(results))]
+            *collapsible_table(head, results.metrics, rows, figures.drawn_metrics(results))]
 
 
 def _searched(results: Results) -> list[Block]:
@@ -115,13 +117,13 @@ def _searched(results: Results) -> list[Block]:
                      number(choice.cpu_seconds)])
     head = [("strategy", ""), ("chosen", "text"), (measure(results.searched[0].metric), "number"), ("trials", "number"),
             ("failed", "number"), ("CPU seconds", "number")]
-    return [Words(intro, "note"), ReportTable(head, rows)]
+    return [Paragraph(intro, "note"), ReportTable(head, rows)]
 
 
 def _equal(results: Results, decimals: Decimals) -> list[Block]:
     epochs, cpu = results.equal_epochs, results.equal_cpu
     if not epochs.values and not cpu.values:
-        return [Words("No run was evaluated during training.", "missing")]
+        return [Paragraph("No run was evaluated during training.", "missing")]
     limits = [] if epochs.spent is None else [f"{epochs.spent:g} epochs, the largest number that all runs completed"]
     limits += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, the cost of the cheapest run"]
     intro = "Metrics during training, means over seeds: the last evaluation"
@@ -135,11 +137,12 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
         return out
     measured_metrics = dict.fromkeys([*epochs.values, *cpu.values])
     metrics = list(dict.fromkeys([*(m for m in results.metrics if m in measured_metrics), *measured_metrics]))
-    decisive = str(results.plan.get("metric")).partition("/")[2]
+    primary_metric = str(results.plan.get("metric")).partition("/")[2]
     head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
             ("seeds", "number")]
-    notes = [Words(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
-    return [Words(intro + "."), *folded_table(head, metrics, rows, [f"valid/{decisive}", f"test/{decisive}"]), *notes]
+    notes = [Paragraph(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
+    leading = [f"valid/{primary_metric}", f"test/{primary_metric}"]
+    return [Paragraph(intro + "."), *collapsible_table(head, metrics, rows, leading), *notes]
 
 
 def _mean_at(values: list[float | None], metric: str, decimals: Decimals) -> tuple[str, str]:
@@ -157,14 +160,15 @@ def _sentence(words: str) -> str:
 def _seeds(results: Results, decimals: Decimals) -> list[Block]:
     finished = [c for s in results.strategies for c in results.cells_of(s) if c.finished]
     if not finished:
-        return [Words("No cell finished.", "missing")]
+        return [Paragraph("No run finished.", "missing")]
     keys = list(dict.fromkeys([*results.metrics, *(f"{r.benchmark}/{r.metric}" for c in finished for r in c.scores)]))
     values = {c.name: {f"{r.benchmark}/{r.metric}": r.value for r in c.scores} for c in finished}
     scored = set[str]().union(*values.values())
     keys = [key for key in keys if key in scored]
-    out: list[Words | ReportTable] = [Words("One row per run; scores.csv contains all values, with the interval of "
-                                            "each run over items.", "note")]
-    width = -(-len(keys) // -(-len(keys) // MAX_COLUMNS)) if keys else 1  # tables of equal width
+    out: list[Paragraph | ReportTable] = [Paragraph(
+        "One row per run; scores.csv contains all values, with the interval of each run over items.", "note")]
+    n_tables = max(1, math.ceil(len(keys) / MAX_COLUMNS))
+    width = max(1, math.ceil(len(keys) / n_tables))         # columns are spread evenly over the tables
     for start in range(0, max(1, len(keys)), width):
         part = keys[start:start + width]
         rows: list[TableRow] = []
@@ -174,19 +178,20 @@ def _seeds(results: Results, decimals: Decimals) -> list[Block]:
             rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.format(key, row.get(key), 1) for key in part)])
         out.append(ReportTable([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
                                 *((measure(key), "number") for key in part)], rows))
-    return [Folded(f"{len(finished)} runs, {len(keys)} measures", out)]
+    return [Collapsible(f"{len(finished)} runs, {len(keys)} measures", out)]
 
 
 def _failed(results: Results) -> list[Block]:
     failed = [c for c in results.cells if not c.finished]
-    notes: list[Block] = [Words(_sentence(note), "note") for note in results.notes
+    notes: list[Block] = [Paragraph(_sentence(note), "note") for note in results.notes
                           if not any(note.startswith(f"{c.name}:") for c in failed)]
     if not failed:
-        return [Words(f"None: all {len(results.cells)} cells finished."), *notes]
+        return [Paragraph(f"None: all {len(results.cells)} runs finished."), *notes]
     rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
              c.error or "no error was recorded; repeat the command to resume"] for c in failed]
-    return [Words(f"{len(failed)} of {len(results.cells)} cells have no scores and are not tabled above.", "note"),
-            ReportTable([("cell", ""), ("seed", "number"), ("status", ""), ("error", "text")], rows), *notes]
+    intro = f"{len(failed)} of {len(results.cells)} runs have no scores and are not in the tables above."
+    return [Paragraph(intro, "note"),
+            ReportTable([("run", ""), ("seed", "number"), ("status", ""), ("error", "text")], rows), *notes]
 
 
 # -- neighbours -------------------------------------------------------------------------------------------------------
@@ -201,11 +206,11 @@ def _neighbours(results: Results) -> list[Block]:
                         for s in results.strategies]
     known = [(strategy, runs[0]) for strategy, runs in runs_by_strategy if runs]
     if not known:
-        return [Words("No run stored neighbours.", "missing")]
+        return [Paragraph("No run stored neighbours.", "missing")]
     words = list(dict.fromkeys(w for _, n in known for w in [*n.near, *n.far]))[:MAX_WORDS]
-    out: list[Block] = [Words("Nearest words 1–5 and 45–50 by cosine, of each strategy's first seed.", "note")]
+    out: list[Block] = [Paragraph("Nearest words 1–5 and 45–50 by cosine, of each strategy's first seed.", "note")]
     if any(n.far_rank is not None or n.far_pmi is not None for _, n in known):
         rows = [[s, number(n.far_rank), "–" if n.far_pmi is None else true_minus(f"{n.far_pmi:.2f}")] for s, n in known]
         out.append(ReportTable([("neighbours 45–50", ""), ("mean frequency rank", "number"), ("mean PMI", "number")],
                                rows))
-    return out + [Nearest(w, [(s, n.near.get(w, []), n.far.get(w, [])) for s, n in known]) for w in words]
+    return out + [WordNeighbours(w, [(s, n.near.get(w, []), n.far.get(w, [])) for s, n in known]) for w in words]

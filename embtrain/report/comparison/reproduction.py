@@ -8,23 +8,24 @@ from embtrain.report.charts import strategies
 from embtrain.report.comparison.decimals import Decimals, heading, measure, true_minus
 from embtrain.report.format import number
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Figure, Items, ReportTable, Words
+from embtrain.report.render.document import Block, Figure, Items, Paragraph, ReportTable
 
 
-def blocks(results: Results, claim: Reproduction, decimals: Decimals) -> list[Block]:
+def blocks(results: Results, reproduction: Reproduction, decimals: Decimals) -> list[Block]:
     rows = [[n.what, f"{number_of(n.theirs)} ({SOURCES[n.source]})", number_of(n.ours), interval(n), str(n.n or "–"),
-             n.where, n.protocol] for n in claim.expected]
+             n.where, n.protocol] for n in reproduction.expected]
     head = [("what", "text"), ("theirs", "text"), ("ours", "number"), ("95 % interval", "number"), ("seeds", "number"),
             ("source of the reported value", "text"), ("their protocol", "text")]
-    spent = "" if claim.spent is None else f" These runs took {claim.spent:,.0f} CPU seconds."
-    budget = "" if claim.budget is None else f" The budget on {claim.corpus} is {claim.budget:,.0f}."
-    return [Words(claim.citation), Words("Conditions of the claim; intervals over seeds:"),
-            Items([check.text for check in claim.checks]), *([ReportTable(head, rows)] if rows else []),
-            Words("Differences from the paper:"),
+    spent = "" if reproduction.spent is None else f" These runs took {reproduction.spent:,.0f} CPU seconds."
+    budget = "" if reproduction.budget is None else \
+        f" The budget on {reproduction.corpus} is {reproduction.budget:,.0f}."
+    return [Paragraph(reproduction.citation), Paragraph("Conditions of the claim; intervals over seeds:"),
+            Items([check.text for check in reproduction.checks]), *([ReportTable(head, rows)] if rows else []),
+            Paragraph("Differences from the paper:"),
             ReportTable([("what", "text"), ("theirs", "text"), ("ours", "text")],
-                        [[row.what, row.theirs, row.ours] for row in claim.protocol]),
-            *[Words(f"{note[:1].upper()}{note[1:]}.", "note") for note in claim.notes],
-            Words(f"{spent}{budget}".strip(), "note"), *_figures(results, claim, decimals)]
+                        [[row.what, row.theirs, row.ours] for row in reproduction.protocol]),
+            *[Paragraph(f"{note[:1].upper()}{note[1:]}.", "note") for note in reproduction.notes],
+            Paragraph(f"{spent}{budget}".strip(), "note"), *_figures(results, reproduction, decimals)]
 
 
 def number_of(value: float | None) -> str:
@@ -35,25 +36,25 @@ def interval(n: ReportedNumber) -> str:
     return "–" if n.low is None or n.high is None else f"[{number_of(n.low)}, {number_of(n.high)}]"
 
 
-def lines(claim: Reproduction) -> list[str]:
+def lines(reproduction: Reproduction) -> list[str]:
     """The same for a terminal."""
-    out = [claim.title, claim.citation, ""]
-    for n in claim.expected:
+    out = [reproduction.title, reproduction.citation, ""]
+    for n in reproduction.expected:
         ours = f"{number_of(n.ours)} {interval(n) if n.low is not None else ''}".rstrip()
         out += [f"{n.what}: paper {number_of(n.theirs)} ({SOURCES[n.source]}; {n.where}), ours {ours}"
                 + (f" ({n.note})" if n.note else "")]
-    out += ["", *(f"- {check.text}" for check in claim.checks), "", "Differences from the paper:"]
-    out += [f"- {row.what}: paper {row.theirs}; ours {row.ours}" for row in claim.protocol]
-    return [true_minus(line) for line in [*out, *(f"- {note}" for note in claim.notes)]]
+    out += ["", *(f"- {check.text}" for check in reproduction.checks), "", "Differences from the paper:"]
+    out += [f"- {row.what}: paper {row.theirs}; ours {row.ours}" for row in reproduction.protocol]
+    return [true_minus(line) for line in [*out, *(f"- {note}" for note in reproduction.notes)]]
 
 
-def _figures(results: Results, claim: Reproduction, decimals: Decimals) -> list[Block]:
+def _figures(results: Results, reproduction: Reproduction, decimals: Decimals) -> list[Block]:
     """Each measure of the axis against x; runs without x are horizontal lines."""
-    if claim.axis is None:
+    if reproduction.axis is None:
         return []
-    x_label, x_by_run = claim.axis.name, {label: x for label, x in claim.axis.x.items() if x is not None}
+    x_label, x_by_run = reproduction.axis.name, {label: x for label, x in reproduction.axis.x.items() if x is not None}
     out: list[Block] = []
-    for i, metric in enumerate(claim.axis.metrics):
+    for i, metric in enumerate(reproduction.axis.metrics):
         means = {m.strategy: m for m in results.summary if m.metric == metric and m.mean is not None}
         along = [(x_by_run[label], means[label]) for label in sorted(x_by_run, key=x_by_run.__getitem__)
                  if label in means]

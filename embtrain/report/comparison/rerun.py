@@ -7,7 +7,7 @@ import shlex
 from embtrain.common.files import as_argument
 from embtrain.report.load import run as run_record
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Code, ReportTable, TableRow, Words
+from embtrain.report.render.document import Block, Code, Paragraph, ReportTable, TableRow
 
 FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
          ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
@@ -17,24 +17,24 @@ FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--mo
 def blocks(results: Results) -> list[Block]:
     out: list[Block] = [Code(command(results), wrap=True)]
     if results.config_text is not None:
-        out += [Words("The grid, resolved (comparison.yaml):"),
+        out += [Paragraph("The grid, resolved (comparison.yaml):"),
                 Code(results.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
     else:
         commands = [[c.name, str(c.run.identity.get("command", "unknown"))] for c in results.cells
                     if c.run and c.run.identity]
-        out += [Words("These runs were trained separately, with these commands:"),
+        out += [Paragraph("These runs were trained separately, with these commands:"),
                 ReportTable([("run", ""), ("command", "text")], commands)] if commands else []
     runs = [c.run for c in results.cells if c.finished and c.run is not None]
     identities = [run.identity for run in runs if run.identity is not None]
     if not identities:
-        return [*out, Words("No run has an identity.json: corpus and code are unknown.", "missing")]
+        return [*out, Paragraph("No run has an identity.json: corpus and code are unknown.", "missing")]
     facts = [run_record.flatten(identity) for identity in identities]
     shared = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
     differ = sorted({key for run_facts in facts for key in run_facts} - set(shared))
     intro = f"Shared by all {len(identities)} runs."
     if differ:
         intro += f" They differ in {', '.join(differ)}; see the identity.json of each run."
-    out += [Words(intro),
+    out += [Paragraph(intro),
             ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in shared.items()])]
     return out + _configurations(results)
 
@@ -52,7 +52,7 @@ def _configurations(results: Results) -> list[Block]:
     for name in dict.fromkeys(strategy for strategy, _ in configs):
         tree = by_strategy[name]
         rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])
-    return [Words("Differences between the configurations of the strategies:"),
+    return [Paragraph("Differences between the configurations of the strategies:"),
             ReportTable([("strategy", ""), ("keys", "text")], rows)]
 
 
@@ -62,8 +62,8 @@ def command(results: Results) -> str:
         options = [word for key in ("baseline", "metric") if results.plan.get(key)
                    for word in (f"--{key}", str(results.plan[key]))]
         return shlex.join(["embtrain", "report", *(as_argument(c.folder) for c in results.cells), *options])
-    if results.claim is not None:
-        return results.claim.command
+    if results.reproduction is not None:
+        return results.reproduction.command
     if results.plan.get("runs"):  # flags cannot express this
         return "embtrain compare --config comparison.yaml"
     words = ["embtrain", "compare"]

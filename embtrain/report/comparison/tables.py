@@ -1,4 +1,4 @@
-"""Tables of many metrics: the leading ones are shown, the others folded."""
+"""Tables of many metrics: the leading ones are shown, the others collapsed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.report.comparison.decimals import measure
-from embtrain.report.render.document import Folded, ReportTable, TableRow
+from embtrain.report.render.document import Collapsible, ReportTable, TableRow
 
-MAX_NAMED = 6     # folded metrics that are named in the heading
+MAX_NAMED = 6     # collapsed metrics that are named in their heading
 
 
-def folded_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[TableRow]],
-                  leading_metrics: Sequence[str]) -> list[ReportTable | Folded]:
-    """A table of the leading metrics, and a folded one of all others."""
+def collapsible_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[TableRow]],
+                  leading_metrics: Sequence[str]) -> list[ReportTable | Collapsible]:
+    """A table of the leading metrics, and a collapsed one of all others."""
     def table(table_metrics: Sequence[str]) -> ReportTable:
         return ReportTable(head, [row for metric in table_metrics for row in rows(metric)])
     leading, rest = [m for m in metrics if m in leading_metrics], [m for m in metrics if m not in leading_metrics]
     if not leading:
         return [table(rest)]
-    return [table(leading), *([Folded(_count(rest), [table(rest)])] if rest else [])]
+    return [table(leading), *([Collapsible(_count(rest), [table(rest)])] if rest else [])]
 
 
 def _count(metrics: Sequence[str]) -> str:

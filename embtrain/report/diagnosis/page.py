@@ -22,11 +22,11 @@ from embtrain.report.render.document import (
     Block,
     Figure,
     Items,
+    Paragraph,
     ReportDocument,
     ReportSection,
     ReportTable,
     TableRow,
-    Words,
 )
 
 NEAR = (("KL", "kl"), ("TV", "tv"), ("ESS", "ess"), ("negative masses", "negative"))
@@ -134,7 +134,7 @@ def _hubs_section(table: Hubness) -> ReportSection:
     bands = ReportTable([("targets", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
                         [[band.name, f"{band.rows:,}", format_value(band.crowding)] for band in table.bands])
     words = f"Two of its {table.rows:,} rows have a cosine of {format_value(table.mean_cosine)} on average."
-    return ReportSection("table", "Geometry of the table", [Words(words), hubs, bands])
+    return ReportSection("table", "Geometry of the table", [Paragraph(words), hubs, bands])
 
 
 def document(diagnosis: Diagnosis) -> ReportDocument:
@@ -202,9 +202,9 @@ def _figures(diagnosis: Diagnosis) -> list[Block]:
                           [panels.cost(f"bias{i}", about, marks, best, "milliseconds a query")], None,
                           [(mark.label, mark.place) for mark in marks], small=True))
     if not out:
-        return [Words("None of these sources states probabilities for the correction.", "missing")]
-    return [Words("Bias relative to the gradient's length; ringed: no other source is both closer and cheaper.",
-                  "drawn"), *out, Words("The next table contains the numbers.", "note")]
+        return [Paragraph("None of these sources states probabilities for the correction.", "missing")]
+    return [Paragraph("Bias relative to the gradient's length; ringed: no other source is both closer and cheaper.",
+                  "drawn"), *out, Paragraph("The next table contains the numbers.", "note")]
 
 
 def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
@@ -233,7 +233,7 @@ def _growth_section(diagnosis: Diagnosis) -> list[ReportSection]:
                              format_value(size.ms)]
                             for size in diagnosis.growth]
     head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a query"))]
-    words = Words(f"At m = {diagnosis.growth[0].m:,}; a trained source appears only with all candidates.",
+    words = Paragraph(f"At m = {diagnosis.growth[0].m:,}; a trained source appears only with all candidates.",
                   "note")
     return [ReportSection("growth", "With fewer candidates", [*figures, ReportTable(head, rows), words])]
 

@@ -71,7 +71,7 @@ class Results:
     equal_cpu: EqualBudget
     notes: list[str]
     verdict: list[str]
-    claim: Reproduction | None = None   # if the comparison reproduces a paper
+    reproduction: Reproduction | None = None   # of a paper's claim, if the comparison is one
     searched: tuple[ChosenSettings, ...] = ()
 
     @cached_property

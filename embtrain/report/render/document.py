@@ -20,9 +20,11 @@ TableRow = Sequence[str] | str | RowNote   # a single text is a heading across a
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
+    """A paragraph of text; its kind sets how it is shown."""
+
     text: str
-    kind: str = ""          # "", "note" (small), "missing" (absent data), "drawn" (a note on drawings)
+    kind: str = ""          # "", "note" (small), "missing" (in place of absent data), "drawn" (a note on drawings)
 
 
 @dataclass(frozen=True)
@@ -34,23 +36,30 @@ class Items:
 
 @dataclass(frozen=True)
 class ReportTable:
-    head: Sequence[tuple[str, str]]   # (name, kind); kind: "" a name, "number", or "text" that may wrap
+    """A table with a head and one row per line."""
+
+    head: Sequence[tuple[str, str]]   # (name, kind) per column; kind: "" names, "number", or "text" that may wrap
     rows: Sequence[TableRow]
 
 
 @dataclass(frozen=True)
 class Figure:
+    """Drawings under one name and caption, with the table that replaces them in formats without drawings."""
+
     name: str
     caption: str
     drawings: Sequence[str]                     # SVG, in one row
-    data: ReportTable | None                          # the data, for formats without drawings
+    data: ReportTable | None                    # None: left out in formats without drawings
     legend: Sequence[tuple[str, int]] = ()      # (label, index of the colour)
-    small: bool = False
+    small: bool = False                         # several share a line
 
 
 @dataclass(frozen=True)
-class Nearest:
-    """The neighbours of one word, one column per strategy; a single column may have no name."""
+class WordNeighbours:
+    """The nearest neighbours of one word, ranks 1–5 and 45–50, in one column per strategy.
+
+    A neighbour is (word, cosine). The only column of a run's report has no name.
+    """
 
     word: str
     columns: Sequence[tuple[str, list[tuple[str, float]], list[tuple[str, float]]]]   # (strategy, 1–5, 45–50)
@@ -69,38 +78,44 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Code:
+    """Text in a fixed-width font, line by line."""
+
     text: str
-    wrap: bool = False
+    wrap: bool = False      # long lines wrap
 
 
 @dataclass(frozen=True)
-class Folded:
-    """Blocks shown on demand in HTML, and under their heading in other formats."""
+class Collapsible:
+    """Blocks that are collapsed in HTML until the reader opens them, and follow their heading in other formats."""
 
     heading: str
-    blocks: Sequence[Words | ReportTable]
+    blocks: Sequence[Paragraph | ReportTable]
 
 
-Block = Words | Items | ReportTable | Figure | Nearest | Code | Folded
+Block = Paragraph | Items | ReportTable | Figure | WordNeighbours | Code | Collapsible
 
 
 @dataclass(frozen=True)
 class ReportSection:
-    key: str
-    name: str
+    """A section with its heading."""
+
+    key: str                # its anchor in HTML
+    name: str               # its heading
     blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
 class ReportDocument:
+    """A whole report."""
+
     heading: str
-    name: str
-    verdict: Sequence[str]
+    name: str                      # one line below the heading
+    verdict: Sequence[str]         # the results in sentences
     sections: Sequence[ReportSection] = field(default_factory=list)
     footer: str = ""
     warnings: Sequence[str] = ()   # shown before all sections
 
 
-def missing_file(file: str, what: str) -> Words:
+def missing_file(file: str, what: str) -> Paragraph:
     """The paragraph in place of content whose file a run folder lacks."""
-    return Words(f"{what}: the run folder has no {file}.", "missing")
+    return Paragraph(f"{what}: the run folder has no {file}.", "missing")

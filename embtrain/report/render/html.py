@@ -9,14 +9,14 @@ from embtrain.report.comparison.decimals import true_minus
 from embtrain.report.format import minus
 from embtrain.report.render.document import (
     Block,
+    Collapsible,
     Figure,
-    Folded,
     Items,
-    Nearest,
+    Paragraph,
     ReportDocument,
     ReportTable,
     RowNote,
-    Words,
+    WordNeighbours,
 )
 from embtrain.report.render.html_tags import absent, fold, page, text
 
@@ -47,11 +47,11 @@ def _grid(block: Block) -> str:
     """The class of the grid that a block shares with its neighbours; empty if it has a line of its own."""
     if isinstance(block, Figure) and block.small:
         return "many"
-    return "words" if isinstance(block, Nearest) and block.is_unnamed else ""
+    return "words" if isinstance(block, WordNeighbours) and block.is_unnamed else ""
 
 
 def _block(block: Block) -> str:
-    if isinstance(block, Words):
+    if isinstance(block, Paragraph):
         kind = f' class="{"note" if block.kind == "drawn" else block.kind}"' if block.kind else ""
         return f"<p{kind}>{text(block.text)}</p>"
     if isinstance(block, Items):
@@ -60,9 +60,9 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, Figure):
         return _figure(block)
-    if isinstance(block, Nearest):
-        return _nearest(block)
-    if isinstance(block, Folded):
+    if isinstance(block, WordNeighbours):
+        return _word_neighbours(block)
+    if isinstance(block, Collapsible):
         return fold(block.heading, _blocks(list(block.blocks)))
     kind = ' class="wrap"' if block.wrap else ""
     lines = "\n".join(text(line) for line in block.text.splitlines())
@@ -101,7 +101,7 @@ def _figure(figure: Figure) -> str:
             f"{legend}{drawings}</figure>")
 
 
-def _nearest(block: Nearest) -> str:
+def _word_neighbours(block: WordNeighbours) -> str:
     if block.is_unnamed:
         (_, near, far), = block.columns
         lists = "".join(f"<div><span>{ranks}</span>{_list(words)}</div>" for ranks, words in (("1–5", near),

@@ -14,15 +14,15 @@ from embtrain.report.load.comparison import Results
 from embtrain.report.render.document import (
     Block,
     Code,
+    Collapsible,
     Figure,
-    Folded,
     Items,
-    Nearest,
+    Paragraph,
     ReportDocument,
     ReportTable,
     RowNote,
     TableRow,
-    Words,
+    WordNeighbours,
 )
 from embtrain.report.render.escape_markdown import block as fenced, words as _md
 
@@ -37,7 +37,7 @@ def markdown(document: ReportDocument) -> str:
 
 
 def _md_block(block: Block) -> str:
-    if isinstance(block, Words):
+    if isinstance(block, Paragraph):
         return _md(block.text) if block.kind != "drawn" else ""
     if isinstance(block, Items):
         return "\n".join(f"- {_md(t)}" for t in block.texts)
@@ -45,9 +45,9 @@ def _md_block(block: Block) -> str:
         return _md_table(block)
     if isinstance(block, Figure):
         return "" if block.data is None else f"### {_md(block.name)}\n\n{_md(block.caption)}\n\n{_md_table(block.data)}"
-    if isinstance(block, Nearest):
+    if isinstance(block, WordNeighbours):
         return f"### {_md(block.word)}\n\n{_md_table(block.table())}"
-    if isinstance(block, Folded):
+    if isinstance(block, Collapsible):
         return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
     return fenced("\n".join(block.text.splitlines()))
 
@@ -106,7 +106,7 @@ def _tex(words: str) -> str:
 
 
 def _tex_block(block: Block) -> str:
-    if isinstance(block, Words):
+    if isinstance(block, Paragraph):
         return _tex(block.text) if block.kind != "drawn" else ""
     if isinstance(block, Items):
         return "\n".join([r"\begin{itemize}", *(rf"\item {_tex(t)}" for t in block.texts), r"\end{itemize}"])
@@ -115,9 +115,9 @@ def _tex_block(block: Block) -> str:
     if isinstance(block, Figure):
         return "" if block.data is None else "\n\n".join([rf"\textbf{{{_tex(block.name)}}}", _tex(block.caption),
                                                           _tex_table(block.data)])
-    if isinstance(block, Nearest):
+    if isinstance(block, WordNeighbours):
         return rf"\textbf{{{_tex(block.word)}}}" + "\n\n" + _tex_table(block.table())
-    if isinstance(block, Folded):
+    if isinstance(block, Collapsible):
         return "\n\n".join([rf"\textbf{{{_tex(block.heading)}}}", *map(_tex_block, block.blocks)])
     return _tex_code(block)
 

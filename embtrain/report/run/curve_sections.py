@@ -11,7 +11,7 @@ from embtrain.report.charts import svg as charts
 from embtrain.report.charts.curves import CurveGroup, grouped
 from embtrain.report.format import minus, number
 from embtrain.report.load.run import Curve, MetricCurves
-from embtrain.report.render.document import Block, Figure, ReportTable, Words, missing_file
+from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable, missing_file
 
 MAX_FIGURES = 48     # small ones of a section; keys come from a file and could be many
 N_POINTS = 6         # rows of a figure's table
@@ -33,9 +33,9 @@ def curves(metrics: MetricCurves | None) -> list[Block]:
         titled = CurveGroup(groups.components.key, f"Loss on {' against '.join(labels)}", groups.components.curves)
         out.append(_figure_by_step_and_cpu("components", titled, caption))
     if not groups.loss:
-        out.append(Words("No training loss was logged.", "missing"))
+        out.append(Paragraph("No training loss was logged.", "missing"))
     if not groups.heldout:
-        out.append(Words("No held-out measure was logged.", "missing"))
+        out.append(Paragraph("No held-out measure was logged.", "missing"))
     return [*out, *_small_figures("other", groups.other)]
 
 
@@ -43,7 +43,7 @@ def source(metrics: MetricCurves | None) -> list[Block]:
     if metrics is None:
         return [missing_file("metrics.jsonl", "No sampler metrics")]
     return _small_figures("source", grouped(metrics.curves).source) or \
-        [Words("The source logged nothing, because it does not learn.", "missing")]
+        [Paragraph("The source logged nothing, because it does not learn.", "missing")]
 
 
 def _figure_by_step_and_cpu(key: str, group: CurveGroup, caption: str) -> Block:
@@ -55,7 +55,7 @@ def _figure_by_step_and_cpu(key: str, group: CurveGroup, caption: str) -> Block:
             about = f"{group.title} against {x_label}. {_ends(group)}"
             panels.append(charts.lines(f"{key}-{against}", about, drawn, x_label))
     if not panels:
-        return Words(f"{group.title}: logged, but never as a finite number.", "missing")
+        return Paragraph(f"{group.title}: logged, but never as a finite number.", "missing")
     parts = max(line.parts for _, c in group.curves if (line := charts.line("", c, "step")))
     band = f"; each point is the mean of {parts} logged values, the band their range" if parts > 1 else ""
     return Figure(group.title, f"{caption}{band}. {_ends(group)}", panels, _points(group))
@@ -69,7 +69,7 @@ def _small_figures(key: str, groups: list[CurveGroup]) -> list[Block]:
             svg = charts.lines(f"{key}{i}", f"{group.title} against step. {_ends(group)}", drawn, "step", 310, 190)
             out.append(Figure(group.title, _ends(group), [svg], _points(group), small=True))
     n_left = len(groups) - MAX_FIGURES
-    return [*out, Words(f"{n_left} further metrics are not shown.", "note")] if n_left > 0 else out
+    return [*out, Paragraph(f"{n_left} further metrics are not shown.", "note")] if n_left > 0 else out
 
 
 def _points(group: CurveGroup) -> ReportTable:

@@ -15,11 +15,11 @@ from embtrain.report.render import html, markdown_latex
 from embtrain.report.render.document import (
     Block,
     Code,
-    Nearest,
+    Paragraph,
     ReportDocument,
     ReportSection,
     ReportTable,
-    Words,
+    WordNeighbours,
     missing_file,
 )
 from embtrain.report.run import curve_sections, score_section
@@ -48,7 +48,7 @@ def document(run: RunRecord) -> ReportDocument:
                   else []),
                 ReportSection("configuration", "Configuration", _configuration(run)),
                 ReportSection("identity", "Identity", _identity(run)),
-                ReportSection("again", "Run it again", _rerun(run))]
+                ReportSection("again", "How to reproduce", _rerun(run))]
     # scores that the run itself doubts
     warnings = [row.note for row in run.scores or [] if (row.benchmark, row.metric) == ("training", "warning")]
     return ReportDocument(heading, run.name, [verdict(run)], sections,
@@ -66,11 +66,12 @@ def _neighbours(neighbours: NeighbourLists | None) -> list[Block]:
         means.append(f"mean frequency rank {number(neighbours.far_rank)}")
     if neighbours.far_pmi is not None:
         means.append(f"mean PMI with the query word {minus(number(neighbours.far_pmi))}")
-    out: list[Block] = [Words(f"Neighbours 45–50 over all words: {', '.join(means)}.")] if means else []
+    out: list[Block] = [Paragraph(f"Neighbours 45–50 over all words: {', '.join(means)}.")] if means else []
     if not words:
-        return [*out, Words("No query word was set, or none is in the vocabulary.", "missing")]
-    cards = [Nearest(word, [("", neighbours.near.get(word, []), neighbours.far.get(word, []))]) for word in words]
-    return [*out, Words("By cosine, shown next to each word.", "note"), *cards]
+        return [*out, Paragraph("No query word was set, or none is in the vocabulary.", "missing")]
+    cards = [WordNeighbours(word, [("", neighbours.near.get(word, []), neighbours.far.get(word, []))])
+             for word in words]
+    return [*out, Paragraph("By cosine, shown next to each word.", "note"), *cards]
 
 
 # -- reproduction ---------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def _neighbours(neighbours: NeighbourLists | None) -> list[Block]:
 def _configuration(run: RunRecord) -> list[Block]:
     if run.config_text is None:
         return [missing_file("config.yaml", "No configuration")]
-    return [Words("All keys of this run, resolved."), Code(run.config_text.expandtabs(2).rstrip("\n"))]
+    return [Paragraph("All keys of this run, resolved."), Code(run.config_text.expandtabs(2).rstrip("\n"))]
 
 
 def _identity(run: RunRecord) -> list[Block]:
@@ -93,9 +94,9 @@ def _rerun(run: RunRecord) -> list[Block]:
         return [missing_file("identity.json", "The command is unknown")]
     argv = run.identity.get("argv")
     if not isinstance(argv, list) or not argv or not all(isinstance(a, str) for a in argv):
-        return [Words("The command is unknown: identity.json has no argv.", "missing")]
+        return [Paragraph("The command is unknown: identity.json has no argv.", "missing")]
     note = "On the same machine, with one thread and the corpus and code above, it gives the same numbers."
-    return [Code(_command(argv), wrap=True), Words(note, "note")]
+    return [Code(_command(argv), wrap=True), Paragraph(note, "note")]
 
 
 def _command(argv: list[str]) -> str:

@@ -11,12 +11,12 @@ from embtrain.report.format import interval, lead, minus, number
 from embtrain.report.load.run import RunRecord
 from embtrain.report.render.document import (
     Block,
+    Collapsible,
     Figure,
-    Folded,
+    Paragraph,
     ReportTable,
     RowNote,
     TableRow,
-    Words,
     missing_file,
 )
 from embtrain.report.run.summary import get
@@ -29,14 +29,14 @@ def blocks(run: RunRecord) -> list[Block]:
     if run.scores is None:
         return [missing_file("scores.json", "No scores")]
     if not run.scores:
-        return [Words("No scores: scores.json is empty.", "missing")]
+        return [Paragraph("No scores: scores.json is empty.", "missing")]
     share = get(run.config, "evaluate", "interval")
     share = f"{share * 100:g}" if isinstance(share, float) and 0 < share < 1 else "95"
     head = [("measure", ""), ("value", "number"), (f"{share} % interval", "number"), ("n", "number")]
     first, rest, summary = lead(sorted(run.scores, key=_row_order))
     figures = [_dots(i, name, rows, share) for i, (name, rows) in enumerate(_by_metric(first))]
     return [ReportTable(head, _rows(first)), *_meanings(first),
-            *([Folded(summary, [ReportTable(head, _rows(rest))])] if rest else []), *figures]
+            *([Collapsible(summary, [ReportTable(head, _rows(rest))])] if rest else []), *figures]
 
 
 def _row_order(row: Score) -> int:
@@ -60,7 +60,7 @@ def _meanings(scores: list[Score]) -> list[Block]:
     meanings = {f"{metric(re.sub('@.*', '', row.metric))}{'@k' * ('@' in row.metric)}": meaning(row.metric)
                 for row in scores if meaning(row.metric)}
     table = ReportTable([("measure", ""), ("meaning", "text")], [[name, what] for name, what in meanings.items()])
-    return [Folded("Definition of the metrics", [table])] if meanings else []
+    return [Collapsible("Definition of the metrics", [table])] if meanings else []
 
 
 def _by_metric(scores: list[Score]) -> list[tuple[str, list[Score]]]:

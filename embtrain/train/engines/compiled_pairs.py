@@ -1,6 +1,6 @@
 """Pairs of concepts through the compiled core (train/engines/compiled.py). A row queries one end of a pair.
 
-An update covers one row and sees the values that the previous update wrote. OrderRows that share a draw are updated one
+An update covers one row and sees the values that the previous update wrote. Rows that share a draw are updated one
 after the other. The tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 

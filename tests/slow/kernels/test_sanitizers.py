@@ -118,7 +118,8 @@ def test_damaged_files_under_the_sanitizers(kind: str, checkout: Path, tmp_path:
     READ_SO_FAR.append(kind)
     if len(READ_SO_FAR) == 1 + len(READ):
         tell("sanitizers", f"{len(READ) * INPUTS:,} damaged files of {len(READ)} kinds, {TEXTS:,} damaged texts "
-             f"straight into the compiled reader, {len(TESTS)} files of kernel tests: no word of a sanitizer.", capsys)
+             f"straight into the compiled reader, {len(TESTS)} files of kernel tests: no sanitizer reported an error.",
+             capsys)
 
 
 def test_the_sanitizers_detect_a_read_past_the_end(checkout: Path) -> None:

@@ -1,4 +1,9 @@
-"""`make fit` prints the table of the README, within the tolerance of the pages; seconds are not compared."""
+"""`make fit` prints the table of the README, within the tolerance of the pages; seconds are not compared.
+
+Nor are the rows of neighbours 45-50: `make fit` trains on all cores, which is not deterministic, and these are means
+over the neighbours of five words, without an interval. Five equal commands on two cores printed a rank of 5,877 to
+6,560 and a PMI of 0.04 to 0.28.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from embtrain.kernels.core.loader import core
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.slow
+FAR = re.compile(r"^(neighbours 45-50 +mean (?:frequency rank|PMI) +)\S+", re.MULTILINE)
 
 
 def test_the_table_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,4 +34,5 @@ def test_the_table_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- fit output: begin -->.*?```text\n(.*?)```", readme, re.DOTALL)
     assert shown is not None and play.shape(printed) == play.shape(shown[1])
-    assert play.differing(shown[1], printed) == []
+    assert len(FAR.findall(printed)) == 2
+    assert play.differing(FAR.sub(r"\1 0", shown[1]), FAR.sub(r"\1 0", printed)) == []

@@ -227,7 +227,7 @@ def test_log_prob_equals_a_walk_in_float64(way: str, planted: Planted) -> None:
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
         if tree.leaf > 1:
             order = source.blocks.order
-            if source.config.within_cell == "quantized":
+            if source.config.within_leaf == "quantized":
                 o = torch.empty_like(o).index_copy_(0, order, copied_logits(source, h))
             if source.sampler.rules.exact:
                 weight = torch.exp(o[order] - o.max())

@@ -92,7 +92,7 @@ def test_two_copies_of_one_strategy_are_not_separable() -> None:
         assert share(apart) <= 0.07
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("seeds", [3, 5, 10])  # below MIN_SEEDS there is no verdict
 def test_a_detectable_loss_is_found_with_the_stated_power(seeds: int) -> None:
     rng = np.random.default_rng(400 + seeds)
     x, y = rng.normal(size=(2, 4 * RUNS, seeds))
@@ -101,7 +101,7 @@ def test_a_detectable_loss_is_found_with_the_stated_power(seeds: int) -> None:
     worse = math.sqrt(np.mean([d.detectable**2 for d in differences if d.detectable is not None]))
     x, y = rng.normal(size=(2, 4 * RUNS, seeds))
     counts = [paired_t(a - worse, b, ("worse", "base"), "m").verdict for a, b in zip(x, y, strict=True)]
-    assert share([v == B_BEATS_A for v in counts]) == pytest.approx(0.8, abs=0.03 if seeds > 2 else 0.04)
+    assert share([v == B_BEATS_A for v in counts]) == pytest.approx(0.8, abs=0.03)
     assert A_BEATS_B not in counts
 
 

@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["embtrain.kernels.reference", "embtrain
 
 from embtrain.kernels.core.loader import core
 
-assert core() is not None, "there is no core to be held to its twin"
+assert core() is not None, "the compiled core, which is compared with its reference, is missing"
 
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -33,4 +33,4 @@ def test_the_core_reads_as_its_reference_does(tmp_path: Path, capsys: pytest.Cap
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
     runs = re.search(r"Done (\d+) runs", ended.stdout + ended.stderr)
     assert runs is not None and int(runs[1]) > 1000
-    tell("coverage", f"{int(runs[1]):,} inputs led by coverage: the core reads as its twin does.", capsys)
+    tell("coverage", f"{int(runs[1]):,} inputs chosen by coverage: the core and its reference agree.", capsys)

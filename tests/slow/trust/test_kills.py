@@ -63,7 +63,7 @@ def until(true: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
     while not true():
         if process.poll() is not None:
             return False
-        assert time.monotonic() < deadline, "never came to be"
+        assert time.monotonic() < deadline, "the condition was not met within a minute"
         time.sleep(0.0005)
     return True
 

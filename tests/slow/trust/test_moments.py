@@ -52,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setattr("embtrain.report.run.page.render", lambda record: "<html></html>\n")
+    monkeypatch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 
 def fit(place: Path, out: str, strategy: str, *more: str, threads: int = 1, seed: int = 0) -> Forked:

@@ -333,6 +333,34 @@ def test_files_have_at_most_300_lines() -> None:
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
 
 
+# --- an abstract method names itself ----------------------------------------------------------------------
+
+def wrong_names(text: str) -> list[str]:
+    """Return lines `METHOD names OTHER` of methods whose error for a missing implementation names another one."""
+    faults = []
+    for method in ast.walk(ast.parse(text)):
+        if isinstance(method, ast.FunctionDef):
+            for node in ast.walk(method):
+                named = []
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    named = re.findall(r"does not implement (\w+)", node.value)
+                elif isinstance(node, ast.Call) and dotted(node.func).endswith("AbstractMethod"):
+                    named = [ast.literal_eval(node.args[1])]
+                faults += [f"{method.name} names {name}" for name in named if name != method.name]
+    return faults
+
+
+def test_abstract_methods_name_themselves() -> None:
+    assert [f"{path.relative_to(ROOT)}: {fault}" for path in sorted(PACKAGE.rglob("*.py"))
+            for fault in wrong_names(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("error", ["TypeError(f'{name} does not implement pick')", "AbstractMethod(self, 'pick')"])
+def test_a_wrong_name_of_an_abstract_method_is_found(error: str) -> None:
+    assert wrong_names(f"def select(self):\n    raise {error}\n") == ["select names pick"]
+    assert wrong_names(f"def pick(self):\n    raise {error}\n") == []
+
+
 # --- no class is split to keep files short ------------------------------------------------------------
 
 def split_classes(package: Path) -> list[str]:

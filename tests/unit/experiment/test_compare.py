@@ -167,7 +167,7 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
         and f"train.engine={expected}" in cells_grid.sets
     assert compare.plan(cells_grid, tmp_path)[0] == cells_grid
     line = engine.describe(planned)
-    assert line.startswith(f"engine: {expected} for all cells") \
+    assert line.startswith(f"engine: {expected} for all runs") \
         and ("softmax: loss.name" in line) == ("softmax" in line)
 
 
@@ -211,7 +211,7 @@ def test_strategies_with_different_blocks_use_the_smallest(tmp_path: Path, monke
     block = {"train.chunk=512": 512}.get(more[-1], 2048)
     assert {cell.settings.train.chunk for cell in planned} == {block}
     line = engine.describe(planned, compare._plan(requested, tmp_path)[1])
-    assert (f"train.chunk={block} for all cells, whose strategies have" in line) == (len(more) == 2)
+    assert (f"train.chunk={block} for all runs, whose strategies have" in line) == (len(more) == 2)
     if strategies is GRAPH:
         assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")
 
@@ -402,7 +402,7 @@ def test_a_failed_cell_is_reported_and_the_others_continue(place: Path, tmp_path
 
 def test_there_is_no_report_if_every_cell_fails(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     cells_grid = grid(place, "train.device=cuda:99")
-    with pytest.raises(ResourceError, match=r"no cell has scores; sgns-seed1: train\.device"):
+    with pytest.raises(ResourceError, match=r"no run has scores; sgns-seed1: train\.device"):
         compare.compare(cells_grid, tmp_path / "out", 1, 1)
     assert not (tmp_path / "out" / "report.html").exists()
 
@@ -413,7 +413,7 @@ def test_cells_ended_by_a_full_disk_are_not_data_errors(tmp_path: Path, code: in
     failure = tmp_path / "sgns-seed1.error.json"
     failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
     cell = outcome.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
-    with pytest.raises(kind, match="no cell has scores; sgns-seed1: x: cannot be written"):
+    with pytest.raises(kind, match="no run has scores; sgns-seed1: x: cannot be written"):
         results.write(tmp_path, {}, [cell])
 
 
@@ -520,7 +520,7 @@ def test_remaining_time_uses_the_pace_of_each_strategy(
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
     # sgns: .1 s per block, one cell remains; nce: 1 s, one and a half remain; two at a time: (10 + 50 + 100) / 2
-    assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; running: nce-seed1 (50%); about 1 min 20 s "
+    assert capsys.readouterr().err == ("comparing: 1 of 4 runs done; running: nce-seed1 (50%); about 1 min 20 s "
                                        "left\n")
     (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
     for cell in planned[2:]:
@@ -528,7 +528,7 @@ def test_remaining_time_uses_the_pace_of_each_strategy(
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
-    assert capsys.readouterr().err == "comparing: 3 of 4 cells done; running: nce-seed1 (is evaluated)\n"
+    assert capsys.readouterr().err == "comparing: 3 of 4 runs done; running: nce-seed1 (is evaluated)\n"
 
 
 @pytest.mark.parametrize("cpu, report", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
@@ -543,7 +543,7 @@ def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; running: {cell.name} ({report}\n"
+    assert capsys.readouterr().err == f"comparing: 0 of 1 runs done; running: {cell.name} ({report}\n"
 
 
 def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(
@@ -557,7 +557,7 @@ def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; running: {cell.name} (is evaluated); "
+    assert capsys.readouterr().err == (f"comparing: 0 of 1 runs done; running: {cell.name} (is evaluated); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110
 
@@ -594,13 +594,13 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
     ({"strategies": []}, "--negatives: is missing"),
     ({"strategies": ["sgns"]}, "sgns is the only strategy; add another"),
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
-    ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would have the name sgns-seed1"),
+    ({"strategies": ["sgns", "nce", "sgns"]}, "two runs would have the name sgns-seed1"),
     ({"baseline": "ace"}, "--baseline: 'ace' is not one of sgns, nce"),
     ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.benchmarks"),
     ({"metric": "spearman"}, "--metric: metric: "),
     ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
-    ({"sets": ["train.seed=3"]}, "--set train.seed: each cell has its own"),
-    ({"sets": ["strategy=ace"]}, "--set strategy: each cell has its own"),
+    ({"sets": ["train.seed=3"]}, "--set train.seed: each run has its own"),
+    ({"sets": ["strategy=ace"]}, "--set strategy: each run has its own"),
     ({"sets": ["text.windw=3"]}, "did you mean 'window'"),
     ({"seeds": 0}, "--seeds: seeds"),
     ({"seeds": []}, "--seeds: seeds"),

@@ -167,7 +167,7 @@ def test_threads_on_disjoint_rows_equal_one_thread(threads: int) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("spoil", ["given", "target", "slot", "ids", "row", "column", "twice"])
+@pytest.mark.parametrize("spoil", ["concept", "target", "slot", "ids", "row", "column", "twice"])
 def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -> None:
     case = Case(4, n_masked=9)
     expected = case.negatives.false_negatives
@@ -180,7 +180,7 @@ def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -
         expected[:, 1] = expected[:, 0]
     else:
         ids = case.negatives.ids if spoil == "ids" else getattr(case.rows, spoil)
-        ids.flat[-1] = {"given": 40, "target": -1, "slot": 2, "ids": 40}[spoil]
+        ids.flat[-1] = {"concept": 40, "target": -1, "slot": 2, "ids": 40}[spoil]
     table = case.table()
     with using(core), pytest.raises(IndexError, match="false_negatives" if spoil in ("row", "column", "twice")
                                     else spoil):

@@ -35,11 +35,11 @@ from embtrain.report.render.document import (
     Code,
     Figure,
     Items,
-    Nearest,
+    Paragraph,
     ReportDocument,
     ReportSection,
     ReportTable,
-    Words,
+    WordNeighbours,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,7 +91,8 @@ def test_the_page_contains_all_results(page: Page, tree: dict[str, Any]) -> None
                  "g: Hedges' effect size", "at equal CPU time",
                  "74.25 CPU seconds", "Line: mean over seeds; band: from the lowest to the highest seed",
                  "On the Pareto front:", "NCE samples", "adversarial samples", "1–5", "45–50", "frequency rank",
-                 "1 of 9 cells have no scores", "nce-seed3", "failed, code 4", "4.1 GB are needed",
+                 "1 of 9 runs have no scores and are not in the tables above", "nce-seed3", "failed, code 4",
+                 "4.1 GB are needed",
                  "embtrain compare --negatives sgns,nce,ace --model skipgram --corpus novels --seeds 3 --baseline sgns "
                  "--metric test/log_likelihood --benchmarks wordsim353,simlex999 --set model.dim=50", "ab" * 32,
                  "metric: test/log_likelihood",
@@ -143,7 +144,7 @@ def test_each_curve_is_drawn_against_epochs_and_cpu_seconds(html: str) -> None:
     drawn = re.findall(r"<svg viewBox.*?</svg>", html, re.DOTALL)
     epochs = [svg for svg in drawn if ">epoch</text>" in svg]
     cpu = [svg for svg in drawn if re.search(r">CPU seconds(, log scale)?</text>", svg)]
-    assert len(epochs) == len(cpu) == 4 + 1  # four measures; NCE against adversarial samples only for ace
+    assert len(epochs) == len(cpu) == 4 + 1  # four measures; NCE and adversarial samples only for ace
     assert len(re.findall(r">CPU seconds per run", html)) == 5
     assert all(max(float(x) for x in re.findall(r">([\d.]+)</text>", svg) if float(x) >= 1) == 4 for svg in epochs[:1])
     assert all(svg.count("<path") > 3 for svg in drawn)
@@ -189,7 +190,7 @@ def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
 def test_a_comparison_without_finished_cells(tmp_path: Path) -> None:
     finished = comparison(tmp_path / "none", ["sgns", "nce"], 1, failed=["sgns-seed1", "nce-seed1"])
     page = checked(report.write(finished)[0].read_text(encoding="utf-8"))
-    assert "No cell finished" in page.words and "2 of 2 cells" in page.words and page.tags["svg"] == 0
+    assert "No run finished" in page.words and "2 of 2 runs" in page.words and page.tags["svg"] == 0
 
 
 def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
@@ -278,9 +279,9 @@ def test_hostile_words_are_shown_verbatim(tmp_path: Path) -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_words_are_escaped_in_latex(words: str) -> None:
     document = ReportDocument(words, words, [words],
-                              [ReportSection("a", words, [Words(words), Items([words]), Code(words),
+                              [ReportSection("a", words, [Paragraph(words), Items([words]), Code(words),
                                                                  ReportTable([(words, "")], [words, [words]])])])
-    bare = ReportDocument("", "", [""], [ReportSection("a", "", [Words(""), Items([""]), Code(""),
+    bare = ReportDocument("", "", [""], [ReportSection("a", "", [Paragraph(""), Items([""]), Code(""),
                                                                  ReportTable([("", "")], ["", [""]])])])
     def commands(text: str) -> set[str]:
         return set(re.findall(r"\\(?:begin|end|input|include|write|def|openout)\b\{?\w*", text))
@@ -467,5 +468,5 @@ def test_names_do_not_change_the_verdict(a: str, b: str, verdict: str, message: 
 
 
 def test_only_cosines_get_a_minus() -> None:
-    near = Nearest("bracket", [("sgns", [("-lrb-", 0.5), ("-rrb-", -0.4)], [])]).table().rows[0]
+    near = WordNeighbours("bracket", [("sgns", [("-lrb-", 0.5), ("-rrb-", -0.4)], [])]).table().rows[0]
     assert near == ["sgns", "-lrb- 0.50, -rrb- \N{MINUS SIGN}0.40", "none"]

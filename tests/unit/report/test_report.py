@@ -92,7 +92,7 @@ def test_each_main_curve_is_drawn_against_steps_and_cpu_seconds(tmp_path: Path) 
     text = report.write(run_folder(tmp_path / "run", scores=None)).read_text(encoding="utf-8")
     drawn = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     cpu = [i for i, svg in enumerate(drawn) if ">CPU seconds<" in svg]
-    assert len(cpu) == 4  # loss, two held-out measures, NCE against adversarial samples
+    assert len(cpu) == 4  # loss, two held-out measures, NCE and adversarial samples
 
     def largest(svg: str) -> float:
         return max(float(tick) for tick in re.findall(r">([\d.]+)</text>", svg))
@@ -205,7 +205,7 @@ def test_a_run_has_the_same_sections_in_every_format(tmp_path: Path) -> None:
     html, md, tex = ((folder / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "tex"))
     names = [section.name for section in document(read(folder)).sections]
     assert names == ["Scores", "Curves", "Negative sampler", "Neighbours", "Configuration", "Identity",
-                     "Run it again"]
+                     "How to reproduce"]
     assert re.findall(r"<h2>(.*?)</h2>", html) == re.findall(r"^## (.*)$", md, re.MULTILINE) == names
     assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
     assert "<svg" not in md and md.startswith("# skipgram · ace\n") and tex.endswith("\\end{document}\n")

@@ -1,53 +1,70 @@
-"""Reference for kernels/training/order.py, row by row in float64."""
+"""Order embeddings [vendrov2016], reference update: E = ‖max(0, ±(v_c − v_g))‖².
+
+A hypernym is at most its hyponyms in every coordinate. A row holds a concept g and predicts its target t, a hypernym of
+g (slot 0, sign +) or a hyponym of g (slot 1, sign −), against K negatives. E(g, c) is 0 if a candidate c is in order
+with g. Both concepts are rows of one table x with nonnegative coordinates:
+
+    v_i = x_i, or |x_i| with `abs`        z_c = max(0, ±(v_c − v_g))        E_c = ‖z_c‖²        score s_c = −E_c
+
+The loss of a row, summed over the negatives j that are not masked, with weights w_j:
+
+    order   (absolute hinge)    L = E_t + Σ_j w_j max(0, α − E_j)        ∂L/∂E_t = 1
+    margin  (pairwise hinge)    L = Σ_j w_j max(0, η + E_t − E_j)        ∂L/∂E_t = Σ_j w_j over the active hinges
+
+In both, ∂L/∂E_j = −w_j if the hinge of j is active (positive), and 0 otherwise. With ∂E_c/∂v_c = ±2 z_c = −∂E_c/∂v_g,
+all gradients of a row are evaluated before its update, and those of a repeated concept are summed. Rows are updated one
+after the other, in float64. kernels/training/order.py runs this file if the compiled core is missing; the tests compare
+the core with it.
+"""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
 from embtrain.kernels.core.tables import NegativeBatch, Table
-from embtrain.kernels.reference.training.skipgram import EPS
-
-__all__ = ["EPS", "update"]
+from embtrain.kernels.reference.training.rows import draw_terms, false_negative_pairs, update_row
 
 
 def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec,
            lr: float) -> tuple[float, np.ndarray]:
-    """Update the table in place. Returns the loss and the scores of the negatives (B, K)."""
-    x, k = table.x, negatives.ids.shape[1]
-    false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
-                                                                              strict=True))
-    scores, loss = np.zeros((len(rows.given), k)), 0.0
-    for r, (g, target, slot) in enumerate(zip(*(values.tolist() for values in rows), strict=True)):
+    """Update the table (n, D) in place by B rows. Returns the loss, summed over them, and the scores −E_j (B, K).
+
+    `negatives.ids` is (G, K): row r reads draw r // share, where share ≥ 1 is the number of rows per draw. Masked are
+    the (row, column) pairs in the columns of `negatives.false_negatives` (2, N), negatives of weight 0 and, with
+    `mask_target`, negatives equal to the target.
+    """
+    x, n_negatives = table.x, negatives.ids.shape[1]
+    is_pairwise = loss_spec.loss == "margin"
+    false_negatives = false_negative_pairs(negatives)
+    scores, loss = np.zeros((len(rows.concept), n_negatives)), 0.0
+
+    def vector(i: int) -> np.ndarray:
+        """Return v_i (D,)."""
+        return np.abs(x[i].astype(np.float64)) if loss_spec.abs else x[i].astype(np.float64)
+
+    def dv_dx(i: int) -> np.ndarray | float:
+        """Return ∂v_i/∂x_i: (D,), or 1."""
+        return np.sign(x[i].astype(np.float64)) if loss_spec.abs else 1.0
+
+    for r, (g, target, slot) in enumerate(zip(*(field.tolist() for field in rows), strict=True)):
         draw, sign = r // negatives.share, 1 - 2 * slot
-        ids = [target, *negatives.ids[draw].tolist()]                                 # the target first
-        def value(i: int) -> np.ndarray:
-            return np.abs(x[i].astype(np.float64)) if loss_spec.abs else x[i].astype(np.float64)
-        z = [np.maximum(sign * (value(c) - value(g)), 0) for c in ids]
-        energy = np.array([(excess * excess).sum() for excess in z])
+        candidates = [target, *negatives.ids[draw].tolist()]                    # the target first, then K negatives
+        z = [np.maximum(sign * (vector(c) - vector(g)), 0) for c in candidates]
+        energy = np.array([(z_c * z_c).sum() for z_c in z])                     # (1 + K,)
         scores[r] = -energy[1:]
-        weight = np.ones(k) if negatives.weight is None else np.broadcast_to(negatives.weight,
-                                                                             negatives.ids.shape)[draw]
-        is_kept = np.array([(r, j) not in false_negatives and not (negatives.mask_target and ids[j + 1] == target)
-                         for j in range(k)], bool)
-        target_energy = energy[0] if loss_spec.loss == "margin" else 0.0
-        hinge = np.where(is_kept, weight * np.maximum(loss_spec.margin + target_energy - energy[1:], 0), 0.0)
-        active = np.where(hinge != 0, weight, 0.0)
-        loss += hinge.sum() + (0.0 if loss_spec.loss == "margin" else energy[0])
-        slopes = [active.sum() if loss_spec.loss == "margin" else 1.0, *(-active)]    # ∂L/∂E
-        gradient: dict[int, np.ndarray] = {}
-        for c, a, excess in zip(ids, slopes, z, strict=True):
-            for row, direction in ((c, sign), (g, -sign)):
-                slope = np.sign(x[row].astype(np.float64)) if loss_spec.abs else 1.0
-                gradient[row] = gradient.get(row, 0.0) + 2 * a * direction * excess * slope
-        for row, values in gradient.items():
-            rate = lr
-            if table.acc is not None:
-                table.acc[row] += np.mean(values * values)
-                rate = lr / (math.sqrt(table.acc[row]) + EPS)
-            x[row] -= rate * values
+        weight, is_kept, _, _ = draw_terms(negatives, false_negatives, target, r, draw)
+        threshold = loss_spec.margin + (energy[0] if is_pairwise else 0.0)      # α, or η + E_t
+        hinge = np.where(is_kept, weight * np.maximum(threshold - energy[1:], 0), 0.0)
+        loss += hinge.sum() + (0.0 if is_pairwise else energy[0])
+        active_weight = np.where(hinge != 0, weight, 0.0)
+        dloss_denergy = [active_weight.sum() if is_pairwise else 1.0, *(-active_weight)]
+        gradients: dict[int, np.ndarray] = {}                                   # of each concept in the row: ∂L/∂x
+        for c, dloss, z_c in zip(candidates, dloss_denergy, z, strict=True):
+            for concept, direction in ((c, sign), (g, -sign)):
+                gradients[concept] = gradients.get(concept, 0.0) + 2 * dloss * direction * z_c * dv_dx(concept)
+        for concept, gradient in gradients.items():
+            update_row(table, concept, gradient, lr)
             if not loss_spec.abs:
-                x[row] = np.maximum(x[row], 0)
+                x[concept] = np.maximum(x[concept], 0)
     return loss, scores

@@ -15,8 +15,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.updates import SkipGramLossSpec, Windows
 from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
-
-EPS = 1e-10  # of row-Adagrad: acc += mean_d g_d², x -= lr g / (√acc + EPS)
+from embtrain.kernels.reference.training.rows import EPS, draw_terms, false_negative_pairs
 
 
 class SlopeSpec(Protocol):
@@ -49,8 +48,7 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
     c_grad = None if loss_spec.c is None else np.zeros(loss_spec.c.shape)
-    false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
-                                                                              strict=True))
+    false_negatives = false_negative_pairs(negatives)
     loss, n, unit = 0.0, len(windows.centre), max(1, negatives.share)
     for first in range(0, n, unit):
         du, dv = dict[int, np.ndarray](), dict[int, np.ndarray]()
@@ -86,27 +84,6 @@ def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossS
     c = 0.0 if loss_spec.c is None else float(loss_spec.c[a] if loss_spec.c.ndim else loss_spec.c)
     log_mass = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
     return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, is_kept, c, log_mass)
-
-
-def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], t: int, p: int, g: int,
-          ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Weights, mask and log q (K,) of the negatives of row p with target t and draw g, and the log q of the target."""
-    ids = negatives.ids[g]
-    k = len(ids)
-    weight = np.ones(k) if negatives.weight is None else np.broadcast_to(negatives.weight, negatives.ids.shape)[g]
-    is_kept = (weight != 0) & np.array([(p, j) not in false_negatives for j in range(k)], bool)
-    if negatives.mask_target:
-        is_kept &= ids != t
-    log_q, log_q_t = np.zeros(k), 0.0
-    if negatives.log_q is not None:
-        log_q = negatives.log_q[g].astype(np.float64)
-    elif negatives.log_q_table is not None:
-        log_q = negatives.log_q_table[ids].astype(np.float64)
-    if negatives.log_q_target is not None:
-        log_q_t = float(negatives.log_q_target[p])
-    elif negatives.log_q_table is not None:
-        log_q_t = float(negatives.log_q_table[t])
-    return weight.astype(np.float64), is_kept, log_q, log_q_t
 
 
 def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, float]:

@@ -17,8 +17,8 @@ import numpy as np
 
 from embtrain.kernels.arguments.updates import TripleLossSpec, TripleQueries
 from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
-from embtrain.kernels.reference.training import skipgram as windows
-from embtrain.kernels.reference.training.skipgram import EPS, Pair
+from embtrain.kernels.reference.training.rows import draw_terms, false_negative_pairs, update_row
+from embtrain.kernels.reference.training.skipgram import Pair, slopes
 
 
 class _Row(NamedTuple):
@@ -38,8 +38,7 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
     """Update e and r in place. Returns the loss, the scores of the negatives (G, K), and ∂L/∂c."""
     scores, loss = np.zeros(negatives.ids.shape), 0.0
     c_grad = None if loss_spec.c is None else np.zeros(())
-    false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
-                                                                              strict=True))
+    false_negatives = false_negative_pairs(negatives)
     n, unit = len(queries.target), max(1, negatives.share)
     for first in range(0, n, unit):
         rows = list[_Row]()
@@ -61,19 +60,19 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
                 if g != 0:
                     x = e.x[b].astype(np.float64)
                     dq_i += g * gradient_q(row.q, x, s, loss_spec)
-                    _move(e, b, g * gradient_b(row.q, x, s, loss_spec), lr, _mean_square(g, row.q, s, loss_spec))
+                    update_row(e, b, g * gradient_b(row.q, x, s, loss_spec), lr, _mean_square(g, row.q, s, loss_spec))
                     moved_ids.append(b)
         for j, b in enumerate(ids.tolist() if negatives.share else []):
             for row, dq_i in zip(rows, dq, strict=True):
                 dq_i += row.g[j] * gradient_q(row.q, before[j], row.s[j], loss_spec)
-            _move(e, b, sum(row.g[j] * gradient_b(row.q, before[j], row.s[j], loss_spec) for row in rows), lr)
+            update_row(e, b, sum(row.g[j] * gradient_b(row.q, before[j], row.s[j], loss_spec) for row in rows), lr)
             moved_ids.append(b)
         for i, (row, dq_i) in enumerate(zip(rows, dq, strict=True), first):
             if not moved_ids and not negatives.share:
                 continue
             dot, sign = loss_spec.score == "dot", -1.0 if queries.slot[i] else 1.0
-            _move(e, int(queries.entity[i]), dq_i * row.r if dot else dq_i, lr)
-            _move(r, int(queries.relation[i]), dq_i * row.a if dot else sign * dq_i, lr)
+            update_row(e, int(queries.entity[i]), dq_i * row.r if dot else dq_i, lr)
+            update_row(r, int(queries.relation[i]), dq_i * row.a if dot else sign * dq_i, lr)
             moved_ids.append(int(queries.entity[i]))
         if loss_spec.constraint != "free":
             for b in dict.fromkeys(moved_ids):
@@ -111,7 +110,7 @@ def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, l
     q = a * r_vec if loss_spec.score == "dot" else a - r_vec if queries.slot[i] else a + r_vec
     ids, t = negatives.ids[draw], int(queries.target[i])
     s_t, s = float(score(q, e.x[t].astype(np.float64), loss_spec)), score(q, e.x[ids].astype(np.float64), loss_spec)
-    weight, is_kept, log_q, log_q_t = windows.draw_terms(negatives, false_negatives, t, i, draw)
+    weight, is_kept, log_q, log_q_t = draw_terms(negatives, false_negatives, t, i, draw)
     gamma = loss_spec.margin if loss_spec.loss == "self_adversarial" else 0.0
     pair = Pair(gamma + s_t, gamma + s, log_q_t, log_q, weight, is_kept, 0.0 if loss_spec.c
                 is None else float(loss_spec.c),
@@ -121,7 +120,7 @@ def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, l
         w = weight * np.exp(x - x.max()) if is_kept.any() else np.zeros(len(ids))
         pair = pair._replace(weight=w / w.sum() if is_kept.any() else w)
         loss_spec = loss_spec._replace(loss="logistic")
-    loss, g_t, g, g_c = windows.slopes(pair, loss_spec)
+    loss, g_t, g, g_c = slopes(pair, loss_spec)
     return _Row(q, a, r_vec, s_t, s, g_t, g), loss, g_c
 
 
@@ -130,12 +129,3 @@ def _mean_square(g: float, q: np.ndarray, s: float, loss_spec: TripleLossSpec) -
     if loss_spec.score == "dot":
         return g * g * float(np.mean(q * q))
     return g * g if loss_spec.score == "l1" else g * g / len(q) if s < 0 else 0.0
-
-
-def _move(table: Table, row: int, g: np.ndarray, lr: float, mean_square: float | None = None) -> None:
-    """Update one row by its gradient g. mean_square: what its accumulator receives; None: that of g."""
-    rate = lr
-    if table.acc is not None:
-        table.acc[row] += np.mean(g * g) if mean_square is None else mean_square
-        rate = lr / (math.sqrt(table.acc[row]) + EPS)
-    table.x[row] -= rate * g

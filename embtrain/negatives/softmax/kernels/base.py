@@ -106,7 +106,7 @@ class KernelSource(NegativeSource):
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
         """The feature map φ, with its random directions drawn from `random`."""
-        raise TypeError(f"{type(self).__name__} does not implement prepare")
+        raise TypeError(f"{type(self).__name__} does not implement make_feature_map")
 
     # -- drawing --------------------------------------------------------------------------------------------------
 

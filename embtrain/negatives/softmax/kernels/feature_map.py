@@ -34,11 +34,11 @@ class FeatureMap:
 
     def encode_classes(self, y: Tensor) -> Tensor:
         """φ(c), (n, W) in the precision of y (n, d)."""
-        raise TypeError(f"{type(self).__name__} does not implement of_class")
+        raise TypeError(f"{type(self).__name__} does not implement encode_classes")
 
     def encode_queries(self, x: Tensor) -> Tensor:
         """φ(h), (Q, W) for x (Q, d), up to a factor a(h) that depends only on the query."""
-        raise TypeError(f"{type(self).__name__} does not implement of_query")
+        raise TypeError(f"{type(self).__name__} does not implement encode_queries")
 
     def log_neutral(self, x: Tensor) -> Tensor:
         """log K at x·y = 0, without the factors that encode_queries and encode_classes leave out: (Q,)."""
