@@ -55,6 +55,7 @@ class Traits:
     geometry: frozenset[str] = trait(frozenset(), "needs", "geometries of the model that it supports; empty: all")
     needs_frozen_table: bool = trait(False, "needs", "needs a frozen table with rows of length 1")
     uses_model: bool = trait(False, "needs", "reads `query.vector` or the view")
+    uses_counts: bool = trait(False, "needs", "draws by the counts of the positives: built again when they change")
     redraws_each_update: bool = trait(False, "needs", "depends on the current query: a draw for each update")
     min_batch_size: int = trait(1, "needs", "rows that a batch needs for a draw")
 

@@ -55,6 +55,7 @@ class InBatch(NegativeSource):
         super().__init__(config, world)
         if config.correction == "none":
             self.traits = replace(self.traits, density="none", iid=False)
+        self.traits = replace(self.traits, uses_counts=config.correction == "unigram")
         n = world.counts.double().to(world.device)
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")

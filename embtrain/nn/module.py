@@ -223,7 +223,8 @@ class SampledLoss(nn.Module):
         """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
         training = self.training if is_training is None else is_training
         is_due = self._stream is not None and training and self._stream.add(rows.query.target.detach())
-        if self._step is None or is_due:
+        is_new = self._step is None or (is_due and self._step.source.traits.uses_counts)
+        if is_new:
             self._build(rows.query.vector.shape[1], table.weight.device)
         assert self._step is not None
         if not is_on(table.weight.device, device := self._step.source.world.device):
@@ -231,23 +232,29 @@ class SampledLoss(nn.Module):
                              "each device")
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
         if training:
-            if self._n_calls == 0 or (self.refresh and self._n_calls % self.refresh == 0):
+            is_refresh = self.refresh and self._n_calls % self.refresh == 0
+            if self._n_calls == 0 or is_refresh or (is_due and is_new):
                 self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1
         return self._step
 
     def _build(self, dim: int, device: torch.device) -> None:
-        """Build the source, or build it again for new counts with the state that it has."""
+        """Build the source, or build it again for new counts; it then keeps only its random numbers."""
         counts = self._stream.used if self._stream is not None else self._counts
         assert counts is not None
-        state = self._pending if self._step is None else self._step.source.state_dict()
+        random = None if self._step is None else self._step.source.random.get_state()
         with in_arguments():
             source = self._given or self._spec.build(counts.cpu(), dim, device)
             model = TableModel(source.world, self._similarity, self._scale, self._frozen)
             if reasons := incompatibilities(source, self.loss, model):
                 raise UsageError(*reasons)
-        if state is not None:
-            source.load_state_dict(state)
+        if self._stream is not None and source.traits.learns and source.traits.uses_counts:
+            raise UsageError(f"counts: {source.name} learns a distribution over classes in the order of their counts; "
+                             "pass counts=, a number for each class")
+        if random is not None:
+            source.random.set_state(random)
+        elif self._pending is not None:
+            source.load_state_dict(self._pending)
         self._pending = None
         self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,9 +32,12 @@ class SourceCase:
     settings: Mapping[str, Any]
     deterministic: bool = False
 
-    def build(self, seed: int = 3, **more: Any) -> NegativeSource:
-        keys = {"source": self.source.name, "k": 4, **self.settings, **more}
-        return self.source(self.source.Config(**keys), world(seed))
+    def build(self, seed: int = 3, counts: Tensor | None = None, **more: Any) -> NegativeSource:
+        """Build the source on the tiny problem. counts (V,) replace its own."""
+        keys, problem = {"source": self.source.name, "k": 4, **self.settings, **more}, world(seed)
+        if counts is not None:
+            problem = replace(problem, counts=counts, raw_counts=counts)
+        return self.source(self.source.Config(**keys), problem)
 
     def require(self, condition: bool | Tensor, rule: str, problem: str) -> None:
         if not condition:

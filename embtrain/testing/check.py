@@ -27,6 +27,7 @@ RULES: dict[Callable[[SourceCase], None], Applies] = {
     state_rules.state: lambda source: True,
     state_rules.unchanged_model: lambda source: True,
     state_rules.declared_use_of_model: lambda source: not source.traits.uses_model,
+    state_rules.declared_use_of_counts: lambda source: not source.traits.uses_counts,
     state_rules.probes: lambda source: source.traits.learns,
     state_rules.masked_costs: lambda source: source.traits.learns,
     state_rules.learning: lambda source: source.traits.learns and source.traits.density == "exact",

@@ -48,6 +48,19 @@ def unchanged_model(case: SourceCase) -> None:
                  "the source changes a tensor of the view or of the query; clone it first")
 
 
+def declared_use_of_counts(case: SourceCase) -> None:
+    """A source without the trait uses_counts draws the same under other counts of the positives."""
+    view, batch, drawn = TableView(), query(), []
+    for counts in (torch.ones(V, dtype=torch.float64), torch.arange(V, 0, -1, dtype=torch.float64)):
+        source = trained(case.build(counts=counts))
+        found = source.draw(batch, source.config.k, view)
+        drawn.append((drawn_values(found), found.log_q))
+    (a, log_a), (b, log_b) = drawn
+    same = torch.equal(a, b) and (log_a is None or (log_b is not None and torch.equal(log_a, log_b)))
+    case.require(same, "uses_counts", "draws depend on world.counts or world.raw_counts; declare "
+                                      "traits = Traits(uses_counts=True)")
+
+
 def declared_use_of_model(case: SourceCase) -> None:
     """A source without the trait uses_model draws the same without query vectors and without a view."""
     batch, found = query(), []

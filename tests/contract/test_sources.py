@@ -81,6 +81,11 @@ def test_unsupported_sharing_or_replacement_is_rejected(case):
     draws.settings(case_of(case))
 
 
+@cases(states.declared_use_of_counts)
+def test_a_source_without_counts_draws_the_same_under_other_counts(case):
+    states.declared_use_of_counts(case_of(case))
+
+
 @cases(draws.shapes)
 def test_shapes_dtypes_bounds_and_no_gradient(case):
     draws.shapes(case_of(case))

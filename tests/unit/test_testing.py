@@ -178,6 +178,19 @@ class ReadsModel(Even):
         return super().draw(query, k, view)
 
 
+class ReadsCounts(Even):
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return (self.world.counts / self.world.counts.sum()).log().float()[ids].expand(len(query), -1)
+
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        drawn = super().draw(query, k, view)
+        assert drawn.ids is not None
+        n, q = len(drawn.ids), self.world.counts.expand(len(drawn.ids), -1)
+        ids = torch.multinomial(q, k, replacement=True, generator=self.random)
+        log_q = (self.world.counts / self.world.counts.sum()).log().float()
+        return replace(drawn, ids=ids, log_q=log_q[ids].expand(n, -1), log_q_target=log_q[query.target])
+
+
 class DependsOnOtherRows(Even):
     """The first row of a batch with several contexts has a q of its own."""
 
@@ -219,6 +232,7 @@ class RaisesInDraw(Even):
     ("learning", LearnsBackwards, {}),
     ("read-only", ChangesModel, {}),
     ("uses_model", ReadsModel, {}),
+    ("uses_counts", ReadsCounts, {}),
     ("rows", DependsOnOtherRows, {"share_draws_by": "row", "replacement": True}),
     ("settings", RaisesInDraw, {}),
 ])

@@ -89,7 +89,7 @@ class Ace(NegativeSource):
 
     name = "ace"
     Config = AceConfig
-    traits = Traits(learns=True, supports_total_weight=True, components=("noise", "generator"))
+    traits = Traits(uses_counts=True, learns=True, supports_total_weight=True, components=("noise", "generator"))
     config: AceConfig
 
     def __init__(self, config: AceConfig, world: ProblemSpec):

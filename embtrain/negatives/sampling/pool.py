@@ -55,7 +55,7 @@ class PoolSource(NegativeSource):
         self.inner = build_nested(settings, "inner", None, world)
         pool = self.inner.traits
         self.traits = replace(self.traits, geometry=pool.geometry, fits_to_queries=pool.fits_to_queries,
-                              min_batch_size=pool.min_batch_size)
+                              min_batch_size=pool.min_batch_size, uses_counts=pool.uses_counts)
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Select k ids of the pool for each row, and a value for each: (B, k) twice."""

@@ -67,7 +67,8 @@ class Mixture(NegativeSource):
         ours, plain = self.inner.traits, self.plain.traits
         self.traits = replace(self.traits, geometry=ours.geometry, fits_to_queries=ours.fits_to_queries,
                               learns=ours.learns, learns_per_row=ours.learns_per_row,
-                              uses_model=ours.uses_model or plain.uses_model)
+                              uses_model=ours.uses_model or plain.uses_model,
+                              uses_counts=ours.uses_counts or plain.uses_counts)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)

@@ -32,7 +32,7 @@ def check_masses(masses: Tensor) -> Tensor:
 class StaticSource(NegativeSource):
     """Base of uniform, log_uniform and unigram. A subclass implements `masses`."""
 
-    traits = Traits(supports_total_weight=True, supports_without_replacement=True)
+    traits = Traits(uses_counts=True, supports_total_weight=True, supports_without_replacement=True)
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)

@@ -5,6 +5,8 @@ With k = |B| draws, kQ(b) = 1 and NCE's logit is the bare score (corrects the re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ class Uniform(StaticSource):
     """Equal noise for all candidates."""
 
     name = "uniform"
+    traits = replace(StaticSource.traits, uses_counts=False)
 
     def masses(self) -> Tensor:
         return torch.ones(self.world.n_candidates, dtype=torch.float64)

@@ -79,6 +79,7 @@ class Cells(NegativeSource):
         self.rules = CellRules(config.within_cell in ("exact", "quantized"), config.exclude_target,
                                config.share_draws_by == "window")
         uses_unigram = config.within_cell == "unigram"
+        self.traits = replace(self.traits, uses_counts=uses_unigram)
         weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
             raise UsageError("negatives.within_cell: unigram needs counts of the candidates; choose another value")

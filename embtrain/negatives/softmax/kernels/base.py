@@ -84,7 +84,8 @@ class KernelSource(NegativeSource):
             raise UsageError(f"negatives.source: {self.name} computes features of the candidates' vectors, but this "
                              "model has none; choose another source")
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
-                              iid=config.total_weight in (None, config.k))                # else weights are not 1
+                              iid=config.total_weight in (None, config.k),                # else weights are not 1
+                              uses_counts=config.prior_exponent > 0 or config.leaf_order == "frequency")
         order = torch.arange(world.n_candidates)
         if config.leaf_order == "frequency":
             order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
