@@ -41,7 +41,7 @@ class SampledSoftmaxConfig(AbsoluteConfig):
                                "negatives equal to it kept")
 
 
-class SampledSoftmax(SoftmaxLoss):
+class SampledSoftmaxLoss(SoftmaxLoss):
     """Sampled softmax, or ranking NCE with `form: ranking`."""
 
     name = "sampled_softmax"

@@ -26,7 +26,7 @@ class SoftmaxConfig(AbsoluteConfig):
     name: str = "softmax"
 
 
-class Softmax(SoftmaxLoss):
+class ExactSoftmaxLoss(SoftmaxLoss):
     """Exact softmax."""
 
     name = "softmax"

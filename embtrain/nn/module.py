@@ -25,8 +25,8 @@ from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
 from embtrain.nn.rows import (
     BatchPositives,
+    OutputLayer,
     Rows,
-    Table,
     Weight,
     check_ids,
     for_source,
@@ -219,7 +219,7 @@ class SampledLoss(nn.Module):
 
     # -- building -------------------------------------------------------------------------------------------------
 
-    def _prepare(self, rows: Rows, table: Table, is_training: bool | None = None) -> Step:
+    def _prepare(self, rows: Rows, table: OutputLayer, is_training: bool | None = None) -> Step:
         """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
         training = self.training if is_training is None else is_training
         is_due = self._stream is not None and training and self._stream.add(rows.query.target.detach())

@@ -14,7 +14,7 @@ Weight = Tensor | nn.Embedding | nn.Linear
 
 
 @dataclass(frozen=True)
-class Table:
+class OutputLayer:
     """The user's output layer: weight (V, D), bias (V,) or None, and whether gradients of the weight are sparse."""
 
     weight: Tensor
@@ -22,7 +22,7 @@ class Table:
     sparse: bool
 
 
-def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int, has_bias: bool) -> Table:
+def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int, has_bias: bool) -> OutputLayer:
     """Read the tensors of a table. Raises UsageError if their shapes do not match.
 
     has_bias: whether scores may have a bias (they may under similarity="dot").
@@ -41,7 +41,7 @@ def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int
         raise UsageError("bias: a cosine has no bias; leave it out, or use similarity='dot'")
     if bias is not None and bias.shape != (num_classes,):
         raise UsageError(f"bias: has the shape {tuple(bias.shape)}; it should be ({num_classes:,},)")
-    return Table(table, bias, sparse)
+    return OutputLayer(table, bias, sparse)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Rows:
         return x.new_zeros(self.targets.shape).masked_scatter(self.kept, x).view(self.shape)
 
 
-def make_rows(query: Tensor, table: Table, target: Tensor, context: Tensor | None, ignore_index: int | None) -> Rows:
+def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None,
+              ignore_index: int | None) -> Rows:
     """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError if shapes or ids are wrong.
 
     Ids are checked on the CPU; on a CUDA device the host would wait for it. Ignored targets cause one wait.

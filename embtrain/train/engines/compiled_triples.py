@@ -17,7 +17,7 @@ from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries, update
 from embtrain.losses.margin import Margin
-from embtrain.losses.sampled_softmax import SampledSoftmax
+from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
 from embtrain.losses.self_adversarial import SelfAdversarial
 from embtrain.models.triples.distmult import DistMult
 from embtrain.models.triples.transe import TransE
@@ -68,7 +68,7 @@ class CompiledTriples(CompiledStep):
         return TripleLossSpec(model.geometry, loss.name, margin,  # type: ignore[arg-type]
                     loss.config.temperature if isinstance(loss, SelfAdversarial) else 1.0,
                     None if self.c is None else self.c.detach().numpy(),
-                    isinstance(loss, SampledSoftmax) and loss.config.form == "ranking",
+                    isinstance(loss, SampledSoftmaxLoss) and loss.config.form == "ranking",
                     model.config.entities if isinstance(model, TransE) else "free")
 
     def _chunks(self, n: int) -> list[slice]:

@@ -20,7 +20,7 @@ from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.kernels.text.windows import repeat_by_window
 from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
-from embtrain.losses.sampled_softmax import SampledSoftmax
+from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
 from embtrain.models.skipgram import SkipGram
 from embtrain.train.engines.base import Examples
 from embtrain.train.engines.compiled import MAX_LOGGED_ROWS, CompiledStep
@@ -61,7 +61,7 @@ class CompiledWindows(CompiledStep):
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
         c = None if self.c is None else self.c.detach().numpy()
-        ranking = isinstance(self.loss, SampledSoftmax) and self.loss.config.form == "ranking"
+        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
         rule = SkipGramLossSpec(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
                     ranking)
         loss, costs = 0.0, list[Tensor]()

@@ -11,7 +11,7 @@ from scipy import stats
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
-from embtrain.losses.sampled_softmax import SampledSoftmax, SampledSoftmaxConfig
+from embtrain.losses.sampled_softmax import SampledSoftmaxConfig, SampledSoftmaxLoss
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.softmax import exp
@@ -67,7 +67,7 @@ def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
         draws, log_q=log_q[draws], total_weight=torch.full((1, 1), float(m), dtype=DOUBLE), false_negatives=positive
     )
     query = make_query(torch.zeros(n, 1), torch.full((n,), target))
-    loss = SampledSoftmax(SampledSoftmaxConfig(), world(v, 1))
+    loss = SampledSoftmaxLoss(SampledSoftmaxConfig(), world(v, 1))
     scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, drawn.log_q)
     ((chance / chance.sum()) * loss(scored).per_example).sum().backward()
     exact = torch.softmax(o, 0)
