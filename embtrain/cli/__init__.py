@@ -20,7 +20,7 @@ def main() -> NoReturn:
     """Run the console command. Handles Ctrl-C before the imports, which take a third of a second."""
     from embtrain.cli import interrupt
 
-    interrupt.end_at_once()
+    interrupt.install_exit_handler()
     from embtrain.cli import entry_point
 
     entry_point.main()

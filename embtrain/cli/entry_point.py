@@ -32,11 +32,11 @@ def main() -> NoReturn:
     """Run the console command and exit."""
     streams.open_all()
     try:
-        interrupt.raise_stopped()
+        interrupt.install_stop_handler()
         code = run()
-        interrupt.end_at_once()                              # the output is printed
+        interrupt.install_exit_handler()                     # the output is printed
     except Stopped as stopped:                               # between two lines of `run` or of this block
-        interrupt.end_at_once()
+        interrupt.install_exit_handler()
         code = _print_error(stopped.code, str(stopped), kind="")
     if code == 0 and (reason := streams.lost_reason(sys.stdout)):
         code = _print_error(4, _output_lost(reason))

@@ -1,7 +1,8 @@
 """Handles SIGINT and SIGTERM from the first import to the end of the process.
 
-`end_at_once` is used when there is nothing to save: while modules are imported, and after the output is printed. In
-between, `raise_stopped` raises `Stopped`, so that temporary files are removed and the command prints its last line.
+`install_exit_handler` is used when there is nothing to save: while modules are imported, and after the output is
+printed. In between, the handler of `install_stop_handler` raises `Stopped`, so that temporary files are removed and the
+command prints its last line. Training has its own handler, embtrain/train/state/signals.py.
 """
 
 from __future__ import annotations
@@ -18,50 +19,53 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IMPORTS = "<frozen importlib._bootstrap>"  # the file name of a frame that imports a module
 
 
-def end_at_once() -> None:
-    """End the process on a signal, with code 128 + signal and without output."""
-    _install(lambda number, _: os._exit(128 + number))
+def install_exit_handler() -> None:
+    """Install a handler that ends the process on a signal, with code 128 + signal and without output."""
+    _install(lambda signum, _: os._exit(128 + signum))
 
 
-def raise_stopped() -> None:
-    """Raise `Stopped` on the first signal. A second one, if it is not the echo of the first, ends the process."""
-    _install(_Raise())
+def install_stop_handler() -> None:
+    """Install a handler that raises `Stopped` on the first signal and ends the process on a second one.
+
+    A duplicate of the first signal is ignored, see `DUPLICATE_SECONDS` in embtrain/train/state/signals.py.
+    """
+    _install(_StopHandler())
     default_hook = sys.unraisablehook
 
-    def end_if_stopped(args: Any) -> None:
+    def exit_if_stopped(args: Any) -> None:
         from embtrain.common.errors import Stopped
 
         if isinstance(args.exc_value, Stopped):  # raised in a destructor or a callback, where Python drops it
-            _leave(args.exc_value.signal)
+            _exit_with_message(args.exc_value.signal)
         default_hook(args)
 
-    sys.unraisablehook = end_if_stopped
+    sys.unraisablehook = exit_if_stopped
 
 
 def _install(handler: Any) -> None:
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` set it
-            signal.signal(number, handler)
+    for signum in SIGNALS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` set it
+            signal.signal(signum, handler)
 
 
-class _Raise:
-    """A handler that raises `Stopped` once."""
+class _StopHandler:
+    """A signal handler that raises `Stopped` once. While a module is imported it ends the process instead."""
 
     def __init__(self) -> None:
-        self.at: float | None = None                         # time of the signal that raised
+        self.stopped_at: float | None = None   # time.monotonic() of the signal that raised; None: none so far
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
         from embtrain.common.errors import Stopped
-        from embtrain.train.state.signals import GRACE
+        from embtrain.train.state.signals import DUPLICATE_SECONDS
 
-        if self.at is not None:
-            if time.monotonic() - self.at >= GRACE:
-                os._exit(128 + number)
+        if self.stopped_at is not None:
+            if time.monotonic() - self.stopped_at >= DUPLICATE_SECONDS:
+                os._exit(128 + signum)
         elif _is_importing(frame):
-            _leave(number)
+            _exit_with_message(signum)
         else:
-            self.at = time.monotonic()
-            raise Stopped(number)
+            self.stopped_at = time.monotonic()
+            raise Stopped(signum)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -73,7 +77,8 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _leave(number: int) -> NoReturn:
+def _exit_with_message(signum: int) -> NoReturn:
+    """End the process at once, with the last line of a stopped command and code 128 + signal."""
     with contextlib.suppress(OSError):
-        os.write(2, f"embtrain: stopped by signal {number}\n".encode())
-    os._exit(128 + number)
+        os.write(2, f"embtrain: stopped by signal {signum}\n".encode())
+    os._exit(128 + signum)

@@ -169,7 +169,7 @@ class NegativeSource:
         return self._weight_and_mass[k]
 
     def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:
-        """Number of draws G that the batch needs under `share`, and the draw of each row (B,).
+        """Number of draws G that the batch needs under `share_draws_by`, and the draw of each row (B,).
 
         The latter is None if each row has its own draw or if G = 1.
         """

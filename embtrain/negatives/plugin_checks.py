@@ -55,24 +55,24 @@ def _is_hook(source: type[Any], name: str) -> bool:
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method with its exceptions as a UsageError that names file and line."""
     @functools.wraps(function)
-    def call(self: Any, *given: Any, **more: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return function(self, *given, **more)
+            return function(self, *args, **kwargs)
         except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             if "can't allocate memory" in str(error):
                 raise
-            at = registry.place(error, function.__module__) if _is_inside(error, function) else _line(function)
-            raise UsageError(f"{at}: negatives.source: {self.name}: {function.__name__}: {type(error).__name__}: "
+            where = registry.place(error, function.__module__) if _is_inside(error, function) else _line(function)
+            raise UsageError(f"{where}: negatives.source: {self.name}: {function.__name__}: {type(error).__name__}: "
                              f"{error}; correct it there") from error
     return call
 
 
 def _is_inside(error: Exception, function: Callable[..., Any]) -> bool:
     """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
-    at = error.__traceback__
-    return at is not None and at.tb_next is not None
+    traceback = error.__traceback__
+    return traceback is not None and traceback.tb_next is not None
 
 
 def _line(function: Any) -> str:
@@ -104,8 +104,8 @@ def _checked_init(function: Callable[..., Any]) -> Callable[..., Any]:
     named = _named(function)
 
     @functools.wraps(function)
-    def init(self: Any, *given: Any, **more: Any) -> None:
-        named(self, *given, **more)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        named(self, *args, **kwargs)
         refuse_attributes(f"{_line(function)}: negatives.source: {self.name}", vars(self), self.traits)
     return init
 

@@ -50,14 +50,15 @@ def _replacement(case: SourceCase) -> None:
 
 
 def layouts(case: SourceCase, source: NegativeSource) -> None:
-    """A batch has one draw for each group of rows that `share` puts together."""
+    """A batch has one draw for each group of rows that `share_draws_by` puts together."""
     batch, rule = query(), "sharing"
     drawn = source.draw(batch, source.config.k, TableView())
     if drawn.ids is None or source.traits.exhaustive or drawn.k == 0:
         return
     n, draw_id = source.draw_layout(batch)
     case.require(not source.traits.standard_layout or len(drawn.ids) == n, rule,
-                 f"{len(drawn.ids)} draws under share: {source.config.share_draws_by}; draw_layout(query) gives {n}")
+                 f"{len(drawn.ids)} draws under share_draws_by: {source.config.share_draws_by}; "
+                 f"draw_layout(query) gives {n}")
     case.require(len(drawn.ids) in (1, len(batch)) or drawn.draw_id is not None, rule,
                  f"{len(drawn.ids)} draws for {len(batch)} rows without draw_id; pass that of draw_layout(query)")
     if source.traits.standard_layout and draw_id is not None:

@@ -65,14 +65,14 @@ def declared_use_of_model(case: SourceCase) -> None:
     """A source without the trait uses_model draws the same without query vectors and without a view."""
     batch, found = query(), []
     without = replace(batch, vector=batch.vector[:, :0])
-    for given, view in ((batch, TableView()), (without, EmptyView())):
+    for variant, view in ((batch, TableView()), (without, EmptyView())):
         source = trained(case.build())
         try:
-            drawn = source.draw(given, source.config.k, view)
+            drawn = source.draw(variant, source.config.k, view)
             if source.traits.learns:
-                shape = (len(given), drawn.k) if source.traits.learns_per_row else drawn_values(drawn).shape
-                source.learn(given, drawn, torch.ones(shape))
-            found.append([drawn.ids, drawn.log_q, drawn.log_q_target, source.draw(given, source.config.k, view).ids])
+                shape = (len(variant), drawn.k) if source.traits.learns_per_row else drawn_values(drawn).shape
+                source.learn(variant, drawn, torch.ones(shape))
+            found.append([drawn.ids, drawn.log_q, drawn.log_q_target, source.draw(variant, source.config.k, view).ids])
         except (AssertionError, IndexError, RuntimeError) as error:
             case.require(False, "uses_model", f"the source reads the model or query.vector ({error}); declare "
                                               "traits = Traits(uses_model=True)")

@@ -32,7 +32,7 @@ class Forked:
         os.dup2(handle, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         sys.argv = ["embtrain", *argv]
-        interrupt.raise_stopped()
+        interrupt.install_stop_handler()
         self._begun.value = 1
         entry_point.main()
 

@@ -118,9 +118,9 @@ def _quadratic(h: Tensor, c: Tensor) -> Timed:
 def _features(name: str, h: Tensor, c: Tensor, threads: int) -> Timed:
     torch.set_num_threads(threads)
     make, n = MAPS[name]
-    some = FEW if n == LARGE else PAIRS
-    draws = max(1, min(20, NUMBERS // (n * some)))
-    h, c, random = h[:some], c[:some], torch.Generator().manual_seed(1)
+    n_pairs = FEW if n == LARGE else PAIRS
+    draws = max(1, min(20, NUMBERS // (n * n_pairs)))
+    h, c, random = h[:n_pairs], c[:n_pairs], torch.Generator().manual_seed(1)
 
     def all_draws() -> dict[float, float]:
         found = {}

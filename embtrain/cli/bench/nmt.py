@@ -54,12 +54,12 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         for v in SIZES:
             ours: dict[str, Work] = {
                 case: partial(_trained, strategy, v, n, name)
-                for case, (strategy, *of) in chosen.items() if of == [v, n] and strategy not in DECODING}
+                for case, (strategy, *size) in chosen.items() if size == [v, n] and strategy not in DECODING}
             if ours:
                 groups.append(Group(n, ours, {RIVAL: partial(_trained, RIVAL, v, n, name)}))
             searched: dict[str, Work] = {case: partial(_decoded, v, n, name, 1, DECODING[strategy])
-                                         for case, (strategy, *of) in chosen.items()
-                                         if of == [v, n] and strategy in DECODING}
+                                         for case, (strategy, *size) in chosen.items()
+                                         if size == [v, n] and strategy in DECODING}
             if searched:
                 groups.append(Group(n, searched, {"beam-5": partial(_decoded, v, n, name, 5, "float32")}))
     return run("nmt", f"s for {BLOCKS} blocks; decode: s for {SENTENCES} sentences", groups, rounds,
@@ -84,7 +84,7 @@ class Padded(TranslationTask):
         return replace(batch, prev_tokens=torch.where(begins, max(self.V, len(self.target)), batch.prev_tokens))
 
 
-def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Components, Padded]:
+def _build(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Components, Padded]:
     settings = experiment.resolve(strategy, "nmt", corpus, threads=threads,
                                   sets=["model.tied=true", *MORE.get(strategy, ())])
     components.use_threads(threads)
@@ -94,15 +94,15 @@ def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.
 
 
 def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
-    made, task = _made(strategy, v, threads, corpus)
+    parts, task = _build(strategy, v, threads, corpus)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
+        fit = Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, Path(folder), dict, None)
         read = [task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1)]
         if len(read) <= BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(read)} of the {BLOCKS + 1} blocks of training pairs "
                             "needed; give a larger one")
         first, *blocks = read
-        made.source.on_epoch_start(fit.step.view)
+        parts.source.on_epoch_start(fit.step.view)
         fit.step(first)                                      # creates the state of the optimizer
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
     pairs = sum(len(block.source) for block in blocks)
@@ -110,7 +110,7 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
 
 
 def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
-    made, task = _made("cosine", v, threads, corpus)
+    parts, task = _build("cosine", v, threads, corpus)
     size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
     if len(test) < SENTENCES:
         raise DataError(f"--corpus: {corpus}: has {len(test)} of the {SENTENCES} test sentences needed; "
@@ -118,13 +118,13 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # similar lengths together, as in `translate`
     batches = [make_batch(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]     # of each reference, with <eos>
-    logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
+    logits, model = scoring.logits(parts, corrected=True), cast(Nmt, parts.model)
 
     def work(best: decoding.BestWord | None) -> list[decoding.Decoded]:
         return [
-            one
+            decoded
             for batch, most in zip(batches, words, strict=True)
-            for one in decoding.translate(
+            for decoded in decoding.translate(
                 model, logits, batch.source, batch.length, beam, max_words=most, best=best, step=lambda z, _: z
             )
         ]

@@ -53,14 +53,15 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
 
 def _ours(task: PairsTask, settings: Settings) -> Timed:
     components.use_threads(settings.train.threads)
-    made = components.build(settings, task)
-    step = CompiledPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
+    parts = components.build(settings, task)
+    step = CompiledPairs(parts.model, parts.source, parts.loss, optimizers(parts.model, parts.loss, parts.train),
+                         parts.train)
 
     def epoch() -> None:
-        for block in task.examples.blocks(0, made.train.chunk or 1):
+        for block in task.examples.blocks(0, parts.train.chunk or 1):
             step(block)
     seconds, cpu, _ = timed(epoch)
-    return Timed(seconds, cpu, _quality(task, made.model.table().detach()))
+    return Timed(seconds, cpu, _quality(task, parts.model.table().detach()))
 
 
 def _torch(task: PairsTask, k: int, threads: int) -> Timed:
@@ -71,10 +72,10 @@ def _torch(task: PairsTask, k: int, threads: int) -> Timed:
     optimizer = torch.optim.Adagrad(table.parameters(), lr=RATE)
 
     def epoch() -> None:
-        for at in torch.randperm(len(train), generator=draw).split(BATCH):
-            u, w = train[at].unbind(1)
-            other = torch.randint(v, (len(at), k), generator=draw)
-            upward = torch.rand(len(at), 1, generator=draw) < 0.5
+        for rows in torch.randperm(len(train), generator=draw).split(BATCH):
+            u, w = train[rows].unbind(1)
+            other = torch.randint(v, (len(rows), k), generator=draw)
+            upward = torch.rand(len(rows), 1, generator=draw) < 0.5
             ids = torch.cat([u[:, None], w[:, None], torch.where(upward, u[:, None], other),
                              torch.where(upward, other, w[:, None])], 1)
             x = table(ids)                                                                       # (B, 2 + 2k, D)
@@ -91,8 +92,8 @@ def _torch(task: PairsTask, k: int, threads: int) -> Timed:
 def _quality(task: PairsTask, table: torch.Tensor) -> dict[str, float]:
     x = table.numpy()
     def judged(part: str) -> PairScores:
-        of = task.held[part]
+        held_out = task.held[part]
         def score(pairs: np.ndarray) -> np.ndarray:
             return -np.square(np.maximum(x[pairs[..., 1]] - x[pairs[..., 0]], 0)).sum(-1).astype(np.float64)
-        return PairScores(score(of.pairs), score(of.negatives))
+        return PairScores(score(held_out.pairs), score(held_out.negatives))
     return {"accuracy": float(hypernymy.correct(judged("test"), judged("valid")).mean())}

@@ -38,9 +38,9 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, TOKENS)
     text = words.read(file, MIN_COUNT)
-    there = text.corpus.vocabulary.words
-    drawn = np.random.default_rng(1).standard_normal((len(there), 2))
-    if not words.quality(Vectors(there, drawn), BENCHMARKS):       # checked before hours of training
+    vocabulary = text.corpus.vocabulary.words
+    drawn = np.random.default_rng(1).standard_normal((len(vocabulary), 2))
+    if not words.quality(Vectors(vocabulary, drawn), BENCHMARKS):       # checked before hours of training
         raise DataError(f"--corpus: {corpus or CORPUS}: it covers less than two pairs of {', '.join(BENCHMARKS)}; "
                         "give a text of everyday English")
     found: dict[tuple[str, str], list[float]] = {}

@@ -53,14 +53,14 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     names = {(norm, n): f"{norm}-d{DIM}-t{n}" for norm in NORMS for n in threads}
     chosen = choose(names.values(), only)
     found = _graph(corpus or CORPUS)
-    case, here = _case(found), importlib.util.find_spec("pykeen") is not None
+    case, has_pykeen = _case(found), importlib.util.find_spec("pykeen") is not None
     groups = []
     for (norm, n), name in names.items():
         if name in chosen:
-            rivals: dict[str, Work] = {"pykeen": partial(_pykeen, case, norm, n)} if here else {}
+            rivals: dict[str, Work] = {"pykeen": partial(_pykeen, case, norm, n)} if has_pykeen else {}
             rivals |= {"torch": partial(_torch, case, norm, n)}
             groups.append(Group(n, {name: partial(_ours, case, norm, n)}, rivals))
-    version = importlib.metadata.version("pykeen") if here else "not installed: pip install pykeen"
+    version = importlib.metadata.version("pykeen") if has_pykeen else "not installed: pip install pykeen"
     return run("ranking", "s", groups, rounds, {
         "corpus": corpus or CORPUS, "entities": len(found.entities), "triples": len(case.test), "dim": DIM,
         "sample": min(SAMPLE, len(case.test)), "pykeen": version, "torch": torch.__version__})

@@ -112,13 +112,13 @@ class Ours:
         settings = {**self.settings, "k": DRAWS}
         found = base.find(settings["source"])
         world = ProblemSpec(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
-        of: NegativeSource = found(found.Config(**settings), world)
+        source: NegativeSource = found(found.Config(**settings), world)
         begun = time.perf_counter()
-        of.on_epoch_start(self.model)
+        source.on_epoch_start(self.model)
         self.build = time.perf_counter() - begun
-        if of.traits.fits_to_queries:
-            of.draw(self.model.batches[-1], DRAWS, self.model)
-        return of
+        if source.traits.fits_to_queries:
+            source.draw(self.model.batches[-1], DRAWS, self.model)
+        return source
 
     @cached_property
     def quality(self) -> dict[str, float]:
@@ -177,17 +177,19 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     ours: dict[str, Ours] = {}
     for size, t in dict.fromkeys((size, t) for _, size, t in chosen.values()):
         model = Planted(SIZES[size])
-        mine = {name: Ours(cases[case], model, t) for name, (case, *of) in chosen.items() if of == [size, t]}
-        groups.append(Group(t, mine, {"exp": ExactSoftmax(model, t)}))
-        ours |= mine
+        cases_of_size = {name: Ours(cases[case], model, t) for name, (case, *part) in chosen.items()
+                         if part == [size, t]}
+        groups.append(Group(t, cases_of_size, {"exp": ExactSoftmax(model, t)}))
+        ours |= cases_of_size
     before = torch.get_num_threads()
     try:
         summary = run("samplers", f"s for {BATCHES} batches of {QUERIES} queries x {DRAWS} draws", groups, rounds, {
             "classes": SIZES, "dim": DIM, "tau": TAU, "settings": cases})
     finally:
         torch.set_num_threads(before)
-    return summary | {"growth": growth(summary, chosen), "build": {name: digits(of.build) for name, of in ours.items()},
-                      "megabytes": megabytes({name: of.source for name, of in ours.items()})}
+    return summary | {"growth": growth(summary, chosen),
+                      "build": {name: digits(case.build) for name, case in ours.items()},
+                      "megabytes": megabytes({name: case.source for name, case in ours.items()})}
 
 
 def growth(summary: Mapping[str, Any], chosen: Mapping[str, tuple[str, str, int]]) -> dict[str, float]:
@@ -215,22 +217,22 @@ def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
     return {name: digits(size / 1e6) for name, size in {**found, "rff-D1000-500k": held(large)}.items()}
 
 
-def held(of: object) -> int:
+def held(value: object) -> int:
     """Bytes of the tensors of an object, its lists and its parts; shared memory counts once."""
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(of, set())}.values())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(value, set())}.values())
 
 
-def _tensors(of: object, visited: set[int]) -> Iterator[Tensor]:
+def _tensors(value: object, visited: set[int]) -> Iterator[Tensor]:
     """The tensors of an object and its parts; parts may refer back to the object."""
-    if id(of) in visited:
+    if id(value) in visited:
         return
-    visited.add(id(of))
-    if isinstance(of, Tensor):
-        yield of
-    elif isinstance(of, list | tuple):
-        for part in of:
+    visited.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
             yield from _tensors(part, visited)
-    elif type(of).__module__.startswith("embtrain.negatives"):
-        for name, part in vars(of).items():
+    elif type(value).__module__.startswith("embtrain.negatives"):
+        for name, part in vars(value).items():
             if name not in ("world", "config", "view"):
                 yield from _tensors(part, visited)

@@ -62,7 +62,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         ours = {name: partial(words.ours, file, text, strategy, MIN_COUNT, n,
                               {"model.dim": dim, "train.engine": "fused", "train.shuffle": False, **settings},
                               once="-once-" in name)
-                for name, (*of, strategy, settings) in chosen.items() if of == [n, dim]}
+                for name, (*threads_and_dim, strategy, settings) in chosen.items() if threads_and_dim == [n, dim]}
         groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim)}))
     summary = run("skipgram", "s an epoch", groups, rounds, about)
     took = {case: statistics.median(seconds) for case, seconds in summary["ours"].items()}
@@ -75,9 +75,9 @@ def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, flo
     """The share of a layout's time on one thread that its rows, arithmetic and draws take."""
     found = dict[str, dict[str, float]]()
     for dim in DIMS:
-        measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share_draws_by"], of["negatives.k"],
-                                                         of.get("negatives.share_size", 1))
-                    for layout, of in LAYOUTS.items() if f"{layout}-d{dim}-t1" in took}
+        measured = {f"{layout}-d{dim}-t1": bounds.Layout(settings["negatives.share_draws_by"], settings["negatives.k"],
+                                                         settings.get("negatives.share_size", 1))
+                    for layout, settings in LAYOUTS.items() if f"{layout}-d{dim}-t1" in took}
         if measured:
             of_epoch = bounds.of_epoch(text.windows, dim, measured)
             found |= {case: {what: digits(seconds / took[case]) for what, seconds in least.items()}

@@ -58,10 +58,10 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
     chosen = choose(list(names), only)
     task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))
-    there, groups = importlib.util.find_spec("pykeen") is not None, []
+    has_pykeen, groups = importlib.util.find_spec("pykeen") is not None, []
     for name in chosen:
         case, n = names[name]
-        rivals = {"pykeen": partial(pykeen, task, case, n)} if there else {}
+        rivals = {"pykeen": partial(pykeen, task, case, n)} if has_pykeen else {}
         groups.append(Group(n, {name: partial(ours, task, settings(case, corpus or CORPUS, n))}, rivals))
     return run(
         "transe",
@@ -85,10 +85,10 @@ def settings(case: TransECase, corpus: str, threads: int) -> experiment.Settings
 
 def ours(task: Task, config: experiment.Settings) -> Timed:
     components.use_threads(config.train.threads)
-    made = components.build(config, task)
+    parts = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict,
-                      made.known_positives)
+        fit = Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, Path(folder), dict,
+                      parts.known_positives)
         fit.run()
     return _a_million(fit.position.seconds, fit.position.cpu_seconds, fit.position.examples)
 
@@ -136,9 +136,9 @@ def epoch_triples(task: Task) -> tuple[Tensor, ...]:
     n = task.examples.n_blocks(0, 1)
     batch: Any = next(iter(task.examples.blocks(0, max(1, n))))
     head_open = batch.slot.numpy() == 1
-    given, target = batch.entity.numpy(), batch.target.numpy()
-    return tuple(torch.from_numpy(x) for x in (np.where(head_open, target, given), batch.relation.numpy(),
-                                               np.where(head_open, given, target)))
+    known, target = batch.entity.numpy(), batch.target.numpy()
+    return tuple(torch.from_numpy(x) for x in (np.where(head_open, target, known), batch.relation.numpy(),
+                                               np.where(head_open, known, target)))
 
 
 def _a_million(seconds: float, cpu_seconds: float, positives: int) -> Timed:

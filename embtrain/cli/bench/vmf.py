@@ -40,11 +40,11 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     draw = torch.Generator().manual_seed(0)
     h, e = (normalize(torch.randn(ROWS, DIM, generator=draw), dim=1) for _ in range(2))
     kappa = 2 * 200 ** torch.rand(ROWS, generator=draw)
-    given = {"loss": (h * kappa.unsqueeze(1), e), "normaliser": (kappa, e)}
+    arguments = {"loss": (h * kappa.unsqueeze(1), e), "normaliser": (kappa, e)}
     groups = []
     for (kind, n), name in names.items():
         if name in chosen:
-            ours, theirs = (partial(_timed, way, *given[kind], n) for way in WAYS[kind])
+            ours, theirs = (partial(_timed, way, *arguments[kind], n) for way in WAYS[kind])
             groups.append(Group(n, {name: ours}, {"scipy": theirs}))
     return run("vmf", f"s of {REPEATS} calls", groups, rounds, {"rows": ROWS, "dim": DIM, "torch": torch.__version__})
 

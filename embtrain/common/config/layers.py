@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ MAX_BYTES = 200_000  # of a file; the longest one in the package has a hundredth
 MAX_VALUES = 2_000   # of a file; each use of an alias counts
 MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
 MAX_DEPTH = 40
+_MAX_CACHED = 10_000  # characters of a text whose nodes are cached; twice the longest file of the package
 MAX_PROBLEMS = 50    # reported for one file
 MAX_INTEGER = 2**63  # array indices, seeds and counts are int64
 
@@ -149,10 +151,19 @@ def from_set(text: str) -> Layer:
     return Layer(name, tree)
 
 
+def _parse(text: str) -> Any:
+    return yaml.compose(io.StringIO(text), Loader=_Loader)
+
+
+# A comparison resolves the settings of each cell from the same files, and PyYAML takes milliseconds for each of them.
+# Only nodes are cached: `_Values` converts them to a new tree for each caller.
+_parse_short = lru_cache(maxsize=128)(_parse)
+
+
 def _compose(text: str, name: str, place: bool = True) -> Any:
     """Parse YAML to its root node; None if the text is empty. Raises UsageError with the line if it is not YAML."""
     try:
-        return yaml.compose(io.StringIO(text), Loader=_Loader)
+        return _parse_short(text) if len(text) <= _MAX_CACHED else _parse(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name

@@ -69,11 +69,15 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
     record_lines: list[tuple[int, str]] = []                 # lines of the current record
 
     def read_record_lines() -> Iterator[str]:
+        n_chars = 0
         for number, line in lines():
-            if not record_lines and is_left_out(number, line):
-                continue
+            if not record_lines:
+                if is_left_out(number, line):
+                    continue
+                n_chars = 0
             record_lines.append((number, line))
-            if sum(len(line) for _, line in record_lines) > MAX_LINE:
+            n_chars += len(line)  # a running sum: a record can have as many lines as characters
+            if n_chars > MAX_LINE:
                 raise DataError(f"{source.name}:{record_lines[0][0]}: a quoted name is longer than {MAX_LINE:,} "
                                 "characters; close its quote")
             yield line + "\n"

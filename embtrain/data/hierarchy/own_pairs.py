@@ -1,4 +1,4 @@
-"""FileRules a user's file of pairs in the concepts of a trained hierarchy, to evaluate the model on it.
+"""Reads a user's file of pairs in the concepts of a trained hierarchy, to evaluate the model on it.
 
     hyponym hypernym           positives
     hyponym hypernym label     1 or True, 0 or False

@@ -1,4 +1,4 @@
-"""FileRules WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base,
+"""Reads WordNet's nouns from its database files, from a folder or an archive (Princeton, Debian's wordnet-base,
 NLTK).
 
     data.noun    offset lex_file n w_cnt word lex_id ... p_cnt symbol offset pos source/target ... | gloss

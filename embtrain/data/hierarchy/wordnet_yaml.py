@@ -1,4 +1,4 @@
-"""FileRules Open English WordNet's nouns from its YAML source, from a folder or an archive.
+"""Reads Open English WordNet's nouns from its YAML source, from a folder or an archive.
 
     noun.*.yaml      00001740-n:              a synset; below it `members`, its words, and `hypernym` or
                        hypernym:              `instance_hypernym`, each a list

@@ -32,7 +32,7 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.data.parallel.tokenize import Tokenizer, strip_marks, tokenize_line, tokenize_source
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, pack_lines, settings_key, unpack_lines
-from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 END, RARE = 0, 1   # ids of the two
@@ -266,9 +266,9 @@ def _build_side(arrays: dict[str, np.ndarray], side: int, kept: np.ndarray, n_tr
     if not (eligible >= config.min_count).any():
         raise DataError(f"translation.min_count: no word of the {('source', 'target')[side]} occurs "
                         f"{config.min_count} times in training; lower it")
-    chosen, renumber = choose(words, eligible, config.min_count, max_words)
-    number = np.where(renumber < 0, RARE, renumber + 2).astype(np.int32)
-    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may have unknown words
+    chosen, new_ids = build_vocabulary(words, eligible, config.min_count, max_words)
+    number = np.where(new_ids < 0, RARE, new_ids + 2).astype(np.int32)
+    unknown = max(1, int(counts[new_ids < 0].sum()))         # never 0: held-out text may have unknown words
     vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
                             int(counts.sum()) + n_train)
     return Side(number[ids], begin, vocabulary)

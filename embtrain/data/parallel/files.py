@@ -1,4 +1,4 @@
-"""FileRules files of parallel text into pairs of lines (source, target) for train, valid and test.
+"""Reads files of parallel text into pairs of lines (source, target) for train, valid and test.
 
     two files    NAME.de and NAME.en: line i of one translates line i of the other; may be packed (.gz and others)
     mark-up      NAME.de.xml, NAME.de.sgm: the <seg> elements; train.tags.*: the lines that do not begin with <

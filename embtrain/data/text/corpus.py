@@ -31,7 +31,7 @@ from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
 from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOptions, documents
 from embtrain.data.text.scan import NeedsPythonReader, scan
 from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
-from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.text import scan as kernel
 
@@ -235,10 +235,10 @@ def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Enco
     for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
         seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
         counts[seen] -= times
-    vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
-    sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
+    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size)
+    sequence, document = gather(read.ids, read.sequence, units, part, new_ids, out)
     first_valid, first_test = _part_offsets(part)
-    facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
+    facts = {**read.facts, "total": int(counts.sum()), "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
                    (*read.warnings, *filter(None, (held.reason, holdout.overlap_warning(read, held)))))
 
@@ -248,11 +248,11 @@ def _part_offsets(part: np.ndarray) -> tuple[int, int]:
     return n_train, n_train + n_valid
 
 
-def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
+def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, new_ids: np.ndarray,
            out: AppendableArray) -> tuple[np.ndarray, np.ndarray]:
     """Append the ids to `out` in the order of the parts, without words that have no new id.
 
-    part: (D,) of each document. renumber: (V,) new id of each word, -1 for none. Returns the new offsets of sequences
+    part: (D,) of each document. new_ids: (V,) new id of each word, -1 for none. Returns the new offsets of sequences
     and documents.
     """
     bounds = np.searchsorted(sequence, document)
@@ -262,7 +262,7 @@ def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np
     moved: list[np.ndarray] = [length[:0]]
     for chosen in order:
         for s, e in slices(sequence, bounds, chosen):
-            new, length[s:e] = kernel.renumber(ids, sequence[s:e + 1], renumber)
+            new, length[s:e] = kernel.renumber(ids, sequence[s:e + 1], new_ids)
             moved.append(length[s:e])
             out.append(new)
     by_document = np.diff(np.concatenate([[0], np.cumsum(length)])[bounds])

@@ -29,7 +29,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import choose_held_out, overlap_warning
-from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 from embtrain.data.text.windows import WindowBatch
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -76,9 +76,9 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     words = [*encoded.words, *(word for word in (EOS, UNKNOWN) if word not in encoded.words)]
     ids_with_ends, sequence, units = _insert_ends(encoded, units, words.index(EOS))
     counts = np.bincount(ids_with_ends[np.repeat(part == 0, np.diff(units))], minlength=len(words))
-    vocabulary, renumber, rare = _vocabulary(words, counts, min_count, config.max_size)
+    vocabulary, new_ids, rare = _vocabulary(words, counts, min_count, config.max_size)
     out = AppendableArray()
-    sequence, document = corpus.gather(ids_with_ends, sequence, units, part, renumber, out)
+    sequence, document = corpus.gather(ids_with_ends, sequence, units, part, new_ids, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
     if n_dropped := len(ids_with_ends) - len(ids):
         _log.warning("%s: %s held-out words do not occur in training and are removed, because there is no %s",
@@ -109,13 +109,13 @@ def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: 
     eos, unknown = words.index(EOS), words.index(UNKNOWN)
     ranked_counts = counts.copy()
     ranked_counts[eos], ranked_counts[unknown] = np.iinfo(np.int64).max, 0     # <eos> always has an id
-    rare = choose(words, ranked_counts, min_count, None if max_size is None else max_size - 1)[1] < 0
+    rare = build_vocabulary(words, ranked_counts, min_count, None if max_size is None else max_size - 1)[1] < 0
     rare[unknown] = False
     became, counts = int(counts[rare].sum()), np.where(rare, 0, counts)
     counts[unknown] += became
-    vocabulary, renumber = choose(words, counts, 1, None)
-    renumber[rare] = renumber[unknown]
-    return vocabulary, renumber, became
+    vocabulary, new_ids = build_vocabulary(words, counts, 1, None)
+    new_ids[rare] = new_ids[unknown]
+    return vocabulary, new_ids, became
 
 
 class Streams:

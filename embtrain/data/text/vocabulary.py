@@ -1,4 +1,4 @@
-"""The words with an id, in order: count descending, then the code points of the word."""
+"""Vocabulary: the words that have an id, the most frequent first, and equal counts by code point."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from embtrain.common.files import write_atomically
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """V words and their counts in the training text."""
+    """V words, or entities or labels, and their counts in the training data. The id of a word is its index."""
 
     words: list[str]      # V, the most frequent first
-    counts: np.ndarray    # (V,) int64  occurrences in the training text
-    total: int            # tokens of the training text, rare ones included
+    counts: np.ndarray    # (V,) int64  occurrences in the training data
+    total: int | None     # occurrences of all words, also of those without an id; None: not known
 
     def __len__(self) -> int:
         return len(self.words)
@@ -30,14 +30,14 @@ class Vocabulary:
         return {word: i for i, word in enumerate(self.words)}
 
     def write(self, path: Path) -> None:
-        """Write `word TAB count`, one a line."""
+        """Write a file with one line `word TAB count` per word, in the order of the ids."""
         with write_atomically(path) as file:
             for word, count in zip(self.words, self.counts.tolist(), strict=True):
                 file.write(f"{word}\t{count}\n".encode("utf-8", "surrogatepass"))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file of `write`; `total` is then the sum of the counts, since rare words are not in the file.
+        """Read a file that `write` wrote. `total` is not known then: words without an id are not in the file.
 
         Raises DataError if the file cannot be read, is malformed, or contains a word twice.
         """
@@ -56,26 +56,25 @@ class Vocabulary:
             counts.append(int(count))
         if len(set(words)) != len(words):
             raise DataError(f"{path}: contains a word twice")
-        return cls(words, np.array(counts, dtype=np.int64), sum(counts))
+        return cls(words, np.array(counts, dtype=np.int64), None)
 
 
-def choose(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
-           ) -> tuple[Vocabulary, np.ndarray]:
-    """Choose the words that occur at least `min_count` times, at most `max_size` of them.
+def build_vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
+                     ) -> tuple[Vocabulary, np.ndarray]:
+    """Give an id to the words that occur at least `min_count` times, the `max_size` most frequent of them at most.
 
-    words: all words that were read. counts: (W,) in the training text. Returns the vocabulary and the new id of each
-    word, (W,) int32, -1 for none. Raises DataError if no word is left.
+    words: the W distinct words of a corpus. counts: (W,) occurrences in the training text; a word that occurs only in
+    held-out text has 0 and gets no id. max_size: None for no limit. Returns the vocabulary and the id of each of the W
+    words, (W,) int32, -1 for none. Raises DataError if no word is left.
     """
-    candidates = np.flatnonzero(counts >= max(min_count, 1))
-    times = counts[candidates].tolist()
-    ranked = sorted(zip([-c for c in times], [words[i] for i in candidates.tolist()], candidates.tolist(), strict=True))
-    if max_size is not None:
-        ranked = ranked[:max_size]
+    frequent = np.flatnonzero(counts >= max(min_count, 1))
+    id_and_count = zip(frequent.tolist(), counts[frequent].tolist(), strict=True)
+    ranked = sorted((-count, words[i], i) for i, count in id_and_count)[:max_size]
     total = int(counts.sum())
     if not ranked:
         raise DataError(f"text.min_count: no word occurs {min_count} times in the training text ({total:,} "
                         "tokens); lower it")
-    chosen = np.array([old for _, _, old in ranked], dtype=np.int64)
-    renumber = np.full(len(words), -1, dtype=np.int32)
-    renumber[chosen] = np.arange(len(chosen), dtype=np.int32)
-    return Vocabulary([word for _, word, _ in ranked], counts[chosen].astype(np.int64), total), renumber
+    kept = np.array([i for _, _, i in ranked], dtype=np.int64)
+    new_ids = np.full(len(words), -1, dtype=np.int32)
+    new_ids[kept] = np.arange(len(kept), dtype=np.int32)
+    return Vocabulary([word for _, word, _ in ranked], counts[kept].astype(np.int64), total), new_ids

@@ -1,4 +1,4 @@
-"""FileRules files of triples into names and rows of ids; every skipped line is reported.
+"""Reads files of triples into names and rows of ids; every skipped line is reported.
 
     names      three names a line, in the configured order and with the configured delimiter (formats/delimited.py)
     openke     a count, then lines `head tail relation` of ids; entity2id and relation2id: a count, then `name id`

@@ -1,4 +1,4 @@
-"""FileRules a user's file of triples in the names of a trained graph, to evaluate the model on it.
+"""Reads a user's file of triples in the names of a trained graph, to evaluate the model on it.
 
 A line has three names in the column order of the run. The delimiter is the run's, or, if that does not split the first
 line into three names, the first one that does. N-Triples are detected. Triples with unknown names and duplicates are

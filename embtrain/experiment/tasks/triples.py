@@ -36,7 +36,7 @@ from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
 NAME_BYTES = 200  # bytes of a name, its written copy and its index entry
-# ModelParts to filter by: a model is selected by ranks that do not depend on test triples.
+# Parts to filter by: a model is selected by ranks that do not depend on test triples.
 FILTER_PARTS = {"valid": ("train", "valid"), "test": PARTS}
 
 

@@ -1,7 +1,7 @@
 """Stops training on SIGINT and SIGTERM: it finishes its step, saves a checkpoint and raises Stopped.
 
 A second signal ends the process at once, without saving. Launchers like `timeout` send one request twice, to the
-process and to its group, so a signal counts as the second only `GRACE` seconds after the first.
+process and to its group, so a signal within `DUPLICATE_SECONDS` of the first is a duplicate and ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Self
 from embtrain.common.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 0.25  # seconds
+DUPLICATE_SECONDS = 0.25  # window after the first signal in which another one is its duplicate
 
 
 class Stop:
@@ -47,23 +47,23 @@ class Stop:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._previous[number] = signal.signal(number, self._on_signal)
+            for signum in SIGNALS:
+                self._previous[signum] = signal.signal(signum, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
+        for signum, handler in self._previous.items():
             # None: the previous handler was not installed by Python and cannot be restored.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, signum: int, _: FrameType | None) -> None:
         now = time.monotonic()
         if self.requested is None:
-            self.requested, self._since = number, now
+            self.requested, self._since = signum, now
             with contextlib.suppress(OSError):  # not print: a handler may interrupt one
                 os.write(2, b"\nstopping after a checkpoint; a second signal stops at once\n")
             if self._raise_at_once:
-                raise Stopped(number)
-        elif now - self._since >= GRACE:
-            os._exit(128 + number)
+                raise Stopped(signum)
+        elif now - self._since >= DUPLICATE_SECONDS:
+            os._exit(128 + signum)

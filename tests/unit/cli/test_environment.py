@@ -328,12 +328,12 @@ def test_a_signal_at_any_moment_gives_at_most_one_line_and_its_code(during: str,
 def test_a_second_signal_ends_the_process_but_a_repeated_first_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr(os, "_exit", left.append)
-    handler = interrupt._Raise()
+    handler = interrupt._StopHandler()
     with pytest.raises(Stopped):
         handler(15, None)
     handler(15, None)                                        # `timeout` signals the process and its group
     assert left == []
-    assert handler.at is not None
-    handler.at -= 1
+    assert handler.stopped_at is not None
+    handler.stopped_at -= 1
     handler(2, None)
     assert left == [130]

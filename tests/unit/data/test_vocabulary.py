@@ -7,33 +7,33 @@ import pytest
 from hypothesis import given, strategies as st
 
 from embtrain.common.errors import DataError
-from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 
 WORDS = ["pear", "Apple", "apple", "zebra", "émile", "rare"]
 COUNTS = np.array([3, 5, 5, 9, 5, 1])
 
 
 def test_order_is_count_then_code_points() -> None:
-    vocabulary, renumber = choose(WORDS, COUNTS, 2, None)
+    vocabulary, new_ids = build_vocabulary(WORDS, COUNTS, 2, None)
     assert vocabulary.words == ["zebra", "Apple", "apple", "émile", "pear"]
     assert vocabulary.counts.tolist() == [9, 5, 5, 5, 3]
     assert vocabulary.total == 28  # the rare word is counted
-    assert renumber.tolist() == [4, 1, 2, 0, 3, -1]
+    assert new_ids.tolist() == [4, 1, 2, 0, 3, -1]
     assert vocabulary.index["émile"] == 3
 
 
 def test_max_size_keeps_the_first() -> None:
-    vocabulary, renumber = choose(WORDS, COUNTS, 1, 2)
-    assert vocabulary.words == ["zebra", "Apple"] and (renumber >= 0).sum() == 2
+    vocabulary, new_ids = build_vocabulary(WORDS, COUNTS, 1, 2)
+    assert vocabulary.words == ["zebra", "Apple"] and (new_ids >= 0).sum() == 2
 
 
 def test_words_that_never_occur_have_no_id() -> None:
-    assert choose(["a", "b"], np.array([0, 2]), 1, None)[0].words == ["b"]
+    assert build_vocabulary(["a", "b"], np.array([0, 2]), 1, None)[0].words == ["b"]
 
 
 def test_empty_vocabulary_is_an_error() -> None:
     with pytest.raises(DataError, match=r"text\.min_count: no word occurs 10 times"):
-        choose(WORDS, COUNTS, 10, None)
+        build_vocabulary(WORDS, COUNTS, 10, None)
 
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 4)), min_size=1,
@@ -43,16 +43,17 @@ def test_order_of_the_text_does_not_matter(pairs: list[tuple[str, int]], shuffle
         return
     shuffled = list(pairs)
     shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
-    first, second = (choose([w for w, _ in some], np.array([c for _, c in some]), 1, None)[0]
+    first, second = (build_vocabulary([w for w, _ in some], np.array([c for _, c in some]), 1, None)[0]
                      for some in (pairs, shuffled))
     assert first.words == second.words and first.counts.tolist() == second.counts.tolist()
 
 
 def test_file_round_trip(tmp_path: Path) -> None:
-    vocabulary, _ = choose([*WORDS, "a\u2028b", "\ufffd"], np.append(COUNTS, [4, 4]), 1, None)
+    vocabulary, _ = build_vocabulary([*WORDS, "a\u2028b", "\ufffd"], np.append(COUNTS, [4, 4]), 1, None)
     vocabulary.write(tmp_path / "vocabulary.txt")
     again = Vocabulary.read(tmp_path / "vocabulary.txt")
     assert again.words == vocabulary.words and again.counts.tolist() == vocabulary.counts.tolist()
+    assert again.total is None                               # the file does not have the words without an id
 
 
 @pytest.mark.parametrize(("content", "message"), [

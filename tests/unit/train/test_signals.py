@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from embtrain.common.errors import Stopped
-from embtrain.train.state.signals import GRACE, SIGNALS, Stop
+from embtrain.train.state.signals import DUPLICATE_SECONDS, SIGNALS, Stop
 
 FORK = multiprocessing.get_context("fork")
 
@@ -50,7 +50,7 @@ def twice(first: int, second: int) -> Callable[[], None]:
     def body() -> None:
         with Stop():
             os.kill(os.getpid(), first)
-            time.sleep(GRACE + 0.05)
+            time.sleep(DUPLICATE_SECONDS + 0.05)
             try:
                 os.kill(os.getpid(), second)
                 time.sleep(5)

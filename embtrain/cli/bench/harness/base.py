@@ -106,9 +106,10 @@ def _seconds(group: Group, timing: Timed) -> str:
             f"{timing.cpu_seconds:.3f} CPU-s")
 
 
-def _ratio(rival: Sequence[Timed], ours: Sequence[Timed], of: str) -> float:
+def _ratio(rival: Sequence[Timed], ours: Sequence[Timed], field: str) -> float:
     """Median over the rounds of a rival ÷ median of ours."""
-    return digits(statistics.median(getattr(t, of) for t in rival) / statistics.median(getattr(t, of) for t in ours))
+    rival_median, our_median = (statistics.median(getattr(t, field) for t in times) for times in (rival, ours))
+    return digits(rival_median / our_median)
 
 
 def digits(x: float) -> float:
@@ -116,8 +117,8 @@ def digits(x: float) -> float:
     return float(f"{x:.4g}")
 
 
-def _rows(of_case: Mapping[str, Sequence[Timed]], of: str) -> dict[str, list[float]]:
-    return {case: [round(getattr(t, of), 4) for t in times] for case, times in of_case.items()}
+def _rows(of_case: Mapping[str, Sequence[Timed]], field: str) -> dict[str, list[float]]:
+    return {case: [round(getattr(t, field), 4) for t in times] for case, times in of_case.items()}
 
 
 def _quality(times: Sequence[Timed]) -> dict[str, float]:

@@ -84,15 +84,15 @@ def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: 
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     components.use_threads(threads)
-    made = components.build(config, text)
+    parts = components.build(config, text)
     if once:
-        assert isinstance(made.source, StaticSource)
-        made.source.alias = Once(made.source.alias)
+        assert isinstance(parts.source, StaticSource)
+        parts.source.alias = Once(parts.source.alias)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict,
-                      made.known_positives)
+        fit = Trainer(parts.model, parts.source, parts.loss, text.windows, parts.train, Path(folder), dict,
+                      parts.known_positives)
         fit.run()
-    table = made.model.vectors("input").detach().float().numpy()
+    table = parts.model.vectors("input").detach().float().numpy()
     return Timed(
         fit.position.seconds,
         fit.position.cpu_seconds,
