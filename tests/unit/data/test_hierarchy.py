@@ -397,6 +397,7 @@ def test_damaged_source_reports_file_and_line(tmp_path: Path, file: str, change:
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_source_of_the_recipe_has_the_stated_content() -> None:
     recipe = load_recipe("corpora", "open-english-wordnet")
     place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
@@ -409,6 +410,7 @@ def test_source_of_the_recipe_has_the_stated_content() -> None:
     assert [read.concepts[i] for i in top] == [recipe.root]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "protocol", "concepts", "lines", "leak"), [
     ("wordnet-nouns", "clean", 82_115, 743_241, 0), ("wordnet-mammals", "clean", 1_180, 6_540, 0)])
 def test_hierarchies_of_the_recipes_have_their_counts(name: str, protocol: str, concepts: int, lines: int,

@@ -98,6 +98,7 @@ def lines_of(name: str, language: str) -> list[str]:
     return [row.split("\t")[language != "en"] for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "language", "most"), [
     ("multi30k", "en", 0.001), ("multi30k", "de", 0.001), ("multi30k", "fr", 0.005), ("deu", "en", 0.001),
     ("deu", "de", 0.001), ("fra", "fr", 0.005)])

@@ -143,6 +143,7 @@ def test_required_parallel_corpora_are_shipped() -> None:
     assert {"iwslt14-de-en", "iwslt16-de-en", "iwslt16-fr-en", "wmt16-ro-en"} <= set(shipped.names("corpora"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mirror")
 @pytest.mark.parametrize("name", [name for name in PARALLEL if name not in LARGE])
 def test_parallel_text_agrees_with_its_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
