@@ -14,6 +14,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Each worker begins with one half of the tests, so that it makes the fixtures of a file once, and takes tests of the
+# other when it has finished.
+SPREAD := -n 2 --dist worksteal
 # Tests of one file share fixtures. Two files can run in parallel: they measure CPU seconds, the memory of their own
 # processes, and wall time relative to the load. Other areas measure plain times.
 SPREAD_trust := -n 2 --dist loadfile
@@ -28,6 +31,9 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .PHONY: fit test test-quick test-slow docs look clean
 
+# Tests start many processes, which would compile the package each time.
+test test-quick test-slow: export PYTHONDONTWRITEBYTECODE :=
+
 # Require the compiled core if there is a compiler: without it the tests would exercise the fallback.
 test test-quick test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
 
@@ -37,10 +43,10 @@ fit: $(VENV)/.ready $(VENV)/.core
 test: $(VENV)/.ready-test $(VENV)/.core
 	$(if $(AREA),,$(BIN)/ruff check .)
 	$(if $(AREA),,$(BIN)/mypy)
-	$(PYTEST) -n 2 $(TESTS)
+	$(PYTEST) $(SPREAD) $(TESTS)
 
 test-quick: $(VENV)/.ready-test $(VENV)/.core
-	$(PYTEST) -n 2 -m "not slow and not long" $(TESTS)
+	$(PYTEST) $(SPREAD) -m "not slow and not long" $(TESTS)
 
 test-slow: $(VENV)/.ready-peers $(VENV)/.core
 	$(PYTEST) $(SPREAD_$(AREA)) -m slow tests/slow/$(AREA)

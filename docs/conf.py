@@ -54,7 +54,14 @@ def link_citations(app: Any, docname: str, source: list[str]) -> None:
         source[0] = citations.linked(source[0])
 
 
+def fold_navigation(app: Any, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """List the pages of other sections by their section only: all pages on all pages took a third of a build."""
+    if (full := context.get("toctree")) is not None:
+        context["toctree"] = lambda **options: full(**(options | {"collapse": True}))
+
+
 def setup(app: Any) -> None:
     components.write()
+    app.connect("html-page-context", fold_navigation, priority=400)  # the theme reads it at 500
     app.connect("autodoc-process-docstring", literal)
     app.connect("source-read", link_citations)

@@ -37,6 +37,22 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+
+
+@pytest.fixture
+def empty_charts() -> Iterator[None]:
+    """Reports get charts without content. matplotlib takes 0.1 CPU seconds for each, and a run has about twenty.
+
+    tests/unit/report tests the content. Processes that a test starts draw their charts.
+    """
+    from embtrain.report.charts import svg
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(svg.FigureCanvasSVG, "print_svg", lambda canvas, file, metadata: file.write(EMPTY))
+        yield
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None:
         import torch

@@ -14,6 +14,7 @@ import json
 import sys
 import types
 import typing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,14 @@ def _component(cls: type[Any], name: str, section: str, base: type[Section]) -> 
 def _strategies(section: str, name: str) -> list[str]:
     """Return the shipped strategies that name the component."""
     key = {"negatives": "source", "loss": "name"}.get(section)
-    return [strategy for strategy in shipped.names("configs", "strategies") if key
-            and read_yaml(shipped.path("configs", strategy, "strategies")).tree[section][key] == name]
+    return [strategy for strategy, tree in _trees().items() if key and tree[section][key] == name]
+
+
+@cache
+def _trees() -> dict[str, dict[str, Any]]:
+    """Return the settings of each shipped strategy."""
+    return {name: read_yaml(shipped.path("configs", name, "strategies")).tree
+            for name in shipped.names("configs", "strategies")}
 
 
 def _settings() -> str:

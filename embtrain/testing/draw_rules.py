@@ -8,7 +8,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.case import SourceCase, is_close, per_row
-from embtrain.testing.worlds import TableView, V, query, trained
+from embtrain.testing.worlds import FEW_STEPS, TableView, V, query, trained
 
 
 def settings(case: SourceCase) -> None:
@@ -68,7 +68,7 @@ def layouts(case: SourceCase, source: NegativeSource) -> None:
 
 def shapes(case: SourceCase) -> None:
     """ids are int64 in 0..V-1, fields broadcast to them, nothing has a gradient, and weights sum to total_weight."""
-    learner = trained(case.build()) if case.source.traits.learns else None
+    learner = trained(case.build(), FEW_STEPS) if case.source.traits.learns else None
     only_k = case.settings.get("k")
     for rows, k in ((30, 4), (1, 4), (30, 1), (1, 1)):
         if only_k not in (None, k):

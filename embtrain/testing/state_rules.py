@@ -10,14 +10,15 @@ from torch import Tensor
 
 from embtrain.common.types import PROBE
 from embtrain.testing.case import SourceCase, all_ids, drawn_values, per_row
-from embtrain.testing.worlds import CONTEXTS, EmptyView, TableView, V, query, trained
+from embtrain.testing.worlds import CONTEXTS, FEW_STEPS, EmptyView, TableView, V, query, trained
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 def seeds(case: SourceCase) -> None:
     """Equal seeds give equal draws, different seeds different ones."""
     view = TableView()
-    first, second, other = (drawn_values(trained(case.build(seed)).draw(query(), 4, view)) for seed in (3, 3, 4))
+    first, second, other = (drawn_values(trained(case.build(seed), FEW_STEPS).draw(query(), 4, view))
+                            for seed in (3, 3, 4))
     case.require(torch.equal(first, second), "seed",
                  "two sources with one seed draw differently; pass generator=self.random to every random function")
     case.require(case.deterministic or not torch.equal(first, other), "seed",
@@ -39,7 +40,7 @@ def state(case: SourceCase) -> None:
 
 def unchanged_model(case: SourceCase) -> None:
     """A source changes neither the model's tensors nor the query."""
-    view, batch, source = TableView(), query(), trained(case.build())
+    view, batch, source = TableView(), query(), trained(case.build(), FEW_STEPS)
     tensors = (view.scores, view.table(), batch.vector, batch.context, batch.target)
     before = [x.clone() for x in tensors]
     source.draw(batch, 4, view)
@@ -66,7 +67,7 @@ def declared_use_of_model(case: SourceCase) -> None:
     batch, found = query(), []
     without = replace(batch, vector=batch.vector[:, :0])
     for variant, view in ((batch, TableView()), (without, EmptyView())):
-        source = trained(case.build())
+        source = trained(case.build(), FEW_STEPS)
         try:
             drawn = source.draw(variant, source.config.k, view)
             if source.traits.learns:
@@ -84,7 +85,7 @@ def declared_use_of_model(case: SourceCase) -> None:
 
 def probes(case: SourceCase) -> None:
     """A negative of origin PROBE has weight 0."""
-    source = trained(case.build())
+    source = trained(case.build(), FEW_STEPS)
     drawn = source.draw(query(), 4, TableView())
     ids, weight, _ = per_row(drawn, 30)
     origin = drawn.per_row(drawn.origin, 30)

@@ -33,6 +33,7 @@ from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.testing import density_rules as density, draw_rules as draws, state_rules as states
 from embtrain.testing.case import SourceCase, per_row
 from embtrain.testing.check import RULES
+from embtrain.testing.worlds import FEW_STEPS
 
 pytestmark = pytest.mark.long
 
@@ -244,7 +245,7 @@ def test_a_probe_has_no_weight(case):
 
 @pytest.mark.parametrize("case", LEARNERS)
 def test_only_a_self_critical_baseline_draws_probes(case):
-    sampler = trained(source(case))
+    sampler = trained(source(case), FEW_STEPS)
     drawn = sampler.draw(query(), 4, TableView())
     probes = torch.zeros(1, dtype=torch.bool) if drawn.origin is None else drawn.origin == PROBE
     learner = sampler

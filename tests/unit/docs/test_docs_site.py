@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,6 +31,7 @@ OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\
            r"""url\(["']?(?:https?:)?//""")
 make = script("make")  # first: it adds the folder of the others to the path
 raw, choosing = script("raw"), script("choosing")
+generated = cache(make.generated)
 
 
 # --- the build -----------------------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negat
 # --- tables and pictures -------------------------------------------------------------------------------------------
 
 def test_tables_and_pictures_equal_the_raw_rows() -> None:
-    now = make.generated()
+    now = generated()
     there = {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
     assert sorted(now) == sorted(there)
     stale = [name for name in now if now[name] != there[name]]
@@ -102,7 +104,7 @@ def test_every_measured_row_is_shown_and_every_other_row_is_listed() -> None:
     folders = {path.parent.name for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
     benches = {path.stem for path in raw.BENCH.glob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
-    now = make.generated()
+    now = generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
     assert all(f"`{name}`" in now["bench.md"] for name in benches)
     assert {cells[1].split("`")[1] for cells in rows(now["choose.md"])[2:]} >= {"english-18m", "gensim-wiki", "ptb"}
@@ -113,7 +115,7 @@ def test_every_measured_row_is_shown_and_every_other_row_is_listed() -> None:
 
 
 def test_every_result_names_the_licences_of_its_data() -> None:
-    lines = {cells[0].strip("`"): cells for cells in rows(make.generated()["licences.md"])[2:]}
+    lines = {cells[0].strip("`"): cells for cells in rows(generated()["licences.md"])[2:]}
     assert list(lines) == [*shipped.names("corpora"), *shipped.names("evals")]
     assert all(len(cells) == 4 and cells[1].strip() for cells in lines.values())
     for result in make.comparisons():

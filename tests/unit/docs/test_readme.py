@@ -22,7 +22,7 @@ from helpers.in_process import Here
 
 from embtrain.experiment.comparison import workers
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
 
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]

@@ -26,7 +26,6 @@ from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
-from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as report
 from embtrain.report.load import comparison
 
@@ -562,10 +561,3 @@ def test_a_claim_with_only_a_figure_has_no_table_of_numbers(finished: compare.Co
         report.write(folder)
         page = (folder / "report.md").read_text()
         assert ("source of the reported value" in page) == bool(numbers) and "Differences from the paper:" in page
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_an_axis_with_any_name_is_drawn(hostile: str) -> None:
-    along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
-    drawing = strategies.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)
-    assert drawing.startswith("<svg") and "<script" not in drawing

@@ -24,6 +24,7 @@ from hypothesis import given, settings, strategies as st
 from embtrain.common.errors import DataError
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics.significance import paired_t
+from embtrain.report.charts import strategies as charts
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
 from embtrain.report.comparison import differences, figures, page as report, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
@@ -470,3 +471,10 @@ def test_names_do_not_change_the_verdict(a: str, b: str, verdict: str, message: 
 def test_only_cosines_get_a_minus() -> None:
     near = WordNeighbours("bracket", [("sgns", [("-lrb-", 0.5), ("-rrb-", -0.4)], [])]).table().rows[0]
     assert near == ["sgns", "-lrb- 0.50, -rrb- \N{MINUS SIGN}0.40", "none"]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_an_axis_with_any_name_is_drawn(hostile: str) -> None:
+    along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
+    drawing = charts.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)
+    assert drawing.startswith("<svg") and "<script" not in drawing

@@ -127,11 +127,12 @@ def both(block: WindowBatch, source: str, share: str, loss: str, mask: str, v: i
          ) -> tuple[tuple[Built, StepResult], tuple[Built, StepResult]]:
     """Run the same block through both engines; APART with the first seed that draws no row twice."""
     for seed in range(50):
-        one, other = (make(kind, *parts(source, share, loss, mask, v), v, **train) for kind in (Step, CompiledWindows))
-        for built in (one, other):
-            built.source.random.manual_seed(seed)
+        one = make(Step, *parts(source, share, loss, mask, v), v, **train)
+        one.source.random.manual_seed(seed)
         result = one.engine(block.pairs(), keep_costs=True)  # type: ignore[arg-type]
         if block is WINDOW or block is BLOCK or not collides(block, result.drawn):  # type: ignore[arg-type]
+            other = make(CompiledWindows, *parts(source, share, loss, mask, v), v, **train)
+            other.source.random.manual_seed(seed)
             return (one, result), (other, other.engine(block, keep_costs=True))  # type: ignore[arg-type]
     raise AssertionError("no draw without repeated rows")
 

@@ -1,0 +1,10 @@
+"""Runs of these tests write reports with empty charts."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _empty_charts(empty_charts: None) -> None:
+    """Apply to every test of the folder."""
