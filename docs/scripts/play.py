@@ -34,6 +34,7 @@ from unittest import mock
 INSTALL = ["pip", "install", "-e", "."]
 SHELL = ("iconv", "tr")
 NUMBER = re.compile(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?")
+TIMES = re.compile(r"(gradient|loss|negatives) .* ms$|milliseconds of ")  # heading of a table with times
 RELATIVE, ABSOLUTE = 0.05, 0.02  # tolerance between printed numbers and those of the page; see `differing`
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
@@ -131,9 +132,9 @@ def timeless(printed: str) -> str:
     """Return the text without measured times: seconds, CPU seconds, milliseconds and the sentence on costs."""
     lines, table = [], ""  # table: heading of the current table of times
     for line in printed.replace("\u2212", "-").strip().splitlines():
-        table = line if re.match(r"gradient .* ms$|milliseconds of ", line) else table if line.strip() else ""
-        if table and table != line:  # the last column of the gradients; every column of the milliseconds
-            line = re.sub(r" +\S+$", "", line) if table.startswith("gradient") else line.split("  ")[0]
+        table = line if TIMES.match(line) else table if line.strip() else ""
+        if table and table != line:  # the last column, ms; every column of the milliseconds
+            line = re.sub(r" +\S+$", "", line) if table.endswith(" ms") else line.split("  ")[0]
         line = re.sub(r"(training/\w*seconds) .*", r"\1", re.sub(r"\d+ CPU-s", "CPU-s", line))
         line = re.sub(r"(training +seconds) +[\d.,]+", r"\1", line)
         if not re.match(r"A run of .* CPU seconds|What it costs", line):

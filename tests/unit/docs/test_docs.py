@@ -205,9 +205,9 @@ def test_make_targets_exist(page: str) -> None:
 @pytest.mark.usefixtures("empty_charts")
 def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    pages = PAGES["README.md"] + PAGES["docs/how-to/runs.md"]
+    pages = PAGES["README.md"] + PAGES["docs/how-to/runs.md"] + PAGES["docs/reference/api.md"]
     example = "\n".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL))
-    assert "embtrain.fit(" in example and "GridSearchCV(" in example
+    assert all(name in example for name in ("embtrain.fit(", "GridSearchCV(", "embtrain.nn.RankingNCE("))
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
     (tmp_path / "my.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

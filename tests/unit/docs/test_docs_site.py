@@ -52,7 +52,8 @@ def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     assert site["results/index.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
     for name in ("embtrain.fit", "embtrain.common.types.Negatives", "embtrain.negatives.base.NegativeSource",
-                 "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.SkipGramEmbedder"):
+                 "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.SkipGramEmbedder",
+                 "embtrain.nn.SampledLoss", "embtrain.nn.SampledSoftmax"):
         assert f'id="{name}"' in site["reference/api.html"], name
     assert 'class="floors"' in site["contributing/architecture.html"] and "reference/registry/sources.html" in site
     assert 'href="../science/bibliography.html#rawat2019"' in site["choose/samplers.html"]

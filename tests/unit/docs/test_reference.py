@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from helpers.docs_scripts import script
-from unit.docs.test_docs import all_keys, rows
+from unit.docs.test_docs import PAGES as ALL_PAGES, all_keys, rows
 
+import embtrain
+import embtrain.nn
+import embtrain.testing
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -46,6 +51,15 @@ def test_traits_of_all_components_are_tabled_by_group(page: str, trait: str, lin
     part = next(text for text in traits.split("### ") if f"| `{trait}` |" in text)
     assert line in part
     assert all(f"\n| `{name}` | " in part for name in (negatives if page == "sources.md" else losses).names())
+
+
+def test_every_public_name_is_on_the_page_of_the_interface() -> None:
+    page = ALL_PAGES["docs/reference/api.md"]
+    documented = set(re.findall(r"^\.\. auto(?:class|function|exception):: ([\w.]+)$", page, re.MULTILINE))
+    for module in (embtrain, embtrain.nn, embtrain.testing):
+        public = {f"{module.__name__}.{name}" for name in module.__all__} - {"embtrain.__version__"}
+        missing = {name for name in public if name.replace("embtrain.Run", "embtrain.experiment.Run") not in documented}
+        assert missing == set()
 
 
 def test_markup_characters_are_escaped() -> None:

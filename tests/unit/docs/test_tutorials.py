@@ -1,4 +1,4 @@
-"""Tutorials and walkthroughs are correct: their blocks run in order and print the output on the pages.
+"""Tutorials, walkthroughs and pages of modules: their blocks run in order and print the output on the pages.
 
 Numbers agree with the page within 5 %, within .02, or within half the width of their printed interval (`differing` in
 docs/scripts/play.py); seconds are not compared. The numbers of the pages are those of the compiled core: without a core
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
 
 PAGES = [page for page in sorted((DOCS / "guide" / "tutorials").glob("*.md")) if page.stem != "index"]
 WALKS = [page for page in sorted((DOCS / "guide" / "walkthroughs").glob("*.md")) if page.stem != "index"]
+MODULES = [page for page in sorted((DOCS / "guide" / "modules").glob("*.md")) if page.stem != "classifier"]
 
 
 play = script("play")
@@ -53,6 +54,13 @@ def test_there_is_a_walkthrough_for_each_of_five_users() -> None:
         assert met in walked
 
 
+def test_the_pages_of_modules_are_named() -> None:
+    index = (DOCS / "guide" / "modules" / "index.md").read_text(encoding="utf-8")
+    pages = {page.stem for page in (DOCS / "guide" / "modules").glob("*.md")} - {"index"}
+    assert {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name} == pages == {
+        "classifier", "recommendation", "two-towers"}
+
+
 @pytest.fixture
 def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove what a page installed after its test."""
@@ -70,8 +78,8 @@ LONG = "tutorials/translation"  # tests/slow/tutorials runs it; the walkthrough 
 
 
 @pytest.mark.tutorial
-@pytest.mark.parametrize("page", [name for page in [*PAGES, *WALKS] if (name := f"{page.parent.stem}/{page.stem}")
-                                  != LONG])
+@pytest.mark.parametrize("page", [name for page in [*PAGES, *WALKS, *MODULES]
+                                  if (name := f"{page.parent.stem}/{page.stem}") != LONG])
 def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     check_page(page, tmp_path, monkeypatch)
@@ -86,12 +94,22 @@ def check_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     blocks = play.blocks((DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8"))
-    assert sum(block.kind == "sh" and bool(block.expected) for block in blocks) >= 2
+    kind = "python" if page.startswith("modules/") else "sh"
+    assert sum(block.kind == kind and bool(block.expected) for block in blocks) >= 2
     names: dict[str, object] = {}
     for block in blocks:
         printed = play.play(block, names)
         assert play.shape(printed) == play.shape(block.expected), block.code
         assert core() is None or play.differing(block.expected, printed) == [], block.code
+
+
+def test_the_classifier_runs_with_fewer_labels() -> None:
+    """tests/slow/doors runs the page as it is, which takes a minute, and compares its numbers."""
+    (block,) = play.blocks((DOCS / "guide" / "modules" / "classifier.md").read_text(encoding="utf-8"))
+    for on_page, smaller in (("100_000", "2_000"), ("800, 2_000", "20, 500")):
+        assert on_page in block.code
+        block = block._replace(code=block.code.replace(on_page, smaller, 1))
+    assert play.shape(play.play(block, {})) == play.shape(block.expected)
 
 
 @pytest.mark.parametrize(("page_text", "printed", "is_equal"), [
@@ -136,6 +154,8 @@ def test_output_text_is_compared_without_its_numbers(page_text: str, printed: st
      ["0 on the page, 0.176 printed"]),
     ("x\n\nmilliseconds of n   31  125\nrecent   0.2   0.9\n", "x\n\nmilliseconds of n   31  125\nrecent   7   8\n",
      []),
+    ("loss  PREC@1  ms\nfull softmax  0.5  51\n", "loss  PREC@1  ms\nfull softmax  0.4  9\n",
+     ["0.5 on the page, 0.4 printed"]),
     ("exp  7.77e−15  1\n", "exp  2e−14  1\n", []),
     ("table of 500 rows\n", "table of 600 rows\n", ["500 on the page, 600 printed"]),
 ])
