@@ -30,7 +30,8 @@ class Forked:
         handle = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        # `main` replaces both; the file descriptors stay open when these objects are deleted.
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
         sys.argv = ["embtrain", *argv]
         interrupt.install_stop_handler()
         self._begun.value = 1
