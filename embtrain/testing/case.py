@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.testing.worlds import V, world
+from embtrain.testing.worlds import V, tiny_problem
 
 TOLERANCE = 1e-5        # absolute, of probabilities and log-probabilities
 
@@ -34,7 +34,7 @@ class SourceCase:
 
     def build(self, seed: int = 3, **more: Any) -> NegativeSource:
         keys = {"source": self.source.name, "k": 4, **self.settings, **more}
-        return self.source(self.source.Config(**keys), world(seed))
+        return self.source(self.source.Config(**keys), tiny_problem(seed))
 
     def require(self, condition: bool | Tensor, rule: str, problem: str) -> None:
         if not condition:

@@ -17,4 +17,4 @@ class Uniform(StaticSource):
     name = "uniform"
 
     def masses(self) -> Tensor:
-        return torch.ones(self.world.n_candidates, dtype=torch.float64)
+        return torch.ones(self.problem.n_candidates, dtype=torch.float64)
