@@ -72,4 +72,4 @@ class SubsetView:
             return None if x is None else x[self.ids.to(x.device)]
         words: Sequence[str] | None = None if world.words is None else [world.words[i] for i in self.ids.tolist()]
         return replace(world, n_candidates=len(self.ids), counts=world.counts[self.ids.to(world.counts.device)],
-                       raw_counts=select(world.raw_counts), words=words)
+                       raw_counts=select(world.raw_counts), words=words, lists=None)

@@ -16,6 +16,7 @@ from embtrain.experiment.run import memory
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -42,7 +43,8 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
-    world = replace(world or task.problem_spec(device), vectors=folders.read_any)
+    world = world or task.problem_spec(device)
+    world = replace(world, vectors=folders.read_any, lists=world.lists or TaskLists(task))
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update

@@ -23,6 +23,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.train.state import checkpoint
@@ -39,7 +40,8 @@ def write(folder: Path, parts: Components) -> None:
         arrays["raw_counts"] = _float(world.raw_counts)
     if world.context_sizes is not None:
         arrays["context_sizes"] = np.array(world.context_sizes, np.int64)
-    stored_corpus.write(folder, arrays, parts.task.stored_arrays())
+    lists = world.lists.arrays() if isinstance(world.lists, TaskLists) else {}
+    stored_corpus.write(folder, arrays, {**parts.task.stored_arrays(), **lists})
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
@@ -131,7 +133,8 @@ def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> Prob
     context = arrays.get("context_sizes")
     world = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
                   context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
-                  dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None)
+                  dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None,
+                  lists=TaskLists(task, arrays))
     raw = arrays.get("raw_counts")
     return world if raw is None else replace(world, raw_counts=torch.from_numpy(raw))
 
