@@ -165,6 +165,7 @@ def placeholders(line: str) -> bool:
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
+    "how-to/negatives",
     *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
@@ -205,7 +206,7 @@ def test_make_targets_exist(page: str) -> None:
 
 
 def test_the_python_examples_run(tmp_path: Path) -> None:
-    pages = PAGES["README.md"] + PAGES["docs/how-to/runs.md"]
+    pages = PAGES["README.md"] + PAGES["docs/how-to/negatives.md"] + PAGES["docs/how-to/runs.md"]
     example = "\n".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL))
     assert "embtrain.fit(" in example and "GridSearchCV(" in example
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
