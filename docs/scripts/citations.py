@@ -33,7 +33,7 @@ def cited_authors(text: str) -> set[str]:
 
 def plain_key(text: str) -> str:
     """Return the text in lower case, without accents, spaces and signs."""
-    decomposed = unicodedata.normalize("NFKD", text.lower())
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
     return re.sub(r"[^a-z0-9]", "", decomposed.encode("ascii", "ignore").decode())
 
 

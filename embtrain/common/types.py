@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.candidate_lists import ListReader
+
 NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: the component that drew a negative
 ORIGINS = ("noise", "generator", "probe", "synthetic")
 
@@ -281,6 +283,7 @@ class ProblemSpec:
     n_features: int | None = None           # length of the sparse input vectors; None: inputs are ids
     words: Sequence[str] | None = None      # the V candidates, if they are words
     vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
+    lists: ListReader | None = None         # lists of candidates by query, from a file or from the training data
 
 
 class Score(NamedTuple):

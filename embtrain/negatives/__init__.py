@@ -6,6 +6,7 @@ every        all candidates, once each: the exact sum
 in_batch     the targets of the other rows of a chunk
 plugin_checks  checks of the draws of sources of other packages
 static       q is the same for every query: uniform, log-uniform, unigram
+listed       q is a list of candidates per query, mixed with static noise: from a file, or by relation and side
 softmax      q approximates the model's softmax: exactly, by cells, by kernels, resampled, in a mixture
 hard         negatives are chosen by their score, or constructed; most have no q
 adversarial  q is trained against the model: ACE, KBGAN

@@ -138,7 +138,7 @@ def independent_rows(case: SourceCase) -> None:
     """log_prob of a row does not depend on the other rows or on their order."""
     source, batch = trained(case.build()), query()
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(2))
-    if source.traits.learns_per_row:                       # rows of a window share one q: they stay together
+    if source.config.share_draws_by in ("block", "batch"):  # rows of a block share one q: they stay together
         order = order[batch.windows()[order].argsort(stable=True)]
     ids = torch.randint(V, (len(batch), 7), generator=torch.Generator().manual_seed(3))
     expected = source.log_prob(batch, ids).expand(len(batch), 7)[order]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.candidate_lists import CandidateLists, FixedLists
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.engines.autograd import costs_for_source
@@ -17,10 +19,17 @@ FEW_STEPS = 12  # of learning, for rules that hold for any q; the others need a 
 
 
 def tiny_problem(seed: int = 3) -> ProblemSpec:
-    """Problem of V candidates with counts from 10 to 100."""
+    """Problem of V candidates with counts from 10 to 100, and lists of candidates for all contexts but the last."""
     draw = torch.Generator().manual_seed(0)
     counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
-    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=D, seed=seed)
+    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=D, seed=seed, lists=FixedLists(lists()))
+
+
+def lists() -> CandidateLists:
+    """Lists of 1, 3, 5, ... candidates with weights from 1 to 4, for the contexts 0, 1, 2, ..."""
+    size = 2 * np.arange(CONTEXTS - 1) + 1
+    ids = np.arange(size.sum()) * 7 % V
+    return CandidateLists.from_entries((0,), np.repeat(np.arange(CONTEXTS - 1), size)[:, None], ids, 1.0 + ids % 4)
 
 
 def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int = 4) -> Query:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from helpers.source_worlds import CASES, VECTORS, Table, TableBatch, source
 
+from embtrain.common.candidate_lists import CandidateLists, FixedLists
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.losses import base as losses
@@ -37,7 +39,7 @@ DISTINCT = {"uniform without replacement", "unigram without replacement"}
 TARGETLESS = DISTINCT | {case for case in CASES
                          if "without the target" in case or case.split()[0] in ("resampled", "kbgan")}
 #: No negative has a q.
-CHOSEN = {"none", "in_batch uncorrected", *VECTORS,
+CHOSEN = {"none", "in_batch uncorrected", "candidates alone", *VECTORS,
           *(case for case in CASES if case.split()[0] in ("hardest", "nscaching", "most_informative"))}
 #: Why a pair is rejected, by loss; every other pair must run.
 REFUSED = {
@@ -46,7 +48,7 @@ REFUSED = {
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
     "nce with a z per context": CHOSEN | TARGETLESS,
     "sampled_softmax ranking": CHOSEN | TARGETLESS | {
-        "every", "unigram with a total weight", *(case for case in CASES if "stratified" in case)},
+        "every", *(case for case in CASES if "stratified" in case or "total weight" in case)},
     "softmax": set(CASES) - {"every", "none"}, "softmax absolute": set(CASES) - {"every", "none"},
     **{loss: set(CASES) for loss in FIXED},
 }
@@ -63,7 +65,10 @@ def board() -> tuple[ProblemSpec, TableBatch]:
     target = torch.arange(0, V, 2).repeat(CONTEXTS) + context % 2
     counts = torch.full((V,), float(CONTEXTS // 2), dtype=torch.float64)
     batch = TableBatch(target, torch.zeros_like(target), context, torch.arange(len(target)) // (V // 2))
-    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5), batch
+    ids = np.arange(V * CONTEXTS)                            # of each context, the candidates that never follow it
+    negatives = ids[ids // V % 2 != ids % V % 2]
+    lists = CandidateLists.from_entries((0,), negatives[:, None] // V, negatives % V, np.ones(len(negatives)))
+    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5, lists=FixedLists(lists)), batch
 
 
 def components(case: str, loss: str, problem: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:

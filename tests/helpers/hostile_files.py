@@ -57,6 +57,15 @@ def settings(place: Path) -> None:
     write(place, "strategy.yaml", bare(shipped.path("configs", "ace", "strategies")))
 
 
+def candidates(place: Path, form: str) -> None:
+    """Lists of candidates for the words of the text."""
+    text_of(place)
+    rows = [(f"{a}{b}l", [f"{c}{b}l" for c in "bdfk" if c != a]) for a in "bdfk" for b in "aeiou"]
+    write(place, f"lists.{form}", "".join(
+        json.dumps({"query": word, "candidates": others, "weights": [1, 2.5, 3]}) + "\n" if form == "jsonl" else
+        "".join(f"{word}\t{other}\t{i + 0.5}\n" for i, other in enumerate(others)) for word, others in rows))
+
+
 def packed(place: Path, name: str) -> None:
     """The same text in one archive or compressed file."""
     plain = TEXT.encode()
@@ -244,6 +253,9 @@ KINDS = (
     Kind("hierarchy", hierarchy, "pairs.tsv", (_of("order", "order", "pairs.tsv"),)),
     Kind("published-split", split, "split/*", (_of("order", "order", "split", "pairs.protocol=given"),)),
     Kind("wordnet", wordnet, "wn/*", (_of("order", "order", "wn"),)),
+    *(Kind(f"candidates-{name}", lambda place, name=name: candidates(place, name), "lists.*",  # type: ignore[misc]
+           ((*DRY, "candidates", "--corpus", "text", *WORDS, "--set", f"negatives.file=lists.{name}"),))
+      for name in ("tsv", "jsonl")),
     Kind("repository", repository, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("repository-split", split_repository, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("arff", arff, "docs/*", (_of("xc", "sgns", "docs"),)),

@@ -8,5 +8,6 @@
     examples.py      `PairsConfig`, `load`, training batches
     store.py         a hierarchy and its split as arrays, for the cache
     senses.py        the concepts that a word can mean
+    query_names.py   queries as a file of candidates names them; concepts by end of a pair
     own_pairs.py     a user's test file, in the concepts of a trained hierarchy
 """

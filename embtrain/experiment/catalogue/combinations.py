@@ -10,8 +10,10 @@ import inspect
 import sys
 from typing import get_args
 
+import numpy as np
 import torch
 
+from embtrain.common.candidate_lists import CandidateLists, FixedLists
 from embtrain.common.types import ProblemSpec
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
@@ -75,7 +77,9 @@ def about(owner: type) -> str:
 
 def _problem() -> ProblemSpec:
     counts = torch.full((V,), 9.0, dtype=torch.float64)
-    return ProblemSpec(V, counts, V, raw_counts=counts, dim=4, seed=0)
+    ids = np.arange(V)
+    lists = CandidateLists.from_entries((0,), ids[:, None], ids, np.ones(V))
+    return ProblemSpec(V, counts, V, raw_counts=counts, dim=4, seed=0, lists=FixedLists(lists))
 
 
 def _refused(name: str, loss: Loss, problem: ProblemSpec) -> str:

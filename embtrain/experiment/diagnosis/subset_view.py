@@ -72,4 +72,4 @@ class SubsetView:
             return None if x is None else x[self.ids.to(x.device)]
         words: Sequence[str] | None = None if problem.words is None else [problem.words[i] for i in self.ids.tolist()]
         return replace(problem, n_candidates=len(self.ids), counts=problem.counts[self.ids.to(problem.counts.device)],
-                       raw_counts=select(problem.raw_counts), words=words)
+                       raw_counts=select(problem.raw_counts), words=words, lists=None)

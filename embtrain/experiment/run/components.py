@@ -16,6 +16,7 @@ from embtrain.experiment.run import memory
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -42,7 +43,8 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
-    problem = replace(problem or task.problem_spec(device), vectors=folders.read_any)
+    problem = problem or task.problem_spec(device)
+    problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task))
     memory.require_tables(settings, problem.n_candidates)
     model = models.find(settings.model.name)(settings.model, problem)
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update

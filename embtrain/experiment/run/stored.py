@@ -23,6 +23,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.models.nmt.model import Nmt
 from embtrain.train.state import checkpoint
@@ -39,7 +40,8 @@ def write(folder: Path, parts: Components) -> None:
         arrays["raw_counts"] = _float(problem.raw_counts)
     if problem.context_sizes is not None:
         arrays["context_sizes"] = np.array(problem.context_sizes, np.int64)
-    stored_corpus.write(folder, arrays, parts.task.stored_arrays())
+    lists = problem.lists.arrays() if isinstance(problem.lists, TaskLists) else {}
+    stored_corpus.write(folder, arrays, {**parts.task.stored_arrays(), **lists})
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
@@ -132,7 +134,8 @@ def _problem(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> Pr
     context = arrays.get("context_sizes")
     problem = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
                   context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
-                  dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None)
+                  dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None,
+                  lists=TaskLists(task, arrays))
     raw = arrays.get("raw_counts")
     return problem if raw is None else replace(problem, raw_counts=torch.from_numpy(raw))
 

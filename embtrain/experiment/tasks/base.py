@@ -15,11 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from embtrain.common import registry, shipped
+from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
+from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.inventory.name_lists import format_line
 from embtrain.data.storage.folders import cache_folder, retry_if_deleted
 from embtrain.evaluate.config import EvaluateConfig
@@ -95,6 +97,22 @@ class Task:
         """Return the text of each query, (n,); by default the names of the contexts."""
         names = self.candidate_names()
         return [names[i] for i in query.context.tolist()]
+
+    def query_names(self, by: ListKey) -> QueryNames:
+        """Return how a file of candidates names the queries that share a list; by default by the name of the context.
+
+        UsageError if the queries have no names of this kind.
+        """
+        if by != "query":
+            raise UsageError(f"negatives.by: {by}: the queries of model.name: {self.settings.model.name} have no "
+                             "relations; set negatives.by: query")
+        index = {name: i for i, name in enumerate(self.candidate_names())}
+        return QueryNames((0,), ("QUERY",), lambda fields: [(index[fields[0]],)] if fields[0] in index else None)
+
+    def observed_lists(self) -> CandidateLists:
+        """Return the candidates seen in training on each side of each relation; UsageError without relations."""
+        raise UsageError(f"negatives.source: typed needs relations with two sides, but model.name: "
+                         f"{self.settings.model.name} has none; choose another source")
 
     def heldout(self, part: str) -> Batch:
         """Return examples of part `valid` or `test`, possibly none. They depend on the corpus, not on the seed of the

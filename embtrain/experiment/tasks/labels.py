@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from embtrain.common import machine
-from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.candidate_lists import ListKey
+from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
+from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.labels import documents as document_files, examples as label_examples, sparse
 from embtrain.data.labels.examples import LabelBatch, LabelExamples
@@ -146,6 +148,10 @@ class LabelsTask(Task):
 
     def describe_queries(self, query: Query) -> list[str]:
         return [f"document {i}" for i in query.context.tolist()]
+
+    def query_names(self, by: ListKey) -> QueryNames:
+        raise UsageError("negatives.source: candidates: documents have no names by which a file could list candidates; "
+                         "choose another source")
 
     def known_positives(self, max_bytes: int) -> KnownPairs:
         train = label_examples.make_batch(self.documents, self.parts.train)

@@ -10,11 +10,20 @@ import numpy as np
 import torch
 
 from embtrain.common import machine
+from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.hierarchy import examples as hierarchy_examples, own_pairs as own_pair_files, senses, splits, store
+from embtrain.data.formats.candidate_files import QueryNames
+from embtrain.data.hierarchy import (
+    examples as hierarchy_examples,
+    own_pairs as own_pair_files,
+    query_names,
+    senses,
+    splits,
+    store,
+)
 from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.hierarchy.senses import Senses
@@ -113,6 +122,12 @@ class PairsTask(Task):
         names = self.hierarchy.concepts
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
+
+    def query_names(self, by: ListKey) -> QueryNames:
+        return query_names.query_names(self.hierarchy.concepts, by)
+
+    def observed_lists(self) -> CandidateLists:
+        return query_names.observed_by_side(self.train)
 
     def known_positives(self, max_bytes: int) -> KnownPairs:
         return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)

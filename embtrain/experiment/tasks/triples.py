@@ -10,13 +10,15 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 
+from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
+from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.text import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.triples import graph, own_triples
+from embtrain.data.triples import graph, own_triples, query_names
 from embtrain.data.triples.examples import (
     HEAD,
     TAIL,
@@ -110,6 +112,12 @@ class TriplesTask(Task):
         names, relations, n = self.graph.entities.words, self.relations, self.triples.n_relations
         return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
                 for e, r in query.context.tolist()]
+
+    def query_names(self, by: ListKey) -> QueryNames:
+        return query_names.query_names(self.graph, by)
+
+    def observed_lists(self) -> CandidateLists:
+        return query_names.observed_by_side(self.graph)
 
     def known_positives(self, max_bytes: int) -> KnownTriples:
         known = self._known(("train",))

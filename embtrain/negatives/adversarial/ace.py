@@ -40,6 +40,7 @@ from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
+from embtrain.negatives.sampling.row_groups import group_rows
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
@@ -125,7 +126,7 @@ class Ace(NegativeSource):
         n, draw_id = self.draw_layout(query)
         stratified, with_probe = self.config.sampling == "stratified", self.config.baseline == "self_critical"
         if self.traits.learns_per_row:
-            groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
+            groups = group_rows(len(query), n, draw_id, query.target.device)
             drawn, target, shared = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
                                                       query.target, k, stratified, with_probe, self.random)
             state = AceState(self.cache.generation, shared.row, shared.log_g, shared)
@@ -153,7 +154,7 @@ class Ace(NegativeSource):
         unique, query_id = query.unique()
         log_g = self.generator(unique.context)                                                   # (Q, V)
         if self.traits.learns_per_row:
-            groups = shared_draws.group_rows(len(query), *self.draw_layout(query), query.target.device)
+            groups = group_rows(len(query), *self.draw_layout(query), query.target.device)
             log_g, query_id = shared_draws.log_means(log_g, query_id, groups), groups.group_id            # (G, V), (B,)
         return self.cache.mixture(log_g[query_id].gather(1, ids), ids)
 

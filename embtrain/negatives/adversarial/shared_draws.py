@@ -25,36 +25,9 @@ from torch import Tensor
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives
 from embtrain.kernels.sampling.reinforce import ReinforceSpec, ReinforceSums
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache, GeneratorDraw
+from embtrain.negatives.sampling.row_groups import RowGroups
 
 MAX_DENSITIES = 1 << 20  # densities computed at once: in PyTorch each one gathers a row of w
-
-
-class RowGroups(NamedTuple):
-    """B rows in G groups of at most N; the rows of a group are consecutive."""
-
-    group_id: Tensor  # (B,) int64  group of each row
-    position: Tensor  # (B,) int64  position in its group
-    size: Tensor      # (G,) int64
-    member: Tensor    # (G, N) int64  rows of each group; a short group repeats its last row
-
-    def mean(self, log_x: Tensor) -> Tensor:
-        """log of the mean, over the rows of each group, of x given by its logarithms (B, K): (G, K)."""
-        over = torch.arange(self.member.shape[1], device=self.group_id.device) >= self.size.unsqueeze(1)        # (G, N)
-        log_each = log_x[self.member].masked_fill_(over.unsqueeze(2), -torch.inf)
-        return log_each.logsumexp(1) - self.size.log().unsqueeze(1).to(log_x.dtype)
-
-
-def group_rows(n_rows: int, n_groups: int, draw_id: Tensor | None, device: torch.device) -> RowGroups:
-    """Group n_rows rows by the result of `draw_layout`.
-
-    n_groups, and the group of each row (B,), or None if there is only one.
-    """
-    group_id = torch.zeros(n_rows, dtype=torch.int64, device=device) if draw_id is None else draw_id
-    size = torch.bincount(group_id, minlength=n_groups)
-    group_start = size.cumsum(0) - size
-    places = torch.arange(int(size.max()), device=device)
-    member = group_start.unsqueeze(1) + torch.minimum(places, size.unsqueeze(1) - 1)
-    return RowGroups(group_id, torch.arange(n_rows, device=device) - group_start[group_id], size, member)
 
 
 class SharedDraw(NamedTuple):
@@ -74,9 +47,7 @@ def draw(cache: GeneratorCache, row: Tensor, groups: RowGroups, target: Tensor, 
     returns log q of each row's target, (B,).
     """
     n, n_components = len(groups.size), 2 if stratified else 1
-    size = groups.size.unsqueeze(1)
-    u = torch.rand((n, k), generator=random, device=row.device, dtype=torch.float64)
-    drawing_row = groups.member.gather(1, torch.minimum((u * size).long(), size - 1))             # (G, k) rows
+    drawing_row = groups.draw_rows(k, random)                                                     # (G, k)
     drawn = cache.draw(row[drawing_row].view(-1), n_components, 1 if stratified else None, False, random)
     ids, origin = (x.view(n, k, n_components).transpose(1, 2).reshape(n, -1) for x in (drawn.ids, drawn.origin))
     n_own = ids.shape[1]

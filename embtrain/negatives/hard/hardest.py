@@ -15,7 +15,7 @@ hard negatives often are positives.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -25,14 +25,14 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.pool import PoolSource
+from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
 
 
 class HardestConfig(NegativesConfig):
     """Settings of `hardest`."""
 
     choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="selection from the pool")
-    inner: dict[str, Any] = Field(
+    inner: NestedSettings = Field(
         {"source": "uniform", "k": 200}, description="source of the pool, with settings; its k is the pool size M")
     margin: float = Field(1.0, ge=0, description="η of violation; set it equal to loss.margin")
 

@@ -7,12 +7,14 @@ is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import AfterValidator
 from torch import Tensor
 
 from embtrain.common.config import Layer, build
@@ -22,6 +24,16 @@ from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
+
+
+def _absolute_files(settings: dict[str, Any]) -> dict[str, Any]:
+    """Make `file` absolute in nested settings, so that a run can be resumed from any folder."""
+    return {key: _absolute_files(value) if isinstance(value, dict) else
+            os.path.abspath(value) if key == "file" and isinstance(value, str) else value
+            for key, value in settings.items()}
+
+
+NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files)]
 
 
 def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: ProblemSpec) -> NegativeSource:

@@ -22,13 +22,14 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import pool as inner
+from embtrain.negatives.sampling.pool import NestedSettings
 
 
 class MixtureConfig(NegativesConfig):
     """Settings of `mixture`."""
 
-    inner: dict[str, Any] = Field({"source": "cluster"}, description="source to be defended, with its settings")
-    plain: dict[str, Any] = Field(
+    inner: NestedSettings = Field({"source": "cluster"}, description="source to be defended, with its settings")
+    plain: NestedSettings = Field(
         {"source": "unigram", "exponent": 1.0}, description="unigram or uniform, with its settings")
     epsilon: float = Field(0.1, gt=0, lt=1, description="ε, share of the plain source")
 

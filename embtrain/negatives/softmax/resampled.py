@@ -14,7 +14,7 @@ Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance); Rawat e
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -25,13 +25,13 @@ from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, row_cdf, searchsorted_rows
-from embtrain.negatives.sampling.pool import PoolSource
+from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
 
 
 class ResampledConfig(NegativesConfig):
     """Settings of `resampled`."""
 
-    inner: dict[str, Any] = Field(
+    inner: NestedSettings = Field(
         {"source": "unigram", "exponent": 1.0, "k": 500, "share_draws_by": "batch"}, description=(
             "q₀ with its settings; its k is M, its share_draws_by sets which rows share candidates"))
 

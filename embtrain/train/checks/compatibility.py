@@ -20,9 +20,9 @@ def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[
     elif not offers.components and needs.candidate_scope == "drawn":
         reasons.append(f"{source_label} draws nothing, but {loss_label} needs negatives; use negatives.source: unigram")
     elif needs.needs_q != "no" and offers.density == "none":
-        reasons.append(
-            f"{source_label} states no probabilities, but {loss_label} corrects for them; use loss.name: logistic"
-        )
+        remedy = "negatives.mix above 0, or " if getattr(source.config, "mix", None) == 0 else ""
+        reasons.append(f"{source_label} states no probabilities, but {loss_label} corrects for them; use {remedy}"
+                       "loss.name: logistic")
     elif needs.needs_q == "target" and offers.density == "conditional":
         remedy = "exclude_target: false" if getattr(source.config, "exclude_target", False) else "replacement: true"
         reasons.append(f"{source_label} with these settings has no probability for the target, but {loss_label} needs "

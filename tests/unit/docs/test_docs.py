@@ -162,6 +162,7 @@ def placeholders(line: str) -> bool:
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
+    "how-to/negatives",
     *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
@@ -205,7 +206,8 @@ def test_make_targets_exist(page: str) -> None:
 @pytest.mark.usefixtures("empty_charts")
 def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    pages = PAGES["README.md"] + PAGES["docs/how-to/runs.md"] + PAGES["docs/reference/api.md"]
+    names = ("README.md", "docs/how-to/negatives.md", "docs/how-to/runs.md", "docs/reference/api.md")
+    pages = "".join(PAGES[name] for name in names)
     example = "\n".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL))
     assert all(name in example for name in ("embtrain.fit(", "GridSearchCV(", "embtrain.nn.RankingNCE("))
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]

@@ -65,16 +65,18 @@ def test_later_layers_override_and_keys_belong_to_the_source(tmp_path: Path) -> 
         resolve("sgns", sets=["negatives.baseline=none"])
 
 
-def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
+def test_every_strategy_resolves_and_is_allowed(text: Path, tmp_path: Path) -> None:
     from embtrain.common import shipped
 
     task = tasks.read(settings(text, "sgns"))
+    first, second = task.candidate_names()[:2]
+    (tmp_path / "lists.tsv").write_text(f"{first}\t{second}\n")
+    needed = {"ace": ["negatives.min_perplexity=5"], "candidates": [f"negatives.file={tmp_path / 'lists.tsv'}"]}
     for name in shipped.names("configs", "strategies"):
         tree = read_yaml(shipped.path("configs", name, "strategies")).tree
         if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
             continue
-        more = ["negatives.min_perplexity=5"] if tree["negatives"]["source"] == "ace" else []
-        resolved = components.build(settings(text, name, *more), task)
+        resolved = components.build(settings(text, name, *needed.get(tree["negatives"]["source"], [])), task)
         assert resolved.source.name and resolved.loss.name
 
 

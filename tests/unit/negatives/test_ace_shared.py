@@ -20,6 +20,7 @@ from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.ace import Ace, AceConfig, AceState
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.negatives.sampling.row_groups import group_rows
 from embtrain.negatives.softmax import mixture
 
 V, CONTEXTS, K = 9, 5, 6
@@ -234,7 +235,7 @@ def collect(source: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
     """Return what a block of fixed negatives adds to the next step, and what it reports."""
     assert drawn.ids is not None and drawn.origin is not None
     row = source.cache.find_rows(query.context)
-    groups = shared_draws.group_rows(len(query), 3, drawn.draw_id, torch.device("cpu"))
+    groups = group_rows(len(query), 3, drawn.draw_id, torch.device("cpu"))
     k = int((drawn.origin[0] != PROBE).sum())
     log_g = shared_draws._densities(source.cache, drawn.ids, row, groups)
     log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), source.cache.p[drawn.ids].log())

@@ -28,7 +28,8 @@ from embtrain.train.engines.false_negatives import mark_false_negatives
 V, D, B, T, K = 60, 8, 24, 3, 12
 COUNTS = torch.arange(1, V + 1, dtype=torch.float64)
 ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
-SOURCES = [name for name in negatives.names() if name not in ("none", *ONE_VECTOR)]
+LISTED = ("candidates", "typed")                                       # their lists come from a run's data
+SOURCES = [name for name in negatives.names() if name not in ("none", *ONE_VECTOR, *LISTED)]
 
 
 class Problem:

@@ -1,0 +1,56 @@
+"""Candidates from a file: negatives that were mined elsewhere, for each query, entity or relation.
+
+    q(b|x) = (1 − ε) w_xb^α / Σ_j w_xj^α + ε q₀(b)        over the candidates j of x in the file
+
+A query without candidates in the file draws from q₀ alone, the noise of `fallback`. The file is TSV, or JSON lines;
+docs/reference/formats.md describes both. Like the corpus it is read again when a run is resumed, and a changed file is
+refused. Hard negatives from another retriever: [karpukhin2020].
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from embtrain.common.candidate_lists import CandidateLists, ListKey, ListReader
+from embtrain.common.errors import DataError
+from embtrain.negatives.listed.base import ListedConfig, ListedSource
+
+
+class CandidatesConfig(ListedConfig):
+    """Settings of `candidates`."""
+
+    file: str | None = Field(None, description="lists of candidates, TSV or JSON lines")
+    by: ListKey = Field("query", description=(
+        "queries that share a list: query, none; entity and relation, those that contain it; side, those with one "
+        "relation and one open side"))
+
+    @field_validator("file")
+    @classmethod
+    def _absolute_path(cls, value: str | None) -> str | None:
+        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
+
+
+class Candidates(ListedSource):
+    """Draws from the candidates that a file lists for the query."""
+
+    name = "candidates"
+    Config = CandidatesConfig
+    config: CandidatesConfig
+
+    def read_lists(self, reader: ListReader) -> CandidateLists:
+        lists = reader.from_file(self.config.file, self.config.by)
+        self.sha256 = lists.sha256()
+        return lists
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "lists": self.sha256}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["lists"] != self.sha256:
+            raise DataError(f"negatives.file: {self.config.file}: gives other lists than when the run was started; "
+                            "restore the file")
+        super().load_state_dict(state)
