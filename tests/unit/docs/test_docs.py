@@ -6,6 +6,7 @@ Every check is also run on planted faults.
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shlex
@@ -26,6 +27,8 @@ from embtrain.common.errors import EmbtrainError
 from embtrain.data.catalogue.recipes import find_recipe
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.gensim import Word2Vec
+from embtrain.gensim.arguments import KEYS
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -215,6 +218,20 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
                                "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     assert "wordsim353" in done.stdout and Path(tmp_path, done.stdout.split()[-1]).is_file(), done.stdout
+
+
+def test_the_code_of_the_gensim_page_runs_and_its_table_lists_every_argument(tmp_path: Path) -> None:
+    page = PAGES["docs/how-to/gensim.md"]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    done = subprocess.run([sys.executable, "-c", code],
+                          cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "EMBTRAIN_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"\[\('(queen|crown)'.*\d\.\d+\)\]\n[\d.]+\n[\d.]+\n$", done.stdout), done.stdout
+    cells = rows(page.split("## Arguments")[1].split("\n## ")[0])[2:]
+    listed = {name: key.strip("`") for theirs, key, _ in cells for name in spans(theirs)}
+    assert set(listed) == set(inspect.signature(Word2Vec.__init__).parameters) - {"self"}
+    assert {name: listed[name] for name in KEYS} == KEYS
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------
