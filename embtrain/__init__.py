@@ -5,7 +5,7 @@
     run.vectors.most_similar("king")
 
     cli/         the command `embtrain`           testing/       checks for components of other packages
-    nn/          losses as PyTorch modules
+    nn/          losses as PyTorch modules        gensim/        gensim's Word2Vec
     experiment/  runs and comparisons             report/        reports and charts
     train/       training steps and loop          evaluate/      scores of models and of vectors
     models/      queries and scores               negatives/     negative samplers

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from embtrain.common import progress
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, UsageError
+from embtrain.data.storage.token_lists import is_token
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
 from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
@@ -152,8 +153,7 @@ def _words(X: Documents) -> Iterator[list[str]]:
             raise DataError(f"X: document {number:,}: should be a string or a sequence of words, got {document!r}")
         words = document.removeprefix(_BOM).split() if isinstance(document, str) else list(document)
         for word in words:
-            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_BOM) or (
-                    not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word)):
+            if not isinstance(word, str) or not is_token(word):
                 raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without spaces, NUL, "
                                 "lone surrogates or a leading byte order mark")
         yield words

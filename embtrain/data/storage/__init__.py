@@ -7,5 +7,6 @@ encoding     a hint for bytes that are not UTF-8
 cache        cached arrays, verified by their hashes
 folders      the cache folder, and retries if a part of it is deleted
 npy          .npy files, with checked headers
+token_lists  lists of tokens as a text file in the cache
 checksummed  safetensors files that contain their own sha256
 """

@@ -85,13 +85,16 @@ class Offsets:
         self.end_lines(np.array([end], dtype=np.int64))
         self._document.append(end)
 
+    def sequence(self) -> np.ndarray:
+        """Return the offsets of the sequences, (S+1,) int64."""
+        return np.array(self._sequence, dtype=np.int64)
+
     def encoded(self, out: AppendableArray, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
         """Return the encoded text with these offsets. counts: at least (V,). words: V."""
         counts = counts[:len(words)].copy()
         facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
                  **census.facts(words, counts)}
-        return Encoded(out.array(), np.array(self._sequence, dtype=np.int64), np.array(self._document, dtype=np.int64),
-                       counts, words, facts)
+        return Encoded(out.array(), self.sequence(), np.array(self._document, dtype=np.int64), counts, words, facts)
 
 
 def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,

@@ -45,6 +45,8 @@ class Task:
     Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig  # of the section evaluate
     strategy_keys: ClassVar[frozenset[str]] = frozenset()      # keys of `section` that may differ between strategies:
                                                                # they do not change the held-out queries
+    token_list_keys: ClassVar[dict[str, Any]] = {}             # keys of `section` that read a file of token lists
+                                                               # unchanged; empty: it cannot train on them
     stopping_metric: ClassVar[str] = "valid/log_likelihood"    # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"              # default primary metric of a comparison
 

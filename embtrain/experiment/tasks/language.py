@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ class LanguageTask(Task):
     section = "language"
     recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
     Config = LanguageConfig
+    token_list_keys: ClassVar[dict[str, Any]] = {"format": "tokens", "tokenizer": "whitespace", "lower": False}
     Evaluate: ClassVar[type[PerplexityConfig]] = PerplexityConfig
     metric = "test/perplexity"
     examples: Streams

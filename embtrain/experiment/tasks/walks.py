@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import WindowsConfig
@@ -21,6 +21,7 @@ class WalksTask(WindowsTask):
     section = "walks"
     recipe_readers, corpus_kind = frozenset[str](), "walks, or the edges of a graph, in your own files"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
+    token_list_keys: ClassVar[dict[str, Any]] = {"format": "walks"}
 
     @classmethod
     def read(cls, settings: Settings) -> WalksTask:

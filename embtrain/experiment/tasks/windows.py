@@ -39,6 +39,7 @@ class WindowsTask(Task):
     section = "text"
     recipe_readers, corpus_kind = frozenset(get_args(Reader)), "text"
     Config: ClassVar[type[WindowsConfig]] = TextConfig
+    token_list_keys: ClassVar[dict[str, Any]] = {"format": "tokens", "tokenizer": "whitespace", "lower": False}
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
 
     def __init__(self, settings: Settings, corpus: Corpus):

@@ -6,6 +6,7 @@ Every check is also run on planted faults.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from embtrain.common.errors import EmbtrainError
 from embtrain.data.catalogue.recipes import find_recipe
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.gensim import Word2Vec
+from embtrain.gensim.arguments import KEYS
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -218,6 +221,22 @@ def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     exec(compile(example, "examples.py", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
     assert "wordsim353" in printed and Path(tmp_path, printed.split()[-1]).is_file(), printed
+
+
+@pytest.mark.long
+def test_the_code_of_the_gensim_page_runs_and_its_table_lists_every_argument(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGES["docs/how-to/gensim.md"]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    exec(compile(code, "gensim.py", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    assert re.match(r"\[\('(queen|crown)'.*\d\.\d+\)\]\n[\d.]+\n[\d.]+\n$", printed), printed
+    cells = rows(page.split("## Arguments")[1].split("\n## ")[0])[2:]
+    listed = {name: key.strip("`") for theirs, key, _ in cells for name in spans(theirs)}
+    assert set(listed) == set(inspect.signature(Word2Vec.__init__).parameters) - {"self"}
+    assert {name: listed[name] for name in KEYS} == KEYS
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""The arguments of gensim's Word2Vec as settings of a run.
+
+KEYS maps each argument to its key. An error names the argument that the user set, then the key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from embtrain import experiment
+from embtrain.common.config import as_sets
+from embtrain.experiment import Settings
+from embtrain.gensim.errors import ArgumentError
+
+KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
+        "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
+        "negative": "negatives.k", "ns_exponent": "negatives.exponent"}
+MAX_LINE = 10_000  # words; gensim's own limit
+MAX_SEED = 2**31
+# No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
+_FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
+                          "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
+
+
+def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int) -> Settings:
+    """Return the settings of a run. arguments: values by the names of KEYS. sets: further keys, which come last.
+
+    Raises UsageError with one line for each value that cannot work.
+    """
+    flag_names = {"--negatives": "negatives"}
+    lines = []
+    for name, value in arguments.items():
+        (line,) = as_sets({KEYS[name]: value})
+        lines.append(line)
+        flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
+    for line in as_sets(sets):
+        lines.append(line)
+        flag_names[f"--set {line}"] = f"sets: {line}"
+    return experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
+                              threads=threads, flag_names=flag_names)
+
+
+def check_algorithm(sg: int | None, hs: int) -> None:
+    """Raise ArgumentError for CBOW and the hierarchical softmax, which embtrain does not have."""
+    if sg is not None and not sg:
+        raise ArgumentError("sg=0: CBOW is not implemented; set sg=1, which trains skip-gram")
+    if hs:
+        raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
+
+
+def sample_threshold(sample: float, total: int) -> float:
+    """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens."""
+    if sample < 1:
+        return sample
+    return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))
+
+
+def n_threads(workers: int) -> int:
+    """Return the threads for a number of workers, at most one per core. ArgumentError below 1."""
+    if workers < 1:
+        raise ArgumentError(f"workers={workers}: should be 1 or more")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(workers, cores)
+
+
+def call_seed(seed: int | None, call: int) -> int:
+    """Return the seed of call number `call` of `train`: `seed` itself for the first one, random for None."""
+    if seed is not None and call == 0 and 0 <= seed < MAX_SEED:
+        return seed
+    entropy = None if seed is None else [abs(seed), call]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0]) % MAX_SEED

@@ -1,0 +1,13 @@
+"""Errors of the drop-in Word2Vec: one line each, and of the type that gensim raises."""
+
+from __future__ import annotations
+
+from embtrain.common.errors import DataError, UsageError
+
+
+class ArgumentError(UsageError, ValueError):
+    """An argument of Word2Vec or of its methods that cannot work."""
+
+
+class SentencesError(DataError, TypeError):
+    """Sentences that are not lists of words, or that can be read only once."""

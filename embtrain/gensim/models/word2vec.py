@@ -1,0 +1,213 @@
+"""gensim's Word2Vec with the training of embtrain.
+
+The vocabulary, `wv` and all queries are gensim's own code: this class is a subclass that replaces `train`, `save` and
+`load`. What differs is on the page "Use embtrain in a gensim program".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from timeit import default_timer
+from typing import Any, Self
+
+import numpy as np
+from gensim.models import Word2Vec as GensimWord2Vec
+from gensim.models.word2vec import LineSentence, PathLineSentences, Text8Corpus
+
+from embtrain.common.files import temporary_folder
+from embtrain.data.storage.folders import cache_folder
+from embtrain.experiment import Settings
+from embtrain.gensim import arguments, saved, sentences as texts, training
+from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.training import Epoch, Learned
+
+__all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
+
+Sentences = Iterable[Sequence[Hashable]]
+_log = logging.getLogger("embtrain")
+_NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "compute_loss")  # of the constructor
+_STATE = ("alpha", "min_alpha", "min_alpha_yet_reached", "epochs", "corpus_count", "corpus_total_words", "train_count",
+          "total_train_time", "running_training_loss", "effective_min_count", "min_count", "sample")
+
+
+class Word2Vec(GensimWord2Vec):
+    """gensim's Word2Vec, trained by embtrain: skip-gram with any strategy.
+
+    The arguments are gensim's. negatives: a strategy by name, or the path of its YAML. sets: further configuration
+    keys, e.g. {"negatives.share_draws_by": "window"}. sg: 1 or unset; unset logs a warning, because gensim's default
+    is CBOW. negative, ns_exponent: None: the strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per
+    core. seed: None: a random one. cbow_mean, hashfxn and batch_words have no effect.
+
+    `wv` is gensim's KeyedVectors, `syn1neg` the output table (V, D). Same seed, one worker: bitwise the same vectors.
+
+    Raises UsageError, DataError or ResourceError with one line; also ValueError, TypeError or RuntimeError where
+    gensim raises them.
+    """
+
+    alpha: float
+    min_alpha: float
+
+    def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
+                 alpha: float = 0.025, window: int = 5, min_count: int = 5, max_vocab_size: int | None = None,
+                 sample: float = 1e-3, seed: int | None = 1, workers: int = 3, min_alpha: float = 0.0001,
+                 sg: int | None = None, hs: int = 0, negative: int | None = None, ns_exponent: float | None = None,
+                 cbow_mean: int = 1, hashfxn: Callable[..., int] = hash, epochs: int = 5, null_word: int = 0,
+                 trim_rule: Callable[..., int] | None = None, sorted_vocab: int = 1, batch_words: int = 10_000,
+                 compute_loss: bool = False, callbacks: Sequence[Any] = (), comment: str | None = None,
+                 max_final_vocab: int | None = None, shrink_windows: bool = True, *, negatives: str = "sgns",
+                 sets: Mapping[str, Any] | None = None):
+        given = locals()
+        self._arguments = {name: given[name] for name in given
+                           if name not in (*_NOT_SAVED, "self", "__class__", "sets")} | {"sets": dict(sets or {})}
+        arguments.check_algorithm(sg, hs)
+        arguments.n_threads(workers)
+        texts.check_rereadable(sentences, epochs + 1)
+        self.negatives, self.sets = os.fspath(negatives), dict(sets or {})
+        self._learned: Learned | None = None
+        resolved = arguments.resolve(self.negatives, {
+            "vector_size": vector_size, "window": window, "shrink_windows": bool(shrink_windows), "alpha": alpha,
+            "min_alpha": min_alpha, "epochs": epochs, **({"negative": negative} if negative else {}),
+            **({} if ns_exponent is None else {"ns_exponent": ns_exponent})}, self.sets, 1, 1)
+        if sg is None:
+            _log.warning("Word2Vec: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1")
+        self._has_exponent = hasattr(resolved.negatives, "exponent")
+        super().__init__(
+            sentences=sentences, corpus_file=corpus_file, vector_size=vector_size, alpha=alpha, window=window,
+            min_count=min_count, max_vocab_size=max_vocab_size, sample=sample, seed=seed, workers=workers,
+            min_alpha=min_alpha, sg=1, hs=0, negative=resolved.negatives.k if negative is None else negative,
+            ns_exponent=getattr(resolved.negatives, "exponent", 0.75), cbow_mean=cbow_mean, hashfxn=hashfxn,
+            epochs=epochs, null_word=null_word, trim_rule=trim_rule, sorted_vocab=sorted_vocab,
+            batch_words=batch_words, compute_loss=compute_loss, callbacks=callbacks, comment=comment,
+            max_final_vocab=max_final_vocab, shrink_windows=shrink_windows)
+
+    # -- vocabulary -----------------------------------------------------------------------------------------------
+
+    def scan_vocab(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
+                   progress_per: int = 10_000, workers: int | None = None,
+                   trim_rule: Callable[..., int] | None = None) -> tuple[int, int]:
+        """Count the words of a text. Returns the number of words and of sentences."""
+        if corpus_file is None or self.max_vocab_size:  # the reader of files keeps all words
+            try:
+                words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, trim_rule)
+                return int(words), int(count)
+            except TypeError as error:
+                raise texts.not_words(error) from error
+        text = texts.read_file(Path(corpus_file))
+        self.raw_vocab = dict(zip(text.words, text.counts.tolist(), strict=True))
+        return len(text.ids), len(text.sequence) - 1
+
+    def make_cum_table(self, domain: int = 2**31 - 1) -> None:
+        """Do nothing: the strategy's source draws the negatives."""
+
+    # -- training -------------------------------------------------------------------------------------------------
+
+    def train(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
+              total_examples: int | None = None, total_words: int | None = None, epochs: int | None = None,
+              start_alpha: float | None = None, end_alpha: float | None = None, word_count: int = 0,
+              queue_factor: int = 2, report_delay: float = 1.0, compute_loss: bool = False,
+              callbacks: Sequence[Any] = (), **kwargs: Any) -> tuple[int, int]:
+        """Train on a text: `epochs` epochs, while the rate falls from start_alpha to end_alpha.
+
+        The text is read once, whatever the number of epochs; its words are counted, so total_examples and total_words
+        have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
+        draws. Returns the trained words and the words of the text, over all epochs.
+        """
+        self.alpha, self.min_alpha = start_alpha or self.alpha, end_alpha or self.min_alpha
+        self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
+        assert epochs is not None  # checked above
+        texts.check_rereadable(corpus_iterable, epochs)
+        self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
+        self._check_tables()
+        self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
+        started, trained = default_timer(), 0
+        for callback in callbacks:
+            callback.on_train_begin(self)
+
+        def on_epoch(epoch: Epoch) -> None:
+            nonlocal trained
+            trained += epoch.n_words
+            if compute_loss:
+                self.running_training_loss = epoch.loss
+            if callbacks or epoch.is_last:
+                epoch.copy_tables(self.wv.vectors, self.syn1neg)
+                self.wv.norms = None
+            _log.info("EPOCH %d: %d words trained, %.1f s", epoch.number, trained, default_timer() - started)
+            for callback in callbacks:
+                callback.on_epoch_end(self)
+                if not epoch.is_last:
+                    callback.on_epoch_begin(self)
+
+        (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
+        with temporary_folder("word2vec-", place) as folder:
+            text = (texts.encode_file(Path(corpus_file), self.wv.key_to_index, folder) if corpus_file is not None
+                    else texts.encode_sentences(corpus_iterable or [], self.wv.key_to_index, folder))
+            for callback in callbacks:
+                callback.on_epoch_begin(self)
+            counts = self._counts()
+            self._learned = training.train(
+                self._settings(int(counts.sum())), text, self.wv.index_to_key, counts,
+                (self.wv.vectors, self.syn1neg), self._learned, folder, on_epoch)
+        self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
+        self.train_count += 1
+        self.total_train_time += default_timer() - started
+        for callback in callbacks:
+            callback.on_train_end(self)
+        return trained, text.n_words * epochs
+
+    def _settings(self, total: int) -> Settings:
+        """Return the settings of the next call of `train`. total: tokens of the words in the vocabulary."""
+        exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
+        return arguments.resolve(self.negatives, {
+            "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
+            "sample": arguments.sample_threshold(self.sample, total), "alpha": self.alpha,
+            "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent}, self.sets,
+            arguments.call_seed(self.seed, self.train_count), arguments.n_threads(self.workers))
+
+    def _counts(self) -> np.ndarray:
+        """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""
+        counts = self.wv.expandos.get("count", np.zeros(0))[:len(self.wv)].astype(np.int64)
+        return np.concatenate([counts, np.ones(len(self.wv) - len(counts), np.int64)])
+
+    def _check_tables(self) -> None:
+        """Make the tables float32 arrays that can be written. ArgumentError for locked vectors."""
+        if (np.asarray(self.wv.vectors_lockf) != 1).any():
+            raise ArgumentError("wv.vectors_lockf: locked vectors are not implemented; set every entry to 1")
+        self.wv.vectors = np.require(self.wv.vectors, np.float32, ["C", "W"])
+        if self.wv.vectors.shape != (len(self.wv), self.vector_size):
+            raise ArgumentError(f"wv.vectors: shape {self.wv.vectors.shape}: should be ({len(self.wv)}, "
+                                f"{self.vector_size}), words and vector_size")
+
+    def prepare_weights(self, update: bool = False) -> None:
+        """Initialize the tables, or those of new words; what a source has learned belongs to the old vocabulary."""
+        super().prepare_weights(update)
+        self._learned = None
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, fname: str | os.PathLike, separately: Any = None, sep_limit: int = 0, ignore: Any = (),
+             pickle_protocol: int = 0) -> None:
+        """Save the model to one safetensors file. Only `fname` has an effect. What a source has learned is not saved.
+
+        Raises UsageError if a word is neither text nor an integer.
+        """
+        has_tables = hasattr(self, "syn1neg")
+        saved.write(fname, saved.SavedModel(
+            self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
+            self.wv.index_to_key, self._counts(), self.wv.vectors if has_tables else None,
+            self.syn1neg if has_tables else None))
+
+    @classmethod
+    def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
+        """Load a model that `save` wrote; only `fname` has an effect. DataError for any other file, e.g. gensim's."""
+        content = saved.read(fname)
+        model = cls(**content.arguments)
+        for name, value in content.state.items():
+            setattr(model, name, value)
+        if content.vectors is not None:
+            model.wv.add_vectors(content.words, content.vectors)
+            model.wv.expandos["count"] = content.counts.copy()
+            model.syn1neg = content.contexts
+        return model

@@ -1,0 +1,82 @@
+"""The file of Word2Vec.save: one safetensors file with its own sha256, and no pickle.
+
+    vectors, contexts  (V, D) float32, input and output table; missing before build_vocab
+    counts             (V,) int64
+    model              (bytes,) uint8, JSON: words, arguments of the constructor, state of training
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from embtrain.common import machine
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import write_atomically
+from embtrain.data.storage import checksummed
+
+FORMAT = 1
+_PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
+_REMEDY = "give a file that embtrain's Word2Vec.save wrote"
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Content of a file. Tables are None before build_vocab."""
+
+    arguments: dict[str, Any]
+    state: dict[str, Any]
+    words: list[Any]                # V, str or int
+    counts: np.ndarray              # (V,) int64
+    vectors: np.ndarray | None      # (V, D) float32
+    contexts: np.ndarray | None     # (V, D) float32
+
+
+def write(path: str | os.PathLike, model: SavedModel) -> None:
+    """Write a file. UsageError if a word is neither text nor an integer."""
+    if odd := next((word for word in model.words if type(word) not in (str, int)), None):
+        raise UsageError(f"save: the word {odd!r:.60}: only strings and integers can be saved; train on strings")
+    tree = {"format": FORMAT, **{key: asdict(model)[key] for key in ("arguments", "state", "words")}}
+    arrays: dict[str, np.ndarray] = {
+        "model": np.frombuffer(json.dumps(tree).encode(), np.uint8), "counts": model.counts.astype(np.int64)}
+    for name, table in (("vectors", model.vectors), ("contexts", model.contexts)):
+        if table is not None:
+            arrays[name] = table.astype(np.float32, copy=False)
+    with write_atomically(Path(path)) as file:
+        file.writelines(checksummed.file_chunks(arrays))
+
+
+def read(path: str | os.PathLike) -> SavedModel:
+    """Read a file of `write`. DataError if it is missing, damaged, of another kind, or a pickle."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            if (head := file.read(9)).startswith(_PICKLE) and head[8:] != b"{":
+                raise DataError(f"{path}: is a pickle, which can run code when it is read; in gensim, save its vectors "
+                                "with wv.save_word2vec_format and load these")
+        if (size := path.stat().st_size) > machine.total():
+            raise DataError(f"{path}: {size:,} bytes do not fit into memory; use a machine with more")
+        with safetensors.safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  safe_open is not a dict
+            metadata = file.metadata()
+    except (OSError, safetensors.SafetensorError) as error:
+        raise DataError(f"{path}: cannot be read: {error}; {_REMEDY}") from error
+    checksummed.check(path, metadata, arrays)
+    try:
+        tree = json.loads(arrays["model"].tobytes())
+        if tree["format"] != FORMAT:
+            raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
+        model = SavedModel(tree["arguments"], tree["state"], tree["words"], arrays["counts"], arrays.get("vectors"),
+                           arrays.get("contexts"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: contains no model; {_REMEDY}") from error
+    tables = [table for table in (model.vectors, model.contexts) if table is not None]
+    if len(model.counts) != len(model.words) or any(len(table) != len(model.words) for table in tables):
+        raise DataError(f"{path}: its tables and words differ in number; {_REMEDY}")
+    return model

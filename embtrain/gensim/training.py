@@ -1,0 +1,133 @@
+"""Epochs of one call of Word2Vec.train: the training loop of a run, without its folder.
+
+The tables of the model are copied in before the first epoch, and out after each epoch that something reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from embtrain.common import progress
+from embtrain.common.progress import Progress
+from embtrain.common.types import ProblemSpec
+from embtrain.data.text.corpus import Corpus
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.experiment import Settings
+from embtrain.experiment.run import components, memory
+from embtrain.experiment.run.components import Components
+from embtrain.experiment.tasks.windows import WindowsTask
+from embtrain.gensim.sentences import Ids
+from embtrain.train.engines.base import StepResult
+from embtrain.train.loop import Trainer
+from embtrain.train.state.position import Position
+from embtrain.train.state.signals import Stop
+
+_log = logging.getLogger("embtrain")
+Learned = dict[str, Any]  # state of the source and of the loss, for the next call
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The state after an epoch."""
+
+    number: int        # from 0
+    is_last: bool
+    n_words: int       # centres that were trained
+    loss: float        # sum over all pairs since the first epoch
+    components: Components | None = None  # None: the text has no pairs
+
+    def copy_tables(self, vectors: np.ndarray, contexts: np.ndarray) -> None:
+        """Write the input and the output table into arrays of the same shape (V, D)."""
+        if self.components is None:
+            return
+        model: Any = self.components.model
+        vectors[...] = model.u.detach().cpu().numpy()
+        contexts[...] = model.v.detach().cpu().numpy()
+
+
+class EpochTrainer(Trainer):
+    """The training loop in memory: it sums the loss, writes no checkpoints and leaves signals to the program."""
+
+    loss_sum = 0.0
+
+    def run(self) -> Position:
+        with Progress("training", unit="blocks") as counter:
+            self._train(Stop(), counter)  # installs handlers only as a context
+        return self.position
+
+    def run_step(self, block: Any, keep_costs: bool = False) -> StepResult:
+        result = super().run_step(block, keep_costs)
+        self.loss_sum += float(result.loss) * len(block.target)
+        return result
+
+    def save(self, subfolder: str = "checkpoints") -> None:
+        """Do nothing: the model is in memory."""
+
+
+def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, tables: tuple[np.ndarray, np.ndarray],
+          learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> Learned | None:
+    """Train on a text and return what the source and the loss have learned. A text without pairs changes nothing.
+
+    words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: input and output, (V, D);
+    only read. learned: from an earlier call over the same vocabulary and strategy. on_epoch: called after each epoch.
+    Raises UsageError, DataError, ResourceError.
+    """
+    was_quiet, n_threads_before = progress.quiet, torch.get_num_threads()
+    progress.quiet = True
+    try:
+        components.use_threads(settings.train.threads)
+        vocabulary = Vocabulary(words, np.maximum(counts, 1), text.n_words)
+        corpus = Corpus(text.ids, text.sequence, text.sequence[[0, -1]], vocabulary, {}, (1, 1))
+        last = settings.train.epochs - 1
+        if len(words) < 2 or (task := WindowsTask(settings, corpus)).windows.examples_per_epoch < 1:
+            _log.warning("Word2Vec: %d words, and less than one pair per epoch: nothing is trained; give more text, or "
+                         "set sample=0", len(words))
+            for number in range(last + 1):
+                on_epoch(Epoch(number, number == last, 0, 0.0))
+            return learned
+        parts = _build(settings, task, vocabulary, tables, learned)
+
+        def after_epoch() -> dict[str, float]:
+            number = trainer.position.epoch - 1
+            on_epoch(Epoch(number, number == last, task.windows.n_centres(number), trainer.loss_sum, parts))
+            return {}
+
+        trainer = EpochTrainer(parts.model, parts.source, parts.loss, task.windows, parts.train, folder, after_epoch,
+                               parts.known_positives)
+        trainer.run()
+        return {"source": parts.source.state_dict(), "loss": parts.loss.state_dict()}
+    finally:
+        progress.quiet = was_quiet
+        torch.set_num_threads(n_threads_before)
+
+
+def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables: tuple[np.ndarray, np.ndarray],
+           learned: Learned | None) -> Components:
+    parts = components.build(settings, task, _spec(task, vocabulary, settings.train.device))
+    memory.require_step(parts, settings, task.examples)
+    model: Any = parts.model
+    with torch.no_grad():
+        for table, values in zip((model.u, model.v), tables, strict=True):
+            table.copy_(torch.from_numpy(values))
+    if learned is not None:
+        parts.source.load_state_dict(learned["source"])
+        parts.loss.load_state_dict(learned["loss"])
+    return parts
+
+
+def _spec(task: WindowsTask, vocabulary: Vocabulary, device: str) -> ProblemSpec:
+    """Return the problem with the counts of the vocabulary, as gensim draws its noise.
+
+    A word of the vocabulary that the text lacks has the smallest count of a target, so that every source can draw it.
+    """
+    spec = task.problem_spec(device)
+    counts = spec.counts
+    counts = torch.where(counts > 0, counts, counts[counts > 0].min())
+    return replace(spec, counts=counts, raw_counts=torch.from_numpy(vocabulary.counts).double())

@@ -1,0 +1,463 @@
+"""embtrain.gensim.Word2Vec against gensim's class (vocabulary, interface) and against a run of embtrain (vectors)."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import logging
+import os
+import pickle
+import signal
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gensim.models
+import numpy as np
+import pytest
+import torch
+from gensim import utils
+from gensim.models import KeyedVectors
+from gensim.models.callbacks import CallbackAny2Vec
+
+from embtrain.common import progress
+from embtrain.common.config import as_sets
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.experiment import resolve
+from embtrain.experiment.run.run import train_in_memory
+from embtrain.gensim.models import word2vec
+from embtrain.gensim.models.word2vec import Word2Vec
+
+pytestmark = pytest.mark.long
+
+SMALL: dict[str, Any] = {"vector_size": 8, "min_count": 1, "window": 3, "sample": 0, "epochs": 2, "sg": 1, "workers": 1}
+
+
+def topics(n: int = 300, length: int = 9) -> list[list[str]]:
+    """Sentences over one of two topics; word i of a topic occurs more often than word i + 1."""
+    draw = np.random.default_rng(3)
+    weight = np.arange(12, 0, -1) / 78
+    return [[f"{'ab'[i % 2]}{j}" for j in draw.choice(12, length, p=weight)] for i in range(n)]
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> str:
+    path = tmp_path / "topics.cor"
+    utils.save_as_line_sentence(topics(), str(path))
+    return str(path)
+
+
+# --- the interface is gensim's --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", ["__init__", "build_vocab", "train", "scan_vocab", "build_vocab_from_freq"])
+def test_arguments_have_the_names_and_the_order_of_gensim(method: str) -> None:
+    theirs, ours = (list(inspect.signature(getattr(cls, method)).parameters.values())
+                    for cls in (gensim.models.Word2Vec, Word2Vec))
+    names = [p.name for p in theirs]
+    assert [p.name for p in ours][:len(names)] == names
+    assert {p.name for p in ours[len(names):]} <= {"negatives", "sets"}
+    other = {p.name: (p.default, q.default) for p, q in zip(theirs, ours, strict=False) if p.default != q.default}
+    assert set(other) == ({"sg", "negative", "ns_exponent"} if method == "__init__" else set())
+
+
+def test_the_import_has_the_paths_of_gensim() -> None:
+    import embtrain.gensim as module
+
+    assert module.Word2Vec is module.models.Word2Vec is module.models.word2vec.Word2Vec is Word2Vec
+    assert module.models.KeyedVectors is KeyedVectors
+    assert all(getattr(word2vec, name) is getattr(gensim.models.word2vec, name)
+               for name in ("LineSentence", "PathLineSentences", "Text8Corpus"))
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"min_count": 20}, {"max_final_vocab": 5}, {"max_vocab_size": 10}, {"sorted_vocab": 0}, {"null_word": 1},
+    {"trim_rule": lambda word, count, least: utils.RULE_DISCARD if word == "a0" else utils.RULE_DEFAULT}])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_vocabulary_and_first_vectors_are_those_of_gensim(more: dict[str, Any], from_file: bool, corpus_file: str
+                                                          ) -> None:
+    keys, rule = {**SMALL, **more}, more.get("trim_rule")
+    keys.pop("trim_rule", None)
+    text = {"corpus_file": corpus_file} if from_file else {"corpus_iterable": topics()}
+    theirs, ours = gensim.models.Word2Vec(**keys), Word2Vec(**keys)
+    for model in (theirs, ours):
+        model.build_vocab(**text, trim_rule=rule)
+    assert isinstance(ours, gensim.models.Word2Vec) and type(ours.wv) is KeyedVectors
+    assert ours.wv.index_to_key == theirs.wv.index_to_key
+    assert [ours.wv.get_vecattr(w, "count") for w in ours.wv.index_to_key] == [
+        theirs.wv.get_vecattr(w, "count") for w in theirs.wv.index_to_key]
+    assert np.array_equal(ours.wv.vectors, theirs.wv.vectors) and np.array_equal(ours.syn1neg, theirs.syn1neg)
+    assert all((model.corpus_count, model.corpus_total_words) == (300, 2700) for model in (theirs, ours))
+
+
+# --- training is embtrain's -----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("negatives", "more", "sets"), [
+    ("sgns", {}, {}),
+    ("sgns", {"window": 2, "shrink_windows": False, "alpha": 0.05, "min_alpha": 0.01, "negative": 3, "ns_exponent": 0.5,
+              "seed": 7, "epochs": 3, "sample": 0.01, "vector_size": 20},
+     {"text.window": 2, "text.dynamic_window": False, "train.lr": 0.05, "train.min_lr": 0.01, "negatives.k": 3,
+      "negatives.exponent": 0.5, "train.seed": 7, "train.epochs": 3, "text.sample": 0.01, "model.dim": 20}),
+    ("sgns", {"sets": {"negatives.share_draws_by": "window", "train.shuffle": False}},
+     {"negatives.share_draws_by": "window", "train.shuffle": False}),
+    ("ace", {}, {}), ("nce", {"negative": 4}, {"negatives.k": 4}), ("softmax", {}, {})])
+def test_vectors_are_those_of_a_run_with_the_keys_of_the_page(negatives: str, more: dict[str, Any],
+                                                              sets: dict[str, Any], corpus_file: str,
+                                                              tmp_path: Path) -> None:
+    """From the same first tables, bit for bit."""
+    # the test's own reading of the table in docs/how-to/gensim.md
+    run_keys = {"model.dim": 8, "text.window": 3, "text.sample": 0, "text.min_count": 1, "train.epochs": 2,
+                "text.valid": 0, "text.test": 0, "evaluate.heldout_pairs": 0, "evaluate.benchmarks": [],
+                "evaluate.neighbours": [], "text.tokenizer": "whitespace", "text.lower": False, **sets}
+    os.link(corpus_file, tmp_path / "text.txt")
+    first = dict[str, Any]()
+    progress.quiet = True
+    with pytest.MonkeyPatch.context() as patch:
+        from embtrain.models.skipgram import SkipGram
+
+        build = SkipGram.__init__
+
+        def keep_first(self: Any, *args: Any) -> None:
+            build(self, *args)
+            first["u"], first["words"] = self.u.detach().numpy().copy(), args[1].words
+        patch.setattr(SkipGram, "__init__", keep_first)
+        run = train_in_memory(resolve(negatives, corpus=str(tmp_path / "text.txt"), sets=as_sets(run_keys),
+                                      seed=run_keys.get("train.seed", 1), threads=1), tmp_path / "run")
+    model = Word2Vec(**{**SMALL, **more}, negatives=negatives)
+    model.build_vocab(topics())
+    assert model.wv.index_to_key == list(first["words"])  # counts differ, so both orders agree
+    model.wv.vectors[...] = first["u"]
+    model.train(topics(), total_examples=model.corpus_count, epochs=model.epochs)
+    assert np.array_equal(model.wv.vectors, run.model.u.detach().numpy())
+    assert np.array_equal(model.syn1neg, run.model.v.detach().numpy())
+    assert not np.array_equal(model.wv.vectors, first["u"])
+
+
+def test_a_file_and_an_iterable_give_the_same_vectors_and_one_worker_the_same_again(corpus_file: str) -> None:
+    models = [Word2Vec(topics(), **SMALL), Word2Vec(topics(), **SMALL), Word2Vec(corpus_file=corpus_file, **SMALL)]
+    assert all(np.array_equal(model.wv.vectors, models[0].wv.vectors) for model in models[1:])
+    other = Word2Vec(topics(), **{**SMALL, "seed": 2})
+    assert not np.array_equal(other.wv.vectors, models[0].wv.vectors)
+    assert Word2Vec(topics(), **{**SMALL, "seed": None}) is not None
+
+
+def test_topics_are_neighbours() -> None:
+    model = Word2Vec(topics(), **{**SMALL, "epochs": 30, "alpha": 0.1})
+    for word in ("a0", "b3", "a7"):
+        assert {near[0] for near, _ in model.wv.most_similar(word, topn=5)} == {word[0]}
+
+
+def test_words_may_be_any_hashable(caplog: pytest.LogCaptureFixture) -> None:
+    numbers = [[int(word[1:]) + 100 * (word[0] == "b") for word in line] for line in topics()]
+    assert np.array_equal(Word2Vec(numbers, **SMALL).wv.vectors, Word2Vec(topics(), **SMALL).wv.vectors)
+
+
+# --- streaming --------------------------------------------------------------------------------------------------------
+
+class Line(list):
+    """A list that can be counted while it is alive."""
+
+
+class Stream:
+    """Sentences that are made when they are read; counts passes and living sentences."""
+
+    def __init__(self, n: int):
+        self.n, self.passes, self.most = n, 0, 0
+        self.alive: weakref.WeakSet[Line] = weakref.WeakSet()
+
+    def __iter__(self) -> Iterator[Line]:
+        self.passes += 1
+        for i in range(self.n):
+            line = Line([f"w{i % 7}", f"w{(i + 1) % 7}"])
+            self.alive.add(HashById(line))
+            self.most = max(self.most, len(self.alive))
+            yield line
+
+
+class HashById(Line):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def test_an_iterable_is_read_twice_and_never_held() -> None:
+    gc.disable()
+    try:
+        stream = Stream(3000)
+        model = Word2Vec(stream, **{**SMALL, "epochs": 4})
+    finally:
+        gc.enable()
+    assert (stream.passes, model.corpus_count, len(model.wv)) == (2, 3000, 7)
+    assert stream.most <= 3
+
+
+def test_no_file_of_ids_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path))
+    Word2Vec(topics(), **SMALL)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# --- calls of train, callbacks ----------------------------------------------------------------------------------------
+
+class Recorder(CallbackAny2Vec):
+    def __init__(self) -> None:
+        self.calls, self.vectors, self.losses = list[str](), list[np.ndarray](), list[float]()
+
+    def on_train_begin(self, model: Any) -> None:
+        self.calls.append("train begin")
+
+    def on_train_end(self, model: Any) -> None:
+        self.calls.append("train end")
+
+    def on_epoch_begin(self, model: Any) -> None:
+        self.calls.append("begin")
+
+    def on_epoch_end(self, model: Any) -> None:
+        self.calls.append("end")
+        self.vectors.append(model.wv.vectors.copy())
+        self.losses.append(model.get_latest_training_loss())
+        model.wv.most_similar("a0")  # fills the norms
+
+
+def test_callbacks_are_called_as_gensim_calls_them() -> None:
+    theirs, ours = Recorder(), Recorder()
+    gensim.models.Word2Vec(topics(), **{**SMALL, "epochs": 3}, callbacks=[theirs])
+    model = Word2Vec(topics(), **{**SMALL, "epochs": 3}, callbacks=[ours], compute_loss=True)
+    assert ours.calls == theirs.calls == ["train begin", *["begin", "end"] * 3, "train end"]
+    assert not np.array_equal(ours.vectors[0], ours.vectors[1])
+    assert np.array_equal(ours.vectors[2], model.wv.vectors)
+    assert model.wv.norms == pytest.approx(np.linalg.norm(model.wv.vectors, axis=1))  # not those of an earlier epoch
+    assert 0 < ours.losses[0] < ours.losses[1] < ours.losses[2] == model.get_latest_training_loss()
+    # without callbacks the same vectors; without compute_loss no loss
+    plain = Word2Vec(topics(), **{**SMALL, "epochs": 3})
+    assert np.array_equal(plain.wv.vectors, model.wv.vectors) and plain.get_latest_training_loss() == 0
+
+
+def test_the_loss_is_the_sum_over_pairs() -> None:
+    """At the first tables every score is 0, and a rate near 0 keeps them so: log 2 for each that is not masked."""
+    model = Word2Vec(topics(), **{**SMALL, "shrink_windows": False, "window": 1, "epochs": 1, "alpha": 1e-9,
+                                  "min_alpha": 0, "negative": 4}, compute_loss=True)
+    counts = np.array([model.wv.get_vecattr(word, "count") for word in model.wv.index_to_key])
+    masked = float((counts / counts.sum()) @ (counts**.75 / (counts**.75).sum()))  # negatives that are the target
+    pairs = 300 * 2 * 8  # 9 words in a line
+    assert model.get_latest_training_loss() == pytest.approx(pairs * (1 + 4 * (1 - masked)) * np.log(2), rel=0.01)
+
+
+def test_an_exception_of_a_callback_ends_training() -> None:
+    class Enough(Exception):
+        pass
+
+    class Breaks(Recorder):
+        def on_epoch_end(self, model: Any) -> None:
+            super().on_epoch_end(model)
+            raise Enough
+
+    threads, callback = torch.get_num_threads(), Breaks()
+    with pytest.raises(Enough):
+        Word2Vec(topics(), **SMALL, callbacks=[callback])
+    assert callback.calls == ["train begin", "begin", "end"] and torch.get_num_threads() == threads
+
+
+def test_an_interrupt_is_a_keyboard_interrupt() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    class Interrupts(CallbackAny2Vec):
+        def on_epoch_end(self, model: Any) -> None:
+            assert signal.getsignal(signal.SIGINT) is before
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        Word2Vec(topics(), **SMALL, callbacks=[Interrupts()])
+
+
+def test_a_second_call_continues_with_other_draws() -> None:
+    model = Word2Vec(**SMALL)
+    model.build_vocab(topics())
+    returned = model.train(topics(), total_examples=300, epochs=2)
+    assert returned == (5400, 5400) and model.train_count == 1
+    once = model.wv.vectors.copy()
+    model.train(topics(), total_words=2700, epochs=1, start_alpha=0.02, end_alpha=0.01)
+    assert model.train_count == 2 and model.min_alpha_yet_reached == 0.01
+    assert not np.array_equal(once, model.wv.vectors)
+    again = Word2Vec(**SMALL)
+    again.build_vocab(topics())
+    again.wv.vectors[...], again.train_count = once, 0
+    again.train(topics(), total_words=2700, epochs=1, start_alpha=0.02, end_alpha=0.01)
+    assert not np.array_equal(again.wv.vectors, model.wv.vectors)
+
+
+def test_a_learning_source_keeps_what_it_learned_until_the_vocabulary_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from embtrain.negatives.adversarial.ace import Ace
+
+    loads = []
+    load = Ace.load_state_dict
+    monkeypatch.setattr(Ace, "load_state_dict", lambda self, state: (loads.append(state), load(self, state))[1])
+    model = Word2Vec(topics(), **SMALL, negatives="ace")
+    assert loads == []
+    model.train(topics(), total_examples=300, epochs=1)
+    assert len(loads) == 1
+    model.build_vocab([["a0", "new"]], update=True)
+    model.train(topics(), total_examples=300, epochs=1)
+    assert len(loads) == 1
+
+
+def test_new_words_are_added() -> None:
+    model = Word2Vec(topics(), **SMALL)
+    before, words = model.wv.vectors.copy(), list(model.wv.index_to_key)
+    new = [["a0", "new", "newer"], ["new", "a1", "b0"]] * 20
+    model.build_vocab(new, update=True)
+    assert model.wv.index_to_key[:24] == words and set(model.wv.index_to_key[24:]) == {"new", "newer"}
+    assert np.array_equal(model.wv.vectors[:24], before) and model.wv.get_vecattr("new", "count") == 40
+    assert model.syn1neg.shape == (26, 8) and not model.syn1neg[24:].any()
+    model.train(new, total_examples=len(new), epochs=3)
+    rows = {word: model.wv.key_to_index[word] for word in ("a0", "a9", "b5")}
+    assert not np.array_equal(model.wv.vectors[rows["a0"]], before[rows["a0"]])
+    assert all(np.array_equal(model.wv.vectors[rows[w]], before[rows[w]]) for w in ("a9", "b5"))  # not in the new text
+
+
+def test_a_frequency_table_is_a_vocabulary() -> None:
+    model = Word2Vec(**SMALL)
+    model.build_vocab_from_freq({"a0": 50, "b0": 20, "never": 3})
+    model.train(topics(), total_examples=300, epochs=1)
+    assert model.wv.index_to_key == ["a0", "b0", "never"] and np.isfinite(model.wv.vectors).all()
+
+
+def test_a_text_without_pairs_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder()
+    model = Word2Vec(topics(), **SMALL)
+    before = model.wv.vectors.copy()
+    with caplog.at_level(logging.WARNING, "embtrain"):
+        assert model.train([["a0"], ["unknown", "b0"]], total_examples=2, epochs=2, callbacks=[recorder]) == (0, 6)
+    assert np.array_equal(before, model.wv.vectors) and recorder.calls.count("end") == 2
+    assert "nothing is trained; give more text" in caplog.text
+
+
+def test_workers_are_threads_and_the_program_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from embtrain.gensim import arguments
+
+    cores = len(os.sched_getaffinity(0))
+    assert [arguments.n_threads(n) for n in (1, cores, 10_000)] == [1, cores, cores]
+    was_quiet = progress.quiet
+    Word2Vec(topics(), **{**SMALL, "workers": 1000})
+    assert torch.get_num_threads() == 1 and progress.quiet == was_quiet
+
+
+def test_a_sample_of_one_or_more_is_a_count() -> None:
+    from embtrain.gensim.arguments import sample_threshold
+
+    assert sample_threshold(1e-3, 1000) == 1e-3 and sample_threshold(0, 10) == 0 and sample_threshold(50, 10) == 1
+    theirs = gensim.models.Word2Vec(**{**SMALL, "sample": 20})
+    theirs.build_vocab(topics())
+    from embtrain.data.text.corpus import WindowsConfig
+    from embtrain.data.text.windows import keep_probability
+
+    counts = np.array([theirs.wv.get_vecattr(i, "count") for i in range(24)])
+    keep = keep_probability(counts, WindowsConfig(sample=sample_threshold(20, int(counts.sum()))))
+    assert keep == pytest.approx([theirs.wv.get_vecattr(i, "sample_int") / (2**32 - 1) for i in range(24)], abs=1e-6)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("keys", "kind", "message"), [
+    ({"sg": 0}, ValueError, "sg=0: CBOW is not implemented; set sg=1, which trains skip-gram"),
+    ({"hs": 1, "negative": 0}, ValueError,
+     "hs=1: the hierarchical softmax is not implemented; set hs=0 and negative=5"),
+    ({"workers": 0}, ValueError, "workers=0: should be 1 or more"),
+    ({"vector_size": 0}, UsageError, "vector_size=0: model.dim: should be greater than or equal to 1, got 0"),
+    ({"window": 5000}, UsageError, "window=5000: text.window: should be less than or equal to 1000, got 5000"),
+    ({"negatives": "sgsn"}, UsageError, "negatives: strategy: no strategies named 'sgsn' (did you mean 'sgns'?)"),
+    ({"negatives": "uniform", "ns_exponent": 1.0}, UsageError, "ns_exponent=1.0: negatives.exponent: unknown key"),
+    ({"sets": {"text.windo": 2}}, UsageError, "sets: text.windo=2: text.windo: unknown key"),
+])
+def test_an_argument_that_cannot_work_is_one_line(keys: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(EmbtrainError) as caught:
+        Word2Vec(topics(), **{**SMALL, **keys})
+    assert isinstance(caught.value, kind) and str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("sentences", "message"), [
+    ((line for line in topics()), "sentences: a generator can be read only once, and 3 passes are needed; give a list, "
+                                  "or an object whose __iter__ starts again"),
+    (iter(topics()), "sentences: a list_iterator can be read only once"),
+    ([3, 4], "sentences: every item should be a list of words: 'int' object is not iterable"),
+    ([["a", ["b"]]], "sentences: every item should be a list of words: unhashable type: 'list'"),
+])
+def test_sentences_that_cannot_be_read_are_one_line(sentences: Any, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        Word2Vec(sentences, **SMALL)
+    assert isinstance(caught.value, DataError) and str(caught.value).startswith(message)
+
+
+def test_an_unset_sg_is_skip_gram_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    keys = {name: value for name, value in SMALL.items() if name != "sg"}
+    with caplog.at_level(logging.WARNING, "embtrain"):
+        model = Word2Vec(topics(), **keys)
+        assert [record.message for record in caplog.records] == [
+            "Word2Vec: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1"]
+        assert model.sg == 1 and np.array_equal(model.wv.vectors, Word2Vec(topics(), **SMALL).wv.vectors)
+    assert len(caplog.records) == 1
+
+
+def test_locked_vectors_and_tables_of_another_shape_are_refused() -> None:
+    model = Word2Vec(topics(), **SMALL)
+    model.wv.vectors_lockf = np.ones(len(model.wv), np.float32)
+    model.train(topics(), total_examples=300, epochs=1)
+    model.wv.vectors_lockf[3] = 0
+    with pytest.raises(ValueError, match="locked vectors are not implemented; set every entry to 1"):
+        model.train(topics(), total_examples=300, epochs=1)
+    model.wv.vectors_lockf, model.wv.vectors = np.ones(1), np.zeros((24, 5), np.float32)
+    with pytest.raises(ValueError, match=r"shape \(24, 5\): should be \(24, 8\)"):
+        model.train(topics(), total_examples=300, epochs=1)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("more", [{}, {"negatives": "nce", "sets": {"train.shuffle": False}, "ns_exponent": 0.5}])
+def test_a_saved_model_continues_as_if_it_had_not_been_saved(more: dict[str, Any], tmp_path: Path) -> None:
+    model = Word2Vec(topics(), **SMALL, **more)
+    model.save(tmp_path / "model")
+    model._learned = None  # what a source has learned is not saved
+    loaded = Word2Vec.load(str(tmp_path / "model"), mmap="r")
+    for other in (model, loaded):
+        other.train(topics(), total_examples=300, epochs=1)
+    assert loaded.wv.index_to_key == model.wv.index_to_key and loaded.train_count == 2
+    assert np.array_equal(loaded.wv.vectors, model.wv.vectors) and np.array_equal(loaded.syn1neg, model.syn1neg)
+    assert loaded.wv.expandos["count"].tolist() == model.wv.expandos["count"].tolist()
+    loaded.build_vocab([["new", "a0"]], update=True)
+    assert "new" in loaded.wv
+
+
+def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
+    Word2Vec(**SMALL).save(tmp_path / "empty")
+    loaded = Word2Vec.load(tmp_path / "empty")
+    loaded.build_vocab(topics())
+    assert len(loaded.wv) == 24 and loaded.window == 3
+
+
+def test_damaged_files_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    Word2Vec(topics(), **SMALL).save(path)
+    whole = path.read_bytes()
+    draw = np.random.default_rng(1)
+    cases = [b"", whole[:40], whole[:-9], whole + b"x"]
+    for place in draw.choice(len(whole), 60, replace=False):
+        cases.append(whole[:place] + bytes([whole[place] ^ 1 << int(draw.integers(8))]) + whole[place + 1:])
+    for case in cases:
+        path.write_bytes(case)
+        with pytest.raises(DataError) as caught:
+            Word2Vec.load(path)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="missing"):
+        Word2Vec.load(tmp_path / "missing")
+
+
+def test_a_pickle_is_not_read(tmp_path: Path) -> None:
+    gensim.models.Word2Vec(topics(), **SMALL).save(str(tmp_path / "theirs"))
+    (tmp_path / "canary").write_bytes(pickle.dumps(os.getcwd))
+    for name in ("theirs", "canary"):
+        with pytest.raises(DataError, match="is a pickle, which can run code when it is read"):
+            Word2Vec.load(tmp_path / name)
+
+
+def test_a_model_on_other_words_than_strings_and_integers_is_not_saved(tmp_path: Path) -> None:
+    model = Word2Vec([[("a", 1), ("b", 2)]] * 5, **SMALL)
+    with pytest.raises(UsageError, match="only strings and integers can be saved"):
+        model.save(tmp_path / "model")
