@@ -12,6 +12,7 @@ from torch import Tensor
 
 pytest.importorskip("pykeen", reason="peers: PyKEEN is not installed; pip install 'embtrain[pykeen]'")
 
+from helpers.docs_scripts import DOCS, script
 from helpers.nations import BATCH, NAMES, TRAINING, TRIPLES, E, R, Scores, connected
 from pykeen.losses import loss_resolver
 from pykeen.models import RGCN, DistMult, TransE
@@ -209,3 +210,10 @@ def test_workers_draw_different_negatives() -> None:
         run(1, [EmbtrainTrainingCallback()])
 
 
+
+
+def test_the_page_prints_its_output() -> None:
+    play = script("play")
+    (block,) = play.blocks((DOCS / "how-to" / "pykeen.md").read_text(encoding="utf-8"))
+    printed = play.play(block, {})
+    assert play.shape(printed) == play.shape(block.expected) and play.differing(block.expected, printed) == []
