@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pykeen.losses import BCEWithLogitsLoss, NSSALoss, SoftplusLoss
+from pykeen.losses import (
+    AdversarialBCEWithLogitsLoss,
+    BCEAfterSigmoidLoss,
+    BCEWithLogitsLoss,
+    NSSALoss,
+    SoftplusLoss,
+)
 from pykeen.sampling import NegativeSampler, negative_sampler_resolver
 from pykeen.training import SLCWATrainingLoop, TrainingCallback
 from pykeen.training.callbacks import callback_resolver
@@ -20,6 +26,8 @@ from embtrain.common.errors import UsageError
 from embtrain.losses.base import softplus
 from embtrain.nn.pykeen.samplers import SAMPLERS, EmbtrainNegativeSampler
 from embtrain.nn.pykeen.view import Connection
+
+CROSS_ENTROPIES = (AdversarialBCEWithLogitsLoss, BCEAfterSigmoidLoss, BCEWithLogitsLoss, SoftplusLoss)
 
 
 class EmbtrainTrainingCallback(TrainingCallback):
@@ -88,11 +96,11 @@ class EmbtrainTrainingCallback(TrainingCallback):
 def costs(loss: Any, scores: Tensor) -> Tensor:
     """Return the costs of negatives with scores (B, K), as embtrain's loss of the same formula defines them.
 
-    softplus(s) for BCEWithLogitsLoss and SoftplusLoss, softplus(margin + s) for NSSALoss, s for all others.
+    softplus(s) for binary cross-entropies (CROSS_ENTROPIES), softplus(margin + s) for NSSALoss, s for all others.
     """
     if isinstance(loss, NSSALoss):
         return softplus(loss.margin + scores)
-    return softplus(scores) if isinstance(loss, BCEWithLogitsLoss | SoftplusLoss) else scores
+    return softplus(scores) if isinstance(loss, CROSS_ENTROPIES) else scores
 
 
 def register() -> None:

@@ -66,8 +66,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
             raise UsageError(f"negative_sampler_kwargs: side: {side!r}: should be {' or '.join(get_args(Side))}")
         if seed is None:
             seed = int(torch.randint(1 << 31, (1,), generator=torch.default_generator))
-        if seed < 0:
-            raise UsageError(f"negative_sampler_kwargs: seed: {seed}: should be 0 or more")
+        if not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"negative_sampler_kwargs: seed: {seed!r}: should be an integer, 0 or more")
         self.queries = PykeenQueries(mapped_triples.cpu().numpy(), self.num_entities, self.num_relations, side, seed)
         self.source: negatives.NegativeSource = source(config, self.queries.problem_spec())
         self.view = PykeenView(self.name, self.num_entities, self.queries, connection)

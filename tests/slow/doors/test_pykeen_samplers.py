@@ -144,7 +144,9 @@ def test_a_filterer_masks_known_positives() -> None:
      "negative_sampler_kwargs: filter: 'observed': is not a key of PyKEEN; set filtered=True"),
     ("embtrain-degree", {"num_negs_per_pos": 0}, "num_negs_per_pos: k: should be greater than or equal to 1, got 0"),
     ("embtrain-degree", {"side": "both"}, "negative_sampler_kwargs: side: 'both': should be bernoulli or random"),
-    ("embtrain-degree", {"seed": -1}, "negative_sampler_kwargs: seed: -1: should be 0 or more"),
+    ("embtrain-degree", {"seed": -1}, "negative_sampler_kwargs: seed: -1: should be an integer, 0 or more"),
+    ("embtrain-degree", {"seed": 1.5}, "negative_sampler_kwargs: seed: 1.5: should be an integer, 0 or more"),
+    ("embtrain-degree", {"corruption_scheme": ("h",)}, "negative_sampler_kwargs: corruption_scheme: unknown key"),
 ])
 def test_a_wrong_setting_is_one_line(name: str, kwargs: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as caught:
