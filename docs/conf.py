@@ -29,6 +29,7 @@ myst_enable_extensions = ["deflist"]
 suppress_warnings = ["myst.header"]   # reports and included parts begin at a deeper level
 
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["pykeen"]  # the same page whether it is installed or not
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True

@@ -11,6 +11,7 @@
     models/      queries and scores               negatives/     negative samplers
     losses/      losses of scores                 data/          readers of data files
     kernels/     compiled kernels                 common/        records, errors, files, configuration
+    nn/          components for other programs
 """
 
 import os

@@ -8,6 +8,7 @@ module.py  SampledLoss: their base, with any loss and any source
 rows.py    queries and targets as rows
 table.py   the user's output layer as a model
 source.py  the source and its counts
+pykeen     negative samplers and a training callback for PyKEEN
 """
 
 from embtrain.nn.losses import NCE, NegativeSampling, RankingNCE, SampledSoftmax, Softmax

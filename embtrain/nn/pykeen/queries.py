@@ -1,0 +1,51 @@
+"""Positives of PyKEEN as queries (h, r, ?) or (?, r, t), and candidates as triples."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain.common.types import ProblemSpec, Query
+from embtrain.data.triples.examples import HEAD, TripleExamples
+from embtrain.data.triples.graph import TriplesConfig
+
+Side = Literal["bernoulli", "random"]  # values of `triples.slot` that open one side
+
+
+class PykeenQueries:
+    """Chooses the open side of positives.
+
+    triples: training triples (n, 3) int64. side: as `triples.slot`; the coins have a stream of their own for each seed.
+    """
+
+    def __init__(self, triples: np.ndarray, n_entities: int, n_relations: int, side: Side, seed: int):
+        self.n_relations, self._seed = n_relations, seed
+        self._examples = TripleExamples(triples, n_entities, n_relations, TriplesConfig(slot=side), seed)
+        self.p_head = torch.from_numpy(self._examples.p_head)                                             # (R,)
+        stream = np.random.SeedSequence([seed, *b"side"])  # independent of the draws of the source
+        self.random = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))
+
+    def problem_spec(self) -> ProblemSpec:
+        """Return the facts that a source receives: entities, their expected counts as targets, contexts and seed."""
+        n = self._examples.n_entities
+        return ProblemSpec(n, torch.from_numpy(self._examples.target_counts), seed=self._seed,
+                           context_sizes=(n, 2 * self.n_relations))
+
+    def queries(self, positives: Tensor) -> Query:
+        """Choose the open side of each positive (B, 3) and return the queries. Their vectors have no columns."""
+        coin = torch.rand(len(positives), generator=self.random, dtype=torch.float64)
+        slot = (coin < self.p_head[positives[:, 1]]).long()
+        batch = self._examples.batch(positives.numpy(), slot.numpy())
+        context = batch.context(self.n_relations)
+        query_id = torch.unique(context, dim=0, return_inverse=True)[1]
+        return Query(torch.zeros(len(batch), 0), context, batch.target, batch.slot, query_id)
+
+    def triples(self, query: Query, ids: Tensor) -> Tensor:
+        """Return B queries with candidates (B, K) on their open sides: (B, K, 3)."""
+        known, relation = (column.unsqueeze(1).expand_as(ids) for column in query.context.T)
+        is_head = (query.slot == HEAD).unsqueeze(1)
+        return torch.stack([torch.where(is_head, ids, known), relation % self.n_relations,
+                            torch.where(is_head, known, ids)], 2)
