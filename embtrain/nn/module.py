@@ -32,6 +32,7 @@ from embtrain.nn.rows import (
     for_source,
     is_on,
     make_rows,
+    masks_by_weight,
     table_of,
     without_targets,
 )
@@ -177,14 +178,12 @@ class SampledLoss(nn.Module):
         with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
                 else self._taken(candidates, len(query))
-        mask, needs = source.config.filter, self.loss.traits
-        masks_by_weight = mask == "target" and not source.traits.learns and drawn.ids is not None and \
-            needs.candidate_scope == "drawn" and type(self.loss).negative_weights is Loss.negative_weights
-        if not masks_by_weight:
-            drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), mask,
+        by_weight = masks_by_weight(source, self.loss, drawn, query.vector.device)
+        if not by_weight:
+            drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), source.config.filter,
                                          BatchPositives(rows.targets))
         scored = step.score(query, drawn)
-        if masks_by_weight:
+        if by_weight:
             scored = without_targets(scored)
         with torch.autocast(query.vector.device.type, enabled=False):
             return scored, self.loss(scored), drawn

@@ -19,10 +19,10 @@ import numpy as np
 
 from embtrain.cli.bench import skipgram
 from embtrain.cli.bench.harness import words
-from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, digits, run
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run
+from embtrain.cli.bench.harness.paired import difference
 from embtrain.common.errors import DataError
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.statistics.significance import paired_t
 
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
 BENCHMARKS = ("wordsim353", "simlex999", "men")
@@ -58,7 +58,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     mean_scores = {system: values for (system, part), values in found.items() if part == "mean"}
     summary["spearman"] = {f"{system}/{part}": [round(x, 4) for x in values]
                            for (system, part), values in found.items()}
-    summary["difference"] = {case: _difference(mean_scores[case], mean_scores[f"gensim-t{known[case][0]}"])
+    summary["difference"] = {case: difference(mean_scores[case], mean_scores[f"gensim-t{known[case][0]}"], "spearman")
                              for case in chosen}
     return summary
 
@@ -74,12 +74,3 @@ def _kept(found: dict[tuple[str, str], list[float]], system: str, train: Callabl
             found.setdefault((system, part), []).append(value)
         return timing
     return work
-
-
-def _difference(ours: Sequence[float], gensim: Sequence[float]) -> dict[str, float | None]:
-    found = paired_t(dict(enumerate(ours)), dict(enumerate(gensim)), ("ours", "gensim"), "spearman")
-    return {"mean": _shown(found.mean), "low": _shown(found.low), "high": _shown(found.high)}
-
-
-def _shown(x: float | None) -> float | None:
-    return None if x is None else digits(x)

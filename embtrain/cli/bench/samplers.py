@@ -22,7 +22,6 @@ Vectors and sums do not change; `-kept` are rows with the default updates, `buil
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness.planted import grouped_vectors, near, zipf_counts
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
@@ -74,21 +74,14 @@ class Planted:
 
     def __init__(self, n: int):
         draw = torch.Generator().manual_seed(n)
-        self.n_candidates, groups = n, round(math.sqrt(n))
-        size = torch.arange(1, groups + 1, dtype=torch.float64).rsqrt()
-        group = torch.multinomial(size, n, True, generator=draw)
+        self.n_candidates, self.counts = n, zipf_counts(n)
         self.c = torch.from_numpy(zeros(n, DIM))     # in the layout of the fused engine
-        self.c[:] = self._near(normalize(torch.randn(groups, DIM, generator=draw), dim=1)[group], draw)
-        self.counts = n / torch.arange(1, n + 1, dtype=torch.float64)
+        self.c[:] = grouped_vectors(n, DIM, NEAR, draw)
         self.batches = [self._query(draw) for _ in range(BATCHES)]
-
-    def _near(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        away = normalize(torch.randn(x.shape, generator=draw), dim=1)
-        return normalize(x + NEAR * away, dim=1)
 
     def _query(self, draw: torch.Generator) -> Query:
         target = torch.multinomial(self.counts, QUERIES, True, generator=draw)
-        return Query(self._near(self.c[target], draw), target, target, torch.zeros_like(target))
+        return Query(near(self.c[target], NEAR, draw), target, target, torch.zeros_like(target))
 
     def table(self) -> Tensor:
         return self.c

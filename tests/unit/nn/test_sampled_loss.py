@@ -15,10 +15,12 @@ import embtrain.nn as sampled
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
+from embtrain.nn import module as nn_module
 from embtrain.nn.module import SampledLoss
-from embtrain.nn.rows import for_source, make_rows, table_of
+from embtrain.nn.rows import for_source, make_rows, masks_by_weight, table_of
 from embtrain.nn.source import FIRST_REBUILD
 from embtrain.nn.table import TableModel
 from embtrain.train.config import TrainConfig
@@ -157,16 +159,20 @@ def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask
                                   and not losses.find(name).traits.needs_frozen_table
                                   and "dot" in (losses.find(name).traits.geometry or {"dot"})])
 def test_a_mask_as_weights_is_a_mask_as_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hits of the target get weight 0, without waiting for a device; the trainer lists them as pairs."""
-    problem = Problem()
-    values = []
-    for by_pairs in (False, True):
+    """Hits of the target get weight 0 where the host would wait for a list; the CPU and the trainer list them."""
+    problem, values = Problem(), list[Tensor]()
+    for device in ("cuda", "cpu"):
+        kinds: list[bool] = []
+
+        def as_on(*of: Any, device: str = device, kinds: list[bool] = kinds) -> bool:
+            kinds.append(masks_by_weight(*of[:3], torch.device(device)))
+            return kinds[-1]
+
+        monkeypatch.setattr(nn_module, "masks_by_weight", as_on)
         loss = SampledLoss("uniform", num_classes=V, num_sampled=200, loss=name, counts=COUNTS, seed=1,
                            reduction="none", filter="target")
-        if by_pairs:                                          # a class that overrides negative_weights takes pairs
-            weights = type(loss.loss).negative_weights
-            monkeypatch.setattr(type(loss.loss), "negative_weights", lambda self, scored, w=weights: w(self, scored))
         values.append(loss(problem.query, problem.weight, problem.target))
+        assert kinds == [device == "cuda" and type(loss.loss).negative_weights is Loss.negative_weights]
     assert torch.allclose(values[0], values[1], rtol=1e-5)
     unmasked = SampledLoss("uniform", num_classes=V, num_sampled=200, loss="logistic", counts=COUNTS, seed=1,
                            reduction="none", filter="none")(problem.query, problem.weight, problem.target)

@@ -22,7 +22,7 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, quality, samplers, transe
+from embtrain.cli.bench import kernels, nn, quality, samplers, transe
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.common import progress
@@ -35,7 +35,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
+NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe",
+         "vmf"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
+                                               ("base", "ace, kernels, nmt, nn, order"), ("words", "there are: ace"),
                                                ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -420,9 +421,39 @@ def test_the_kernel_bench_uses_digits(embtrain_bench: Bench) -> None:
     assert (code, out) == (2, []) and "--corpus: the bench kernels always uses usps" in err
 
 
-def test_the_samplers_bench_refuses_a_text(embtrain_bench: Bench) -> None:
+def test_benches_with_examples_of_their_own_refuse_a_text(embtrain_bench: Bench) -> None:
     code, out, err = embtrain_bench("samplers", "--corpus", "x.txt")
     assert (code, out) == (2, []) and "--corpus: the bench samplers generates its vectors" in err
+    code, out, err = embtrain_bench("nn", "--corpus", "x.txt")
+    assert (code, out) == (2, []) and "--corpus: the bench nn generates its examples" in err
+
+
+def test_losses_as_modules_against_cross_entropy(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step takes as long as every other, so that all methods make the same 40 steps."""
+    monkeypatch.setattr(nn, "SIZES", {"Va": 300})
+    monkeypatch.setattr(nn, "SECONDS", {"Va": 40.0})
+    monkeypatch.setattr(nn, "BATCHES", {"B64": 64})
+    monkeypatch.setattr(nn, "RATES", (1e-6, 0.2))
+    monkeypatch.setattr(nn, "timed", lambda work: (1.0, 1.0, work()))
+    code, lines, err = embtrain_bench("nn", "--rounds", "3", "--threads", "1", "--only", "Va-B64")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    cases = [f"Va-B64-{method}-t1" for method in nn.OURS]
+    assert list(summary["ours"]) == list(summary["difference"]) == cases
+    assert list(summary["rivals"]) == ["cross-entropy", "in-batch"] and summary["ours"][cases[0]] == [100.0] * 3
+    optimum = summary["about"]["optimum"]["Va"]
+    for case, method in zip(cases, nn.OURS, strict=True):
+        assert summary["about"]["rates"][case] == {"cross-entropy": 0.2, "in-batch": 0.2, method: 0.2}
+        own, rival = summary["quality"][case]["ours"], summary["quality"][case]["cross-entropy"]
+        assert own["steps"] == rival["steps"] == 40 and own["recall@10"] == own["recall@10-same-steps"]
+        assert -math.log(300) < own["log-likelihood"] < optimum["log-likelihood"]
+        assert own["recall@10"] > 0.5 * optimum["recall@10"]
+        for metric in ("log-likelihood", "recall@10"):
+            found = summary["difference"][case][metric]
+            assert found["mean"] == pytest.approx(own[metric] - rival[metric], abs=2e-4)
+            assert found["low"] < found["mean"] < found["high"]
+    theirs = summary["quality"][cases[0]]["in-batch"]
+    assert theirs["log-likelihood"] < theirs["log-likelihood-plus-log-q"]
 
 
 def test_a_translator_against_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
