@@ -33,9 +33,12 @@ SETS = ["text.min_count=1", "text.sample=0", "model.dim=16", "train.epochs=2", "
 
 
 @pytest.mark.parametrize("strategy", ["sgns", "nce-learned-z", "softmax", "cross-entropy", "sampled-softmax", "margin",
-                                      "ace", "ace-with-filter", "ace-both-columns"])
+                                      "ace", "ace-with-filter", "ace-both-columns", "candidates"])
 def test_run_on_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -> None:
     modes = ["negatives.min_perplexity=5"] if "ace" in strategy else []
+    if strategy == "candidates":
+        (tmp_path / "lists.tsv").write_text("".join(f"{word}\t{other}\n" for word in WORDS for other in WORDS[:6]))
+        modes = [f"negatives.file={tmp_path / 'lists.tsv'}", "negatives.share_draws_by=batch"]
     run = fit(resolve(strategy, corpus=str(text(tmp_path)), sets=[*SETS, *modes], device="cuda"), tmp_path / "run")
     scores = {(row.benchmark, row.metric): row.value for row in run.scores}
     assert scores["test", "log_likelihood"] is not None and scores["test", "log_likelihood"] < 0
