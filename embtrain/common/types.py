@@ -21,6 +21,7 @@ from torch import Tensor
 from embtrain.common.candidate_lists import ListReader
 
 NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: the component that drew a negative
+ROWS_DIFFER = "examples that share a scored row have different positives; call expanded() first"
 ORIGINS = ("noise", "generator", "probe", "synthetic")
 
 
@@ -202,18 +203,23 @@ class LossInput:
         """Return a mask (B, K), False at false negatives; None if there are none."""
         if self.drawn.false_negatives is None or self.drawn.false_negatives.shape[1] == 0:
             return None
-        assert self.row is None, "examples that share a scored row have different positives; call expanded() first"
+        assert self.row is None, ROWS_DIFFER
         keep = torch.ones(self.neg.shape, dtype=torch.bool, device=self.neg.device)
         keep[self.drawn.false_negatives[0], self.drawn.false_negatives[1]] = False
         return keep
 
+    def _fill_false_negatives(self, x: Tensor, value: float) -> Tensor:
+        """Return x (R, K) with `value` at false negatives, which then have no gradient. A mask takes more passes."""
+        pairs = self.drawn.false_negatives
+        if pairs is None or pairs.shape[1] == 0:
+            return x
+        assert self.row is None, ROWS_DIFFER
+        return x.index_put((pairs[0], pairs[1]), x.new_full((), value))
+
     def weighted_sum(self, x: Tensor) -> Tensor:
         """Return Σ_j weight_j x_j over the negatives, false negatives excluded: x (R, K) -> (B,)."""
-        weight = self.weight
-        if (keep := self.negative_mask()) is not None:
-            # where, not multiply: a masked or weight-0 negative may have an infinite score.
-            x = torch.where(keep, x, x.new_zeros(()))
-        if weight is not None:
+        x, weight = self._fill_false_negatives(x, 0.0), self.weight
+        if weight is not None:                  # where, not multiply: a negative of weight 0 may have an infinite score
             x = torch.where(weight != 0, weight * x, x.new_zeros(()))
         out = x.sum(1)
         return out if self.row is None else out.index_select(0, self.row)
@@ -224,8 +230,7 @@ class LossInput:
         A row without any counted negative gives a finite number near the lowest one and a zero gradient.
         """
         lowest = torch.finfo(x.dtype).min / 4
-        if (keep := self.negative_mask()) is not None:
-            x = torch.where(keep, x, x.new_full((), lowest))
+        x = self._fill_false_negatives(x, lowest)
         if self.weight is not None:
             counted = self.weight != 0
             x = torch.where(counted, x + torch.where(counted, self.weight, 1.0).log(), x.new_full((), lowest))

@@ -5,8 +5,9 @@ prior of a class is ∝ 1 / rank, and x ~ N(c_t, σ² I), so P(t|x) = softmax(x�
 represent. Examples never repeat. `about.optimum` has the scores of P.
 
 A round is one seed. Cross-entropy over all classes trains for SECONDS of its V and at least MIN_STEPS steps; everything
-else trains for the time that it took, including the time to build a source. Time is CPU time on one thread, wall time
-on several. Making examples and scoring are not timed.
+else trains for the time that it took, at least one step, including the time to build a source. Time is CPU time on one
+thread, wall time on several. Making examples and scoring are not timed. A round of one V, batch and number of threads
+takes 6 times SECONDS, the choice of the learning rates 18 times.
 
 step      100 × the median time of a step: encode, loss, backward, update; by rounds and cases
 quality   exact log-likelihood and recall@10 over all classes on held-out examples; `-same-steps`: of ours after as
