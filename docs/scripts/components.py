@@ -91,8 +91,8 @@ def _settings() -> str:
         if _is_section(field.annotation):
             parts.append(f"## `{name}`\n\n{_keys(typing.cast(Any, field.annotation), name, set())}")
     for task in map(tasks.find_by_name, tasks.names()):
-        of = ", ".join(f"`{model}`" for model in models.names() if tasks.find_for_model(model) is task)
-        parts.append(f"## `{task.section}`, for {of}\n\n{_keys(task.Config, task.section, set())}")
+        model_names = ", ".join(f"`{model}`" for model in models.names() if tasks.find_for_model(model) is task)
+        parts.append(f"## `{task.section}`, for {model_names}\n\n{_keys(task.Config, task.section, set())}")
         evaluate = _keys(task.Evaluate, "evaluate", set(Settings.model_fields["evaluate"].annotation.model_fields))
         if evaluate:
             parts.append(f"Their evaluation also has:\n\n{evaluate}")
@@ -106,7 +106,7 @@ def _keys(section: type[Section], prefix: str, without: set[str]) -> str:
         if name in without:
             continue
         if _is_section(field.annotation):
-            rows += [_row(f"{prefix}.{name}.{inner}", of) for inner, of in field.annotation.model_fields.items()]
+            rows += [_row(f"{prefix}.{name}.{inner}", sub) for inner, sub in field.annotation.model_fields.items()]
         else:
             rows.append(_row(f"{prefix}.{name}", field))
     return table(HEAD, rows) if rows else ""
@@ -123,7 +123,7 @@ def _values(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f"`{value}`" for value in typing.get_args(kind))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return " or ".join(_values(of) for of in typing.get_args(kind))
+        return " or ".join(_values(part) for part in typing.get_args(kind))
     names = {int: "integer", float: "number", str: "text", bool: "`true`, `false`", type(None): "`null`"}
     return names.get(kind, "list" if typing.get_origin(kind) is list else "mapping" if typing.get_origin(kind) is dict
                      else "")

@@ -150,10 +150,10 @@ def not_run_table() -> str:
 def generated() -> dict[str, str]:
     """Return the name of each file of docs/results/generated and its contents."""
     found = comparisons()
-    graphs = [one for one in found if one.name in BY_LOSS]
+    graphs = [entry for entry in found if entry.name in BY_LOSS]
     return {"choose.md": choice_table(), "comparisons.md": "\n".join(map(section, found)),
             "gensim.md": quality_table(), "gensim-differences.md": difference_table(),
-            **{f"{one.name}-losses.md": by_loss(one, "test/mrr") for one in graphs},
+            **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
             "bench.md": bench_tables(), "absent.md": not_run_table(),
             "licences.md": licence_table(), "gensim.svg": quality_chart(),
             "bench-nmt.svg": loss_speed_chart(), "translation-word.svg": translation_example()}

@@ -80,8 +80,9 @@ def test_the_stored_reference_ranks_equal_pykeens(name: str, geometry: str) -> N
     """tests/helpers/pykeen_ranks.json: digests for every triple, per part and way to count ties."""
     loaded = load(name)
     model = toy(len(loaded.entities), len(loaded.relations), geometry, dim=20, levels=3)  # type: ignore[arg-type]
-    made = {part: {ties: digest(x) for ties, x in theirs(model, loaded, loaded.part(part)).items()} for part in PARTS}
-    assert made == json.loads(PYKEEN.read_text())[f"{name} {geometry}"]
+    computed = {part: {ties: digest(x) for ties, x in theirs(model, loaded, loaded.part(part)).items()}
+                for part in PARTS}
+    assert computed == json.loads(PYKEEN.read_text())[f"{name} {geometry}"]
 
 
 @pytest.mark.parametrize(("geometry", "levels"), [("l1", 0), ("l1", 2), ("l2", 0), ("l2", 2)])

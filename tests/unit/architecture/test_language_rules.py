@@ -30,7 +30,7 @@ def differences(allowed: dict[str, int], counted: dict[str, int]) -> list[str]:
 
 def test_counts_equal_their_budget() -> None:
     counted = language.counts(WORDS, OPENINGS)
-    assert {kind: lines for kind, of in counted.items() if (lines := differences(FILE["budget"][kind], of))} == {}
+    assert {kind: lines for kind, n in counted.items() if (lines := differences(FILE["budget"][kind], n))} == {}
 
 
 @pytest.mark.parametrize(("n", "line"), [(4, "a: 4 where 3 are allowed"), (2, "a: 2, and the budget is 3"), (3, "")])

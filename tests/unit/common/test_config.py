@@ -345,8 +345,8 @@ def test_the_manual_has_every_general_key_with_its_typed_default() -> None:
 
 def test_the_key_patience_describes_the_monitored_score_of_each_task() -> None:
     modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
-    watched = {of.stopping_metric.removeprefix("valid/") for module in modules for of in vars(module).values()
-               if isinstance(of, type) and issubclass(of, base.Task) and of.__module__ == module.__name__}
+    watched = {value.stopping_metric.removeprefix("valid/") for module in modules for value in vars(module).values()
+               if isinstance(value, type) and issubclass(value, base.Task) and value.__module__ == module.__name__}
     described = [TrainConfig.model_fields["patience"].description or "",
                  (shipped.folder("configs") / "default.yaml").read_text("utf-8")]
     assert watched == {"log_likelihood", "mrr", "accuracy", "accuracy@1"}

@@ -81,8 +81,8 @@ def test_the_peak_of_a_computation_counts_freed_memory() -> None:
         return float(np.ones(GIB // 32).sum())                            # 256 MiB, freed at once
 
     before = machine.process_memory("VmHWM")
-    made, peak = machine.measure_peak(work)
-    assert before is not None and made == GIB // 32 and 0.95 < peak / (GIB // 4) < 1.1
+    value, peak = machine.measure_peak(work)
+    assert before is not None and value == GIB // 32 and 0.95 < peak / (GIB // 4) < 1.1
     assert machine.measure_peak(lambda: None)[1] < 8 << 20
 
 

@@ -45,8 +45,8 @@ def dense(result: Documents) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.zeros((len(result.labels), result.n_features)), np.zeros((len(result.labels), result.n_labels))
     assert result.features.value is not None
     for r in range(len(result.labels)):
-        of = slice(result.features.start[r], result.features.start[r + 1])
-        x[r, result.features.index[of]] = result.features.value[of]
+        document = slice(result.features.start[r], result.features.start[r + 1])
+        x[r, result.features.index[document]] = result.features.value[document]
         y[r, result.labels.index[result.labels.start[r]:result.labels.start[r + 1]]] = 1
     return x, y
 

@@ -29,9 +29,9 @@ def load(where: Path | list[Path], cache: Path | None = None, reader: str = "tri
     return graph.load(where if isinstance(where, list) else [where], reader, TriplesConfig(**settings), cache, "mine")
 
 
-def names(of: Graph, part: str) -> list[tuple[str, str, str]]:
-    e, r = of.entities.words, of.relations.words
-    return [(e[h], r[x], e[t]) for h, x, t in of.part(part).tolist()]
+def names(graph: Graph, part: str) -> list[tuple[str, str, str]]:
+    e, r = graph.entities.words, graph.relations.words
+    return [(e[h], r[x], e[t]) for h, x, t in graph.part(part).tolist()]
 
 
 def put(folder: Path, **texts: str) -> Path:

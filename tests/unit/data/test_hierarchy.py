@@ -36,11 +36,11 @@ def pairs_of(edges: object) -> set[tuple[int, int]]:
 
 @given(DAGS)
 def test_closure_paths_and_reduction_match_networkx(pairs: np.ndarray) -> None:
-    of, above = graph(pairs), closure.closure_with_paths(pairs, 12, NAMES, "x")
-    assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(of).edges)
+    want, above = graph(pairs), closure.closure_with_paths(pairs, 12, NAMES, "x")
+    assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(want).edges)
     for (u, v), paths in zip(above.pairs.tolist(), above.paths.tolist(), strict=True):
-        assert paths == sum(1 for _ in networkx.all_simple_paths(of, u, v))
-    assert pairs_of(closure.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
+        assert paths == sum(1 for _ in networkx.all_simple_paths(want, u, v))
+    assert pairs_of(closure.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(want).edges)
     cases = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
     held = PairSet(above.pairs, 12).contains(cases)
     assert held.tolist() == closure.is_implied(pairs, cases, 12).tolist()
@@ -88,8 +88,8 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
     path = table(tmp_path, text)
     packed = tmp_path / "pairs.tsv.gz"
     packed.write_bytes(gzip.compress(text.encode()))
-    for of in (path, packed):
-        read = pair_files.read_table(of)
+    for source in (path, packed):
+        read = pair_files.read_table(source)
         assert read.concepts == ["dog", "canine", "animal"] and read.pairs.tolist() == [[0, 1], [1, 2], [0, 2]]
         assert not read.direct
 
@@ -191,8 +191,8 @@ def test_database_is_read_from_an_archive(tmp_path: Path) -> None:
     """As in NLTK's archive, with any other files and in any order."""
     folder = wide_database(tmp_path)
     members = {f"wordnet/{name}": (folder / name).read_text() for name in ("data.noun", "index.noun")}
-    of = packed(tmp_path, "wordnet.zip", {"wordnet/data.verb": "not read", **members})
-    in_archive, in_folder = (load([where], PairsConfig(valid=3, test=3), "x") for where in (of, folder))
+    packed_path = packed(tmp_path, "wordnet.zip", {"wordnet/data.verb": "not read", **members})
+    in_archive, in_folder = (load([where], PairsConfig(valid=3, test=3), "x") for where in (packed_path, folder))
     in_archive.identity["sha256"] = in_folder.identity["sha256"]  # that of the archive, and that of the files
     assert content(in_archive) == content(in_folder)
     with tarfile.open(tmp_path / "wordnet.tar.gz", "w:gz") as archive:
@@ -208,10 +208,10 @@ def test_database_is_read_from_an_archive(tmp_path: Path) -> None:
 ])
 def test_archive_without_a_complete_database_reports_what_is_missing(tmp_path: Path, members: dict[str, str], says: str
                                                                    ) -> None:
-    of = packed(tmp_path, "x.zip", members)
+    archive = packed(tmp_path, "x.zip", members)
     with pytest.raises(DataError, match=says) as caught:
-        load([of], PairsConfig(protocol="legacy"), "x")
-    assert str(caught.value).startswith(str(of)) and "\n" not in str(caught.value)
+        load([archive], PairsConfig(protocol="legacy"), "x")
+    assert str(caught.value).startswith(str(archive)) and "\n" not in str(caught.value)
 
 
 def test_file_of_nouns_only_requests_its_folder(tmp_path: Path) -> None:
@@ -226,19 +226,20 @@ def wide_database(folder: Path) -> Path:
     up = [f"001 @ {at[(i - 1) // 2]} n 0000" if i else "000" for i in range(40)]
     data = "".join(f"{at[i]} 03 n 01 {words[i]} 0 {up[i]} | x\n" for i in range(40))
     senses = {word: [a for a, w in zip(at, words, strict=True) if w == word] for word in words}
-    return database(folder, data, "".join(f"{word} n {len(of)} 1 @ {len(of)} 0 {' '.join(of)}\n"
-                                          for word, of in sorted(senses.items())))
+    return database(folder, data, "".join(f"{word} n {len(ids)} 1 @ {len(ids)} 0 {' '.join(ids)}\n"
+                                          for word, ids in sorted(senses.items())))
 
 
 def test_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                           caplog: pytest.LogCaptureFixture) -> None:
     """The cached result equals the uncached one for all settings; other bytes or settings are read again, and damaged
     files are rebuilt."""
-    of, cache = wide_database(tmp_path), tmp_path / "cache"
+    path, cache = wide_database(tmp_path), tmp_path / "cache"
     split_folder = tmp_path / "given"
     split_folder.mkdir()
-    cases = [([of], PairsConfig(valid=3, test=3), None), ([of], PairsConfig(valid=3, test=3, split_seed=1), None),
-             ([of], PairsConfig(valid=3, test=3, split="node"), "top"), ([of], PairsConfig(protocol="legacy"), None),
+    cases = [([path], PairsConfig(valid=3, test=3), None), ([path], PairsConfig(valid=3, test=3, split_seed=1), None),
+             ([path], PairsConfig(valid=3, test=3, split="node"), "top"),
+             ([path], PairsConfig(protocol="legacy"), None),
              ([published(split_folder, valid_neg="4\t2\n0\t2\n")], PairsConfig(protocol="given", percent=10), None)]
     plain = [load(*one[:2], "x", one[2]) for one in cases]
     assert {len(one.words) for one in plain} == {28, 0} and plain[0].words["dog"] == list(range(2, 40, 3))
@@ -254,16 +255,17 @@ def test_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.Mo
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert [content(load(*one[:2], "x", one[2], cache)) for one in cases] == list(map(content, plain))
     assert caplog.text.count("damaged; they are rebuilt") == 5
-    (of / "data.noun").write_text((of / "data.noun").read_text().replace("| x", "| y"))
+    (path / "data.noun").write_text((path / "data.noun").read_text().replace("| x", "| y"))
     assert load(*cases[0][:2], "x", None, cache).identity["sha256"] != plain[0].identity["sha256"]
     assert len(list(cache.iterdir())) == 6
 
 
-def content(of: Hierarchy) -> list[object]:
+def content(loaded: Hierarchy) -> list[object]:
     """Return all data of a hierarchy, including its types."""
-    split = of.split
+    split = loaded.split
     arrays = [split.train, *(x for held in split.held.values() for x in (held.pairs, held.negatives))]
-    return [of.concepts, dict(of.words), of.identity, list(split.held), [(x.dtype, x.tolist()) for x in arrays],
+    return [loaded.concepts, dict(loaded.words), loaded.identity, list(split.held),
+            [(x.dtype, x.tolist()) for x in arrays],
             [(held.leak, held.implied, held.false_negatives) for held in split.held.values()]]
 
 

@@ -154,12 +154,12 @@ def rows_of(streams: Streams, epoch: int, block: int, **how: int | bool) -> list
 @pytest.mark.parametrize(("n", "streams", "block"), [(23, 3, 6), (24, 4, 7), (9, 1, 4), (5, 5, 5), (30, 2, 1000)])
 def test_blocks_are_stretches_of_all_streams(n: int, streams: int, block: int) -> None:
     ids = np.arange(100, 100 + n, dtype=np.int32)
-    of, times = Streams(ids, 99, streams, 7), max(1, block // streams)
-    plain = rows_of(of, 0, block, shuffle=False)
-    assert plain == by_hand(ids.tolist(), 99, streams, times, 0) and len(plain) == of.n_blocks(0, block)
+    examples, times = Streams(ids, 99, streams, 7), max(1, block // streams)
+    plain = rows_of(examples, 0, block, shuffle=False)
+    assert plain == by_hand(ids.tolist(), 99, streams, times, 0) and len(plain) == examples.n_blocks(0, block)
     heads = set()
     for epoch in range(6):
-        shuffled = rows_of(of, epoch, block)
+        shuffled = rows_of(examples, epoch, block)
         begin = shuffled[0][0][1] - 100
         heads.add(begin)
         assert shuffled == by_hand(ids.tolist(), 99, streams, times, begin)

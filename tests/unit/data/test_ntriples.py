@@ -24,7 +24,7 @@ def source(text: str | bytes, name: str = "g.nt") -> Source:
 
 
 def rows(text: str | bytes) -> list[tuple[str, str, str]]:
-    return [(of.subject, of.predicate, of.object) for of in statements(source(text))]
+    return [(statement.subject, statement.predicate, statement.object) for statement in statements(source(text))]
 
 
 @pytest.mark.parametrize(("line", "result"), [
@@ -55,7 +55,7 @@ def test_line_ends_comments_blank_lines_and_byte_order_mark() -> None:
     one = f"<{S}> <{P}> <{O}> ."
     text = f"\ufeff# a\n#b\n\n \t\n{one}\r\n{one}\r{one} #\n   # {one}\n{one}"
     result = list(statements(source(text)))
-    assert [of.number for of in result] == [5, 6, 6, 8] and len({(of.subject, of.object) for of in result}) == 1
+    assert [row.number for row in result] == [5, 6, 6, 8] and len({(row.subject, row.object) for row in result}) == 1
     assert rows("") == rows("# nothing") == []
 
 

@@ -36,8 +36,8 @@ def test_rows_are_valid() -> None:
     assert size.min() == 1 and size.max() == 5
     assert result.features.index.max() < 400 and result.labels.index.max() < 300
     for row in (0, 7, 3199):
-        of = result.features.index[result.features.start[row]:result.features.start[row + 1]]
-        assert (np.diff(of) > 0).all()
+        features = result.features.index[result.features.start[row]:result.features.start[row + 1]]
+        assert (np.diff(features) > 0).all()
     split = split_documents(result, LabelsConfig(valid=0.1))
     assert (len(split.train), len(split.valid), len(split.test)) == (2700, 300, 200)
     assert split.test.tolist() == result.test.tolist() and not set(split.train) & set(split.valid)

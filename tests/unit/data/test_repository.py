@@ -34,8 +34,8 @@ def rows(result: Documents) -> list[tuple[list[int], dict[int, float]]]:
     out = []
     assert result.features.value is not None
     for r in range(len(result.labels)):
-        of = slice(result.features.start[r], result.features.start[r + 1])
-        x = dict(zip(result.features.index[of].tolist(), result.features.value[of].tolist(), strict=True))
+        span = slice(result.features.start[r], result.features.start[r + 1])
+        x = dict(zip(result.features.index[span].tolist(), result.features.value[span].tolist(), strict=True))
         out.append((result.labels.index[result.labels.start[r]:result.labels.start[r + 1]].tolist(), x))
     return out
 
@@ -128,7 +128,7 @@ def test_documents_without_a_header_have_the_shape_of_their_ids(tmp_path: Path,
     x, y = load_svmlight_file(str(path), multilabel=True, zero_based=True)
     assert x.toarray()[0].tolist() == [0, .5, *[0] * 8, .25] and y[0] == (2, 3)
     written = tmp_path / "written.txt"
-    dump_svmlight_file(x, np.array([[label in of for label in range(4)] for of in y], int), str(written),
+    dump_svmlight_file(x, np.array([[label in row for label in range(4)] for row in y], int), str(written),
                        comment="mine", multilabel=True)
     assert rows(load(written)) == rows(result)
 
@@ -251,8 +251,8 @@ def test_cache_stores_what_was_read_and_is_rebuilt_if_damaged(tmp_path: Path) ->
 
 
 def test_rows_of_a_sparse_matrix() -> None:
-    of = sparse.Csr(np.array([0, 2, 2, 3]), np.array([4, 1, 7], np.int32), np.array([3.0, 4.0, 2.0], np.float32))
-    some = of.rows(np.array([2, 0, 0, 1]))
+    matrix = sparse.Csr(np.array([0, 2, 2, 3]), np.array([4, 1, 7], np.int32), np.array([3.0, 4.0, 2.0], np.float32))
+    some = matrix.rows(np.array([2, 0, 0, 1]))
     assert some.index.tolist() == [7, 4, 1, 4, 1] and some.start.tolist() == [0, 1, 3, 5, 5]
-    unit = of.unit()
+    unit = matrix.unit()
     assert unit.value is not None and unit.value.tolist() == pytest.approx([0.6, 0.8, 1.0])

@@ -102,8 +102,8 @@ def test_open_side_has_the_stated_probability() -> None:
     ids = np.arange(1, 61)
     one, zero = np.zeros_like(ids), np.ones_like(ids)
     triples = np.concatenate([np.stack([one, one, ids], 1), np.stack([ids, zero, one], 1)])
-    of = TripleExamples(triples, 61, 2, TriplesConfig(slot="bernoulli"), 3)
-    assert of.p_head.tolist() == pytest.approx([60 / 61, 1 / 61])
+    examples_of_slot = TripleExamples(triples, 61, 2, TriplesConfig(slot="bernoulli"), 3)
+    assert examples_of_slot.p_head.tolist() == pytest.approx([60 / 61, 1 / 61])
     for name, p_head in (("bernoulli", [60 / 61, 1 / 61]), ("random", [0.5, 0.5])):
         drawn = TripleExamples(triples, 61, 2, TriplesConfig(slot=name), 3)
         rows = np.array([row for number in range(100) for row in epoch(drawn, number, 50)])
@@ -114,10 +114,10 @@ def test_open_side_has_the_stated_probability() -> None:
 
 @pytest.mark.parametrize("slot", SLOTS)
 def test_expected_targets(slot: str) -> None:
-    of = examples(slot=slot)
-    counts = sum(np.bincount([row[0] for row in epoch(of, number, 500)], minlength=E) for number in range(200)) / 200
-    assert of.target_counts.sum() == pytest.approx(of.examples_per_epoch)
-    assert np.abs(counts - of.target_counts).max() < (1e-9 if slot == "both" else 1.5)
+    built = examples(slot=slot)
+    counts = sum(np.bincount([row[0] for row in epoch(built, number, 500)], minlength=E) for number in range(200)) / 200
+    assert built.target_counts.sum() == pytest.approx(built.examples_per_epoch)
+    assert np.abs(counts - built.target_counts).max() < (1e-9 if slot == "both" else 1.5)
 
 
 def test_rows_of_a_batch_keep_their_fields() -> None:
@@ -133,10 +133,10 @@ def test_rows_of_a_batch_keep_their_fields() -> None:
 
 @pytest.mark.parametrize("reciprocal", [False, True])
 def test_known_triples_are_exactly_those_of_the_graph(reciprocal: bool) -> None:
-    of = examples(reciprocal=reciprocal)
-    known = KnownTriples.from_triples(of, [TRIPLES[:40], TRIPLES[40:100]])
+    built = examples(reciprocal=reciprocal)
+    known = KnownTriples.from_triples(built, [TRIPLES[:40], TRIPLES[40:100]])
     true = set(map(tuple, TRIPLES[:100].tolist()))
-    contexts = torch.cartesian_prod(torch.arange(E), torch.arange(2 * of.n_relations))
+    contexts = torch.cartesian_prod(torch.arange(E), torch.arange(2 * built.n_relations))
     result = known.contains(contexts, torch.arange(E).unsqueeze(0))
     def is_true(entity: int, directed: int, target: int) -> bool:
         if directed < R:

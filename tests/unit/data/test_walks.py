@@ -97,12 +97,12 @@ def test_graph_equals_what_networkx_wrote(tmp_path: Path) -> None:
     for name, weighted in (("plain", False), ("weighted", True)):
         result = graph_of([tmp_path / f"{name}.edgelist"], directed=False)
         assert sorted(map(int, result.names)) == list(range(34)) and len(result.to) == 2 * graph.number_of_edges()
-        for v, of in enumerate(result.names):
+        for v, node in enumerate(result.names):
             near = result.to[result.start[v]:result.start[v + 1]].tolist()
-            assert {result.names[x] for x in near} == {str(x) for x in graph[int(of)]}
+            assert {result.names[x] for x in near} == {str(x) for x in graph[int(node)]}
             if weighted:
                 assert result.share is not None
-                sums = np.cumsum([graph[int(of)][int(result.names[x])]["weight"] for x in near])
+                sums = np.cumsum([graph[int(node)][int(result.names[x])]["weight"] for x in near])
                 assert result.share[result.start[v]:result.start[v + 1]] == pytest.approx(sums / sums[-1])
         assert (result.share is None) is not weighted
 

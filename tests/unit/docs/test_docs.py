@@ -46,9 +46,9 @@ def test_the_pages_exist() -> None:
 
 def test_a_folder_of_docs_has_at_most_fourteen_entries() -> None:
     folders = [path for path in [ROOT / "docs", *(ROOT / "docs").rglob("*")] if path.is_dir()]
-    made = ("_build", "__pycache__")
-    n_entries = {path.relative_to(ROOT).as_posix(): sum(entry.name not in made for entry in path.iterdir())
-                 for path in folders if not set(made) & set(path.parts)}
+    generated = ("_build", "__pycache__")
+    n_entries = {path.relative_to(ROOT).as_posix(): sum(entry.name not in generated for entry in path.iterdir())
+                 for path in folders if not set(generated) & set(path.parts)}
     assert {name: n for name, n in n_entries.items() if n > 14} == {}
 
 
@@ -233,8 +233,9 @@ def all_keys() -> set[str]:
         for name in kind.names():
             result |= keys_of(kind.find(name).Config, prefix)
     for task in tasks.names():
-        of = tasks.find_by_name(task)
-        result |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
+        task_type = tasks.find_by_name(task)
+        result |= {task_type.section} | keys_of(task_type.Config, task_type.section)
+        result |= keys_of(task_type.Evaluate, "evaluate")
     return result
 
 

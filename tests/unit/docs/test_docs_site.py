@@ -234,8 +234,8 @@ def test_wheels_are_built_once_for_each_platform_and_with_a_core() -> None:
     # each once, because one wheel works for every Python version
     platforms = [name.partition("-")[2] for name in config["build"]]
     assert sorted(platforms) == ["macosx_arm64", "manylinux_aarch64", "manylinux_x86_64"]
-    for of in (config, config["macos"]):
-        assert of["environment"]["EMBTRAIN_CORE"] == "require"
+    for section in (config, config["macos"]):
+        assert section["environment"]["EMBTRAIN_CORE"] == "require"
     assert {"x86_64", "aarch64", "arm64"} <= {arch for os in ("linux", "macos") for arch in config[os]["archs"]}
 
 

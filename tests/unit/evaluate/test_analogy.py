@@ -39,8 +39,8 @@ def world(noise: float = 0.5, seed: int = 0) -> tuple[Vectors, list[Question]]:
 
 def write(path: Path, queries: list[Question]) -> Path:
     with open(path, "w") as file:
-        for section, of in itertools.groupby(queries, key=lambda q: q.section):
-            file.write(f": {section}\n" + "".join(f"{q.a} {q.b} {q.c} {q.d}\n" for q in of))
+        for section, group in itertools.groupby(queries, key=lambda q: q.section):
+            file.write(f": {section}\n" + "".join(f"{q.a} {q.b} {q.c} {q.d}\n" for q in group))
     return path
 
 

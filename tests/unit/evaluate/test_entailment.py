@@ -300,8 +300,8 @@ def test_a_run_of_wordnet_maps_words_that_name_no_synset(gold: Path, monkeypatch
     folder = gold / "dict"
     folder.mkdir()
     up = [f"1 @ {ABOVE[i] + 1:08d} n 0000" if i in ABOVE else "0" for i in range(len(WORDS))]
-    (folder / "data.noun").write_text("".join(f"{i + 1:08d} 03 n 01 {word} 0 00{of} | gloss\n"
-                                              for i, (word, of) in enumerate(zip(WORDS, up, strict=True))))
+    (folder / "data.noun").write_text("".join(f"{i + 1:08d} 03 n 01 {word} 0 00{hypernym} | gloss\n"
+                                              for i, (word, hypernym) in enumerate(zip(WORDS, up, strict=True))))
     named = {word: i for i, word in enumerate(WORDS)} | {"sputnik": WORDS.index("tool")}
     (folder / "index.noun").write_text("".join(f"{word} n 1 0 1 0 {i + 1:08d}\n" for word, i in named.items()))
     run = experiment.fit(settings(gold, "train.epochs=2", "evaluate.benchmarks=[wbless]", corpus="dict"), gold / "run")

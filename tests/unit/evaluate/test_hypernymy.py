@@ -31,12 +31,13 @@ def random(seed: int, n: int = 60, m: int = 4) -> PairScores:
 
 @given(SCORES)
 def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
-    of = judged(scores)
-    chosen, every = hypernymy.choose_thresholds(of), sorted({*of.pos, *of.neg.ravel()})
+    judged_scores = judged(scores)
+    chosen, every = hypernymy.choose_thresholds(judged_scores), sorted({*judged_scores.pos, *judged_scores.neg.ravel()})
+    above_all = np.nextafter(every[-1], np.inf)                     # every[-1] + 1 is not above -inf
     def measures(t: float) -> tuple[float, float]:
-        tp, fp = (of.pos >= t).sum(), (of.neg >= t).sum()
-        return tp + (of.neg < t).sum(), 2 * tp / (len(of.pos) + tp + fp)
-    assert measures(chosen.accuracy)[0] == max(measures(t)[0] for t in [*every, every[-1] + 1])
+        tp, fp = (judged_scores.pos >= t).sum(), (judged_scores.neg >= t).sum()
+        return tp + (judged_scores.neg < t).sum(), 2 * tp / (len(judged_scores.pos) + tp + fp)
+    assert measures(chosen.accuracy)[0] == max(measures(t)[0] for t in [*every, above_all])
     assert measures(chosen.f1)[1] == pytest.approx(max(measures(t)[1] for t in every))
 
 
@@ -66,31 +67,31 @@ def test_the_threshold_of_valid_is_used_on_test() -> None:
 
 
 def test_one_negative_per_positive_alternates_between_both_kinds() -> None:
-    of = PairScores(np.zeros(5), np.arange(10.0).reshape(5, 2))
-    assert of.one_negative_each().neg.tolist() == [[0], [3], [4], [7], [8]]
-    names = [row.metric for row in hypernymy.scores("test", of, of, CONFIG)]
+    pair_scores = PairScores(np.zeros(5), np.arange(10.0).reshape(5, 2))
+    assert pair_scores.one_negative_each().neg.tolist() == [[0], [3], [4], [7], [8]]
+    names = [row.metric for row in hypernymy.scores("test", pair_scores, pair_scores, CONFIG)]
     assert names == ["accuracy", "f1", "ap", "accuracy@2", "f1@2", "ap@2"]
 
 
 @given(SCORES)
 def test_average_precision_is_scikit_learn_s(scores: list[float]) -> None:
-    of = judged([max(s, -1e9) for s in scores])
-    *_, ap = hypernymy.scores("test", of, of, CONFIG)
-    flat = np.concatenate([of.pos, of.neg.ravel()])
-    assert ap.value == pytest.approx(average_precision_score(np.arange(len(flat)) < len(of.pos), flat))
+    pair_scores = judged([max(s, -1e9) for s in scores])
+    *_, ap = hypernymy.scores("test", pair_scores, pair_scores, CONFIG)
+    flat = np.concatenate([pair_scores.pos, pair_scores.neg.ravel()])
+    assert ap.value == pytest.approx(average_precision_score(np.arange(len(flat)) < len(pair_scores.pos), flat))
 
 
 def test_a_nan_score_ranks_below_all() -> None:
-    of = PairScores(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
-    accuracy, _, ap = hypernymy.scores("test", of, of, CONFIG)
+    pair_scores = PairScores(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
+    accuracy, _, ap = hypernymy.scores("test", pair_scores, pair_scores, CONFIG)
     assert accuracy.value == 0.75 and ap.value == pytest.approx(0.5 + 0.5 * 2 / 4)
 
 
 def test_intervals_contain_the_value_and_narrow_with_more_pairs() -> None:
     width = {}
     for n in (60, 960):
-        of = random(1, n)
-        for row in hypernymy.scores("test", of, random(2), EvaluateConfig(resamples=300)):
+        pair_scores = random(1, n)
+        for row in hypernymy.scores("test", pair_scores, random(2), EvaluateConfig(resamples=300)):
             assert row.low is not None and row.high is not None and row.value is not None
             assert row.low <= row.value <= row.high
             width[n, row.metric] = row.high - row.low
@@ -98,8 +99,9 @@ def test_intervals_contain_the_value_and_narrow_with_more_pairs() -> None:
 
 
 def test_the_interval_of_average_precision_resamples_positives_with_their_negatives() -> None:
-    of, n, m = random(3, 20, 2), 20, 2
-    s, owner = np.concatenate([of.pos, of.neg.ravel()]), np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
+    pairs, n, m = random(3, 20, 2), 20, 2
+    s = np.concatenate([pairs.pos, pairs.neg.ravel()])
+    owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
     positive = np.arange(len(s)) < n
     drawn = [average_precision_score(positive, s, sample_weight=single[owner])
              for many in multiplicities(n, 40) for single in many]

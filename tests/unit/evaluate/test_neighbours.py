@@ -47,7 +47,8 @@ def test_the_exact_spelling_comes_first_and_another_is_named() -> None:
     us, turkey, others_first = (near(vectors, word, 1, 2) for word in ("US", "turkey", "TURKEY"))
     assert us == [("USA", pytest.approx(.995, abs=5e-4)), ("America", pytest.approx(.988, abs=5e-4))]
     assert turkey == [("our", pytest.approx(.999, abs=5e-4)), ("we", pytest.approx(.995, abs=5e-4))]
-    assert [of.found_as for of in (us, turkey, others_first, near(vectors, "?"))] == ["US", "turkey", "Turkey", None]
+    names = [answer.found_as for answer in (us, turkey, others_first, near(vectors, "?"))]
+    assert names == ["US", "turkey", "Turkey", None]
     result = neighbours(vectors, ["US", "us", "TURKEY"])
     assert [[w for w, _ in result.near[word]][:1] for word in ("US", "us")] == [["USA"], ["we"]]
     assert result.tree()["found_as"] == {"TURKEY": "Turkey"}
@@ -93,9 +94,9 @@ def test_cooccurrences_equal_the_loop_for_all_chunk_sizes(sequences: list[list[i
     loop = by_loop(sequences, window)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
-        met, of = cooccurrence(ids, offsets, window, pairs, 5)
+        met, totals = cooccurrence(ids, offsets, window, pairs, 5)
     assert met.tolist() == [loop[a, b] for a, b in pairs.tolist()]
-    assert of.tolist() == [sum(loop[a, b] for b in range(5)) for a in range(5)]
+    assert totals.tolist() == [sum(loop[a, b] for b in range(5)) for a in range(5)]
 
 
 def test_pmi_and_pairs_that_never_cooccur() -> None:

@@ -26,7 +26,7 @@ def measured(y: np.ndarray, z: np.ndarray) -> tuple[Callable[[Query], Tensor], Q
     document, label = document[mixed], label[mixed]
     group = torch.unique(document, return_inverse=True)[1]
     query = Query(document[:, None].double(), document, label, torch.zeros_like(label), group)
-    return lambda of: torch.from_numpy(z)[of.context], query
+    return lambda query_rows: torch.from_numpy(z)[query_rows.context], query
 
 
 def world(seed: int, grain: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

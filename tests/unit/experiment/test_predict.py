@@ -209,7 +209,8 @@ def test_a_pair_is_compared_with_the_validation_threshold(place: Path) -> None:
     names = (folder / "concepts.txt").read_text().splitlines()
     valid = arrays["valid.pairs"].tolist()
     negatives = [arrays["valid.wrong"][i, i % arrays["valid.wrong"].shape[1]].tolist() for i in range(len(valid))]
-    held = [(energy(x, names[u], names[v]), kind) for kind, of in ((True, valid), (False, negatives)) for u, v in of]
+    held = [(energy(x, names[u], names[v]), kind) for kind, part in ((True, valid), (False, negatives))
+            for u, v in part]
     [result] = Run(folder).predict("beagle", "dog")
     t = result.facts["threshold"]
 

@@ -99,8 +99,8 @@ def test_the_first_four_papers_ship() -> None:
 def test_a_shipped_paper_loads_and_its_runs_resolve(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce.fetch, "gold_path", lambda recipe: Path())
     paper = papers.read(papers.path(name))
-    of, planned = compare.plan(reproduce.paper_grid(name, {}, [], tmp_path)[0], tmp_path)
-    assert len(planned) == len(paper.runs) * paper.seeds and of.paper == name
+    grid, planned = compare.plan(reproduce.paper_grid(name, {}, [], tmp_path)[0], tmp_path)
+    assert len(planned) == len(paper.runs) * paper.seeds and grid.paper == name
     assert {cell.label for cell in planned} == set(paper.runs)
     assert all(row.source in SOURCES for row in paper.expected) and paper.cpu_seconds <= 14_400
     metrics = {row.metric for row in [*paper.checks, *paper.expected]} | set(paper.axis.metrics if paper.axis else [])
@@ -500,8 +500,8 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
     learned = {a: c.item() if partition == "global" else c[a].item() for a in true}
     pairs = batch.centre.tolist()
     rows = {row.metric: row for row in scoring.likelihood(built, batch, "test", settings.evaluate)}
-    def mean(of: dict[int, float]) -> float:
-        return sum(of[a] for a in pairs) / len(pairs)
+    def mean(values: dict[int, float]) -> float:
+        return sum(values[a] for a in pairs) / len(pairs)
     assert rows["learned_log_z"].value == pytest.approx(mean(learned), abs=1e-5)
     assert rows["log_sum_mean"].value == pytest.approx(mean(true), abs=1e-5)
     assert rows["log_z_mean"].value == pytest.approx(mean(true) - mean(learned), abs=1e-5)

@@ -83,7 +83,7 @@ def test_the_command_translates_as_the_evaluation_did(run: experiment.Run, tmp_p
 def test_a_translator_is_evaluated_on_another_test_set(run: experiment.Run, tmp_path: Path,
                                                        caplog: pytest.LogCaptureFixture) -> None:
     corpus, before = Path(run.settings.corpus), sorted(path.stat().st_mtime_ns for path in run.folder.rglob("*"))
-    made, task = stored.open_translator(run.folder)
+    parts, task = stored.open_translator(run.folder)
     sources, references = lines(corpus / "test.de"), lines(corpus / "test.xx")
     (tmp_path / "other.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in zip(sources, references, strict=True)),
                                         encoding="utf-8")
@@ -92,7 +92,7 @@ def test_a_translator_is_evaluated_on_another_test_set(run: experiment.Run, tmp_
     expected = {row.metric: row for row in run.scores if row.benchmark == "test" and row.value is not None}
     for where in (corpus, corpus / "test", corpus / "test.de", corpus / "test.xx", tmp_path / "other.tsv",
                   tmp_path / "news", tmp_path / "news.de.gz"):
-        rows = {row.metric: row for row in task.score_file(made, where, tmp_path) if row.value is not None}
+        rows = {row.metric: row for row in task.score_file(parts, where, tmp_path) if row.value is not None}
         assert {row.benchmark for row in rows.values()} == {where.name} and set(rows) == set(expected)
         for metric, row in rows.items():
             assert (row.value, row.note) == (pytest.approx(expected[metric].value, abs=1e-6), expected[metric].note)
@@ -141,9 +141,9 @@ def test_an_invalid_test_set_is_refused(run: experiment.Run, tmp_path: Path, fil
                                         message: str) -> None:
     for file, text in files.items():
         (tmp_path / file).write_text(text, encoding="utf-8")
-    made, task = stored.open_translator(run.folder)
+    parts, task = stored.open_translator(run.folder)
     with pytest.raises(DataError, match=message):
-        task.score_file(made, tmp_path / name)
+        task.score_file(parts, tmp_path / name)
 
 
 def test_subwords_are_joined_in_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ def test_subwords_are_joined_in_translations(tmp_path: Path, monkeypatch: pytest
     (folder / "train.xx").write_text("on mon@@ day .\non friday .\n" * 9)
     config = experiment.resolve("cross-entropy", "nmt", str(folder), threads=1, sets=[
         *SETS, "translation.valid=0", "translation.test=0"])
-    made = fit(config, tmp_path / "run").folder
-    embtrain = partial(command, monkeypatch, capsys, "translate", str(made))
+    trained = fit(config, tmp_path / "run").folder
+    embtrain = partial(command, monkeypatch, capsys, "translate", str(trained))
     assert embtrain(given=b"am mon@@ tag .\nam frei@@ tag .\nam montag .\nam freitag .\n") == (
         "On monday .\nOn friday .\n" * 2)

@@ -54,11 +54,11 @@ def test_high_rate_stops_runs_of_both_engines(place: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)
 def test_vectors_of_zeros(place: Path, tmp_path: Path, name: str, engine: str) -> None:
-    of = made(config(place, name, engine))
+    parts = made(config(place, name, engine))
     with torch.no_grad():
-        for p in of.model.parameters():
+        for p in parts.model.parameters():
             p.zero_()
-    training = learning(of, tmp_path)
+    training = learning(parts, tmp_path)
     blocks(training, 3)
     assert is_finite(training._learned_state())
 
@@ -68,11 +68,11 @@ def test_vectors_of_zeros(place: Path, tmp_path: Path, name: str, engine: str) -
 def test_predictions_of_any_length(place: Path, tmp_path: Path, strategy: str, length: float) -> None:
     """κ = ‖ê‖ from zero to far beyond what training reaches."""
     settings = experiment.resolve(strategy, model="nmt", corpus="grammar", sets=[*TRAIN, *OF_LANGUAGES])
-    of = made(settings)
+    parts = made(settings)
     with torch.no_grad():
-        of.model.head.weight.zero_()
-        of.model.head.bias.fill_(length / 6 ** 0.5)
-    training = learning(of, tmp_path)
+        parts.model.head.weight.zero_()
+        parts.model.head.bias.fill_(length / 6 ** 0.5)
+    training = learning(parts, tmp_path)
     blocks(training, 3)
     assert is_finite(training._learned_state())
 
@@ -81,16 +81,16 @@ def test_predictions_of_any_length(place: Path, tmp_path: Path, strategy: str, l
 def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str,
                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """Every feature of a candidate is below 0 and every one of a query above: each node is at its floor."""
-    of = made(experiment.resolve(strategy, corpus=str(place / "text"), sets=[
+    parts = made(experiment.resolve(strategy, corpus=str(place / "text"), sets=[
         *TRAIN, *OF_TEXT, "model.similarity=cosine", "train.engine=autograd"]))
-    assert isinstance(of.source, KernelSource)
-    kind = type(of.source.feature_map)
+    assert isinstance(parts.source, KernelSource)
+    kind = type(parts.source.feature_map)
     encode_queries, encode_classes = kind.encode_queries, kind.encode_classes
     monkeypatch.setattr(kind, "encode_queries", lambda self, x: encode_queries(self, x).abs())
     monkeypatch.setattr(kind, "encode_classes", lambda self, y: -encode_classes(self, y).abs())
-    training = learning(of, tmp_path)
+    training = learning(parts, tmp_path)
     blocks(training, 2)
     assert is_finite(training._learned_state())
-    query = of.model.encode(next(iter(training.read_blocks(0, 16, 0, True)))).detach()
-    ids = torch.arange(of.world.n_candidates).unsqueeze(0)
-    assert torch.allclose(of.source.log_prob(query, ids).exp().sum(1), torch.ones(len(query)), atol=1e-4)
+    query = parts.model.encode(next(iter(training.read_blocks(0, 16, 0, True)))).detach()
+    ids = torch.arange(parts.world.n_candidates).unsqueeze(0)
+    assert torch.allclose(parts.source.log_prob(query, ids).exp().sum(1), torch.ones(len(query)), atol=1e-4)

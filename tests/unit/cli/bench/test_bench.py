@@ -219,9 +219,9 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert list(ours) == ["CENTRE-d100-t1", "CENTRE-once-d100-t1"] and list(summary["rivals"]) == ["gensim"]
     outside = ours["CENTRE-once-d100-t1"] / ours["CENTRE-d100-t1"]
     assert summary["outside"] == {"CENTRE-d100-t1": pytest.approx(outside, rel=0.01)}
-    (of,) = summary["bound"].values()
-    assert list(summary["bound"]) == ["CENTRE-d100-t1"] and of.keys() == {"rows", "arithmetic", "draws"}
-    assert min(of.values()) > 0
+    (shares,) = summary["bound"].values()
+    assert list(summary["bound"]) == ["CENTRE-d100-t1"] and shares.keys() == {"rows", "arithmetic", "draws"}
+    assert min(shares.values()) > 0
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
 
 
@@ -270,7 +270,7 @@ def test_ace_against_sgns(embtrain_bench: Bench, text: Path) -> None:
 def test_quality_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Differences are those of the means over seeds in the last line."""
     worth = iter([0.0, 0.5, 0.2, 0.4, 0.3])  # calls before the rounds; gensim, ours; gensim, ours
-    monkeypatch.setattr(words, "quality", lambda vectors, of: {name: x for x in [next(worth)] for name in of})
+    monkeypatch.setattr(words, "quality", lambda vectors, names: {name: x for x in [next(worth)] for name in names})
     seeds: list[int] = []
     ours = words.ours
     monkeypatch.setattr(words, "ours", lambda *a, seed, **more: (seeds.append(seed), ours(*a, seed=seed, **more))[1])
@@ -361,7 +361,7 @@ def test_samplers_against_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyP
         "rff-D1000-500k"}
     assert set(summary["growth"]) == {f"{name}-t1" for name in ("exp", *samplers.CASES)}
     assert 25 < summary["megabytes"]["rff-D1000-500k"] < 150
-    worth = {case.removesuffix("-b-t1"): of["ours"]["KL"] for case, of in summary["quality"].items() if "-b-" in case}
+    worth = {case.removesuffix("-b-t1"): row["ours"]["KL"] for case, row in summary["quality"].items() if "-b-" in case}
     assert worth["cluster"] < worth["rff"] < worth["unigram"] and worth["cluster"] < 0.2
     assert lines[0].startswith("round 1 · exp · ") and len(lines) == 2 * (1 + len(samplers.CASES)) + 1
 
@@ -383,11 +383,11 @@ def test_trees_of_other_widths_run_if_they_are_named(embtrain_bench: Bench, monk
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
     model = samplers.Planted(200)
-    of, h = samplers.ExactSoftmax(model, 1), samplers.TAU * model.batches[0].vector
+    exact, h = samplers.ExactSoftmax(model, 1), samplers.TAU * model.batches[0].vector
     log_p = (h @ model.c.T).log_softmax(1)
     seen = torch.zeros(samplers.QUERIES, 200)
     for _ in range(500):
-        ids, log_q = of.draw(h)
+        ids, log_q = exact.draw(h)
         torch.testing.assert_close(log_q.float(), log_p.gather(1, ids), atol=1e-4, rtol=0)
         seen.scatter_add_(1, ids, torch.ones(ids.shape))
     assert float((seen / 5000 - log_p.exp()).abs().sum(1).max()) < 0.25
@@ -401,10 +401,10 @@ def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.Monke
     code, lines, err = embtrain_bench("kernels", "--rounds", "1", "--threads", "1", "--only",
                                       "quadratic,rff-100,rff-1000,orthogonal-1000,positive-1000,maclaurin-1000")
     assert code == 0, err
-    worth = {case: of["ours"] for case, of in json.loads(lines[-1])["quality"].items()}
-    for of in worth.values():
-        assert of["exp τ=1"] == pytest.approx(of["gauss τ=1"] * math.exp(2), rel=1e-3)
-    error = {case: of["gauss τ=0.5"] for case, of in worth.items()}
+    worth = {case: values["ours"] for case, values in json.loads(lines[-1])["quality"].items()}
+    for values in worth.values():
+        assert values["exp τ=1"] == pytest.approx(values["gauss τ=1"] * math.exp(2), rel=1e-3)
+    error = {case: values["gauss τ=0.5"] for case, values in worth.items()}
     # With D frequencies: (1 + K(2δ) - 2 K(δ)²) / 2D, δ = h - c (Sutherland and Schneider 2015).
     k = (0.5 * ((h * c).sum(1) - 1)).exp()
     assert error["rff-100-t1"] == pytest.approx(float((1 + k ** 4 - 2 * k ** 2).mean()) / 200 * 1e6, rel=0.15)
