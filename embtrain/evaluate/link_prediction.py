@@ -97,7 +97,7 @@ def ranks(
     row, known_ids = known.targets_of(context[first])                                                    # (N,)
     known_offsets = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
-    n_candidates, uses_core = model.world.n_candidates, _uses_core(model)
+    n_candidates, uses_core = model.problem.n_candidates, _uses_core(model)
     step = max(1, _MAX_ELEMENTS // model.config.dim if uses_core else chunk_cells // n_candidates)
     cuts = torch.arange(0, len(first), step)
     if uses_core and model.geometry == PROJECTED:
@@ -130,7 +130,7 @@ def query_bytes(model: Model, n: int) -> int:
     if _uses_core(model):
         table = 3 * 4 * model.table().numel() if model.geometry == PROJECTED else 0
         return 3 * 4 * min(n * model.config.dim, max(_MAX_ELEMENTS, model.config.dim)) + table
-    return 3 * 4 * max(min(n * model.world.n_candidates, MAX_SCORES_HELD), model.world.n_candidates)
+    return 3 * 4 * max(min(n * model.problem.n_candidates, MAX_SCORES_HELD), model.problem.n_candidates)
 
 
 def _offsets(group: torch.Tensor, n: int) -> torch.Tensor:
@@ -179,8 +179,8 @@ def _count_by_scores(
     threads: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Same as `_count_in_core` from the model's own scores, on any device and with PyTorch's threads."""
-    device = model.world.device
-    all_ids = torch.arange(model.world.n_candidates, device=device).unsqueeze(0)            # (1, V)
+    device = model.problem.device
+    all_ids = torch.arange(model.problem.n_candidates, device=device).unsqueeze(0)            # (1, V)
     query = model.encode(queries.to(device))
     z = model.score(query, all_ids)  # (q, V)
     row, known_row = (

@@ -30,8 +30,8 @@ class SoftmaxLoss(Loss):
 
     config: AbsoluteConfig
 
-    def __init__(self, config: AbsoluteConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: AbsoluteConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         self.traits = replace(self.traits, monotone=not config.absolute)
 
     def forward(self, scored: LossInput) -> LossOutput:

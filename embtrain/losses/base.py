@@ -82,10 +82,10 @@ class Loss(nn.Module):
         super().__init_subclass__(**options)
         refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
-    def __init__(self, config: LossConfig, world: ProblemSpec):
+    def __init__(self, config: LossConfig, problem: ProblemSpec):
         super().__init__()
-        self.config, self.world = config, world
-        stream = np.random.SeedSequence([world.seed, *b"loss"])  # independent of the other streams of the same seed
+        self.config, self.problem = config, problem
+        stream = np.random.SeedSequence([problem.seed, *b"loss"])  # independent of the other streams of the same seed
         # samples the examples that are penalized
         self._sample_generator = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))
 

@@ -34,9 +34,9 @@ class Continuous(Loss):
 
     traits = LossTraits(cost_label="s, the score of the negative", candidate_scope="target", needs_frozen_table=True)
 
-    def __init__(self, config: LossConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        if world.dim == 1:
+    def __init__(self, config: LossConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        if problem.dim == 1:
             raise UsageError(f"model.dim: 1: loss {self.name} needs directions, but in one dimension there are only "
                              "two; set 2 or more")
 

@@ -54,8 +54,8 @@ class Logistic(Loss):
     traits = LossTraits(estimates_log_prob=True, estimates_log_odds=True,
                         cost_label="-log σ(-s), the training loss of the negative")
 
-    def __init__(self, config: LogisticConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: LogisticConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         if config.normalize_by == "query":
             self.traits = replace(self.traits, candidate_scope="every", estimates_log_prob=False,
                                   estimates_log_odds=False)

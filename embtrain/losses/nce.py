@@ -48,17 +48,17 @@ class Nce(Loss):
     Config = NceConfig
     config: NceConfig
 
-    def __init__(self, config: NceConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        start = math.log(world.n_candidates) if config.log_z_start == "log n" else config.log_z_start
+    def __init__(self, config: NceConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        start = math.log(problem.n_candidates) if config.log_z_start == "log n" else config.log_z_start
         self.c: nn.Parameter | None = None
         if config.partition == "global":
             self.c = nn.Parameter(torch.full((), start))
         elif config.partition == "context":
-            if world.n_contexts is None:
+            if problem.n_contexts is None:
                 raise UsageError("loss.partition: context needs contexts that are ids, but this model has none; set "
                                  "loss.partition: global or fixed")
-            self.c = nn.Parameter(torch.full((world.n_contexts,), start))
+            self.c = nn.Parameter(torch.full((problem.n_contexts,), start))
 
     def example(self, scored: LossInput) -> Tensor:
         """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""

@@ -49,8 +49,8 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     Config = SampledSoftmaxConfig
     config: SampledSoftmaxConfig
 
-    def __init__(self, config: SampledSoftmaxConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: SampledSoftmaxConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         ranking = config.form == "ranking"
         self.traits = replace(self.traits, needs_q="target" if ranking else "drawn", needs_iid=ranking,
                               accidental_hits="kept" if ranking else "masked")

@@ -36,8 +36,8 @@ class ExactSoftmaxLoss(SoftmaxLoss):
     def example(self, scored: LossInput) -> Tensor:
         if scored.drawn.k == 0 and scored.whole_table is not None:
             return scored.whole_table.log_partition(slice(0, len(scored.pos))) - scored.pos
-        if not _is_every_candidate_once(scored.drawn, self.world.n_candidates):
-            raise UsageError(f"loss.name: softmax needs all {self.world.n_candidates} candidates as negatives, but "
+        if not _is_every_candidate_once(scored.drawn, self.problem.n_candidates):
+            raise UsageError(f"loss.name: softmax needs all {self.problem.n_candidates} candidates as negatives, but "
                              f"the source drew {scored.drawn.k}; set negatives.source: every")
         scored = expand_if_rows_differ(_with_target(scored))
         return scored.weighted_logsumexp(scored.neg) - scored.pos

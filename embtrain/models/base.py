@@ -41,9 +41,9 @@ class Model(nn.Module):
     #: The rows of the table have length 1 and are not trained, so data that a source derives from them stay valid.
     has_frozen_table: bool = False
 
-    def __init__(self, config: ModelConfig, world: ProblemSpec):
+    def __init__(self, config: ModelConfig, problem: ProblemSpec):
         super().__init__()
-        self.config, self.world = config, world
+        self.config, self.problem = config, problem
         self.sparse = True  # sparse gradients of embedding rows; False for optimizers that need dense ones
 
     def encode(self, batch: Batch) -> Query:

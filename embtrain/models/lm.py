@@ -56,17 +56,17 @@ class Lm(Model):
     task: ClassVar[str] = "language"
     config: LmConfig
 
-    def __init__(self, config: LmConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: LmConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
-        D, H, V = config.dim, config.hidden or config.dim, world.n_candidates
-        random = torch.Generator().manual_seed(world.seed)
+        D, H, V = config.dim, config.hidden or config.dim, problem.n_candidates
+        random = torch.Generator().manual_seed(problem.seed)
         def uniform(shape: tuple[int, ...], span: float) -> Tensor:
             return (torch.rand(shape, generator=random) * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
-        table = initial_table(config.output_table, world, D)
+        table = initial_table(config.output_table, problem, D)
         if config.tied and table is not None:
             raise UsageError(f"model.output_table.kind: {config.output_table.kind}: a given output table cannot be "
                              "tied to the input table; set model.tied: false")
@@ -85,7 +85,7 @@ class Lm(Model):
                 p.copy_(uniform(tuple(p.shape), H ** -0.5))
                 if "bias_ih" in name:
                     p[H:2 * H] += 1
-        self.to(world.device)
+        self.to(problem.device)
         self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer at the start of the next block
         self.updates = 0
         self._encoded: tuple[Batch, Tensor] | None = None  # the last batch encoded in training, and the state after it
@@ -97,7 +97,7 @@ class Lm(Model):
             return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
         state, y = self._initial_state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
-        random = torch.Generator(x.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
+        random = torch.Generator(x.device).manual_seed(_dropout_seed(self.problem.seed, self.updates))
         for piece in x.view(-1, streams, x.shape[1]).split(max(1, MAX_WORDS_READ // streams)):
             out, state = self._run_layers(piece, state, random)
             y.append(out)

@@ -47,14 +47,14 @@ class Order(Model):
     entailment: ClassVar[str] = "−E(u, v)"
     config: OrderConfig
 
-    def __init__(self, config: OrderConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        if world.context_sizes is None or len(world.context_sizes) != 2:
+    def __init__(self, config: OrderConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        if problem.context_sizes is None or len(problem.context_sizes) != 2:
             raise UsageError("model.name: order needs pairs of concepts, but this corpus has none; choose another "
                              "model or corpus")
-        generator = torch.Generator().manual_seed(world.seed)
-        self.x = nn.Parameter(torch.rand(world.n_candidates, config.dim, generator=generator) * config.start)
-        self.to(world.device)
+        generator = torch.Generator().manual_seed(problem.seed)
+        self.x = nn.Parameter(torch.rand(problem.n_candidates, config.dim, generator=generator) * config.start)
+        self.to(problem.device)
 
     def encode(self, batch: Batch) -> Query:
         return Query(self._rows(batch.concept), *self.query_fields(batch))             # type: ignore[attr-defined]

@@ -55,7 +55,7 @@ class OutputTableConfig(Section):
         return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
 
 
-def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Tensor | None:
+def initial_table(config: OutputTableConfig, problem: ProblemSpec, dim: int) -> Tensor | None:
     """Return rows of length 1, (V, D) float32, on the CPU; None for `learned`, which the model initializes.
 
     Raises UsageError or DataError if the table cannot be built. Warns if a file is named that the kind does not use.
@@ -68,7 +68,7 @@ def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Te
             raise UsageError("model.output_table.kind: learned: a frozen table must be given; set "
                              "model.output_table.kind: sphere, or pretrained with model.output_table.file")
         return None
-    V, seed = world.n_candidates, np.random.SeedSequence([world.seed, *b"targets"])
+    V, seed = problem.n_candidates, np.random.SeedSequence([problem.seed, *b"targets"])
     random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
     noise = torch.randn(V, dim, generator=random)                            # (V, D)
     if config.kind == "hypercube":
@@ -76,7 +76,7 @@ def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Te
     sphere = nn.functional.normalize(noise, dim=1)
     if config.kind == "sphere":
         return sphere
-    table = _vectors_from_file(config, world, dim, sphere)
+    table = _vectors_from_file(config, problem, dim, sphere)
     if config.kind == "pretrained":
         return table
     return nn.functional.normalize(config.alpha * table + (1 - config.alpha) * sphere, dim=1)
@@ -91,34 +91,34 @@ def register_table(model: nn.Module, name: str, table: Tensor, frozen: bool) -> 
         model.register_parameter(name, nn.Parameter(table))
 
 
-def _vectors_from_file(config: OutputTableConfig, world: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
+def _vectors_from_file(config: OutputTableConfig, problem: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
     """Return the file's vectors at length 1, with rows of `sphere` for missing words: (V, D)."""
     key = f"model.output_table.kind: {config.kind}"
     if config.file is None:
         raise UsageError(f"{key}: needs vectors; set model.output_table.file to a vector file or run folder")
-    if world.words is None or world.vectors is None:
+    if problem.words is None or problem.vectors is None:
         raise UsageError(f"{key}: needs words, but the candidates of this model are not words; use sphere or hypercube")
-    path, file = config.file, world.vectors(config.file)
+    path, file = config.file, problem.vectors(config.file)
     if file.table.shape[1] != dim:
         raise UsageError(f"model.output_table.file: {path}: vectors of {file.table.shape[1]:,} numbers, but model.dim "
                          f"is {dim:,}; set model.dim: {file.table.shape[1]}")
-    row = _file_rows(world.words, file)                                           # (V,)
+    row = _file_rows(problem.words, file)                                           # (V,)
     p = torch.from_numpy(file.table[row.clip(min=0)]).double()               # (V, D)
     p[row < 0] = 0
     if not bool((finite := p.isfinite().all(1)).all()):
-        raise DataError(f"model.output_table.file: {path}: the vector of {world.words[int((~finite).nonzero()[0])]!r} "
-                        "contains NaN or infinity")
+        word = problem.words[int((~finite).nonzero()[0])]
+        raise DataError(f"model.output_table.file: {path}: the vector of {word!r} contains NaN or infinity")
     known = p.any(1)                                                         # (V,) a row of zeros has no direction
-    _require_known(path, known, world)
+    _require_known(path, known, problem)
     p = nn.functional.normalize(p, dim=1, eps=1e-300)
     if config.centred:
         p[known] = nn.functional.normalize(p[known] - p[known].mean(0), dim=1)
     elif (cosine := _mean_cosine(p[known])) > MAX_MEAN_COSINE:
         _log.warning("model.output_table.file: %s: the mean cosine between words is %.2f, so the vectors barely "
                      "separate them; set model.output_table.centred: true to subtract the mean vector", path, cosine)
-    counts = world.counts.cpu()[known]
+    counts = problem.counts.cpu()[known]
     rare = p[known][counts.argsort(stable=True)[:max(1, len(counts) // 10)]].mean(0)
-    for i, word in enumerate(world.words):
+    for i, word in enumerate(problem.words):
         if word in UNKNOWN_WORDS and not known[i]:
             p[i] = nn.functional.normalize(rare, dim=0)
     has_no_direction = p.norm(dim=1) < 0.5  # missing, or equal to the mean
@@ -140,11 +140,11 @@ def _file_rows(words: Sequence[str], file: WordVectors) -> np.ndarray:
     return row
 
 
-def _require_known(path: str, known: Tensor, world: ProblemSpec) -> None:
+def _require_known(path: str, known: Tensor, problem: ProblemSpec) -> None:
     """Raise DataError if the file contains too few of the words, and warn with the number of missing ones."""
-    assert world.words is not None
-    text = torch.tensor([word not in (*END_WORDS, *UNKNOWN_WORDS) for word in world.words])
-    counts = world.counts.cpu() * text
+    assert problem.words is not None
+    text = torch.tensor([word not in (*END_WORDS, *UNKNOWN_WORDS) for word in problem.words])
+    counts = problem.counts.cpu() * text
     share = float(counts[known].sum() / counts.sum()) if counts.sum() > 0 else 0.0
     about = (f"model.output_table.file: {path}: has vectors for {int((known & text).sum()):,} of {int(text.sum()):,} "
              f"words, "

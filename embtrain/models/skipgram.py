@@ -40,25 +40,25 @@ class SkipGram(Model):
     config: SkipGramConfig
     v: Tensor
 
-    def __init__(self, config: SkipGramConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        if world.n_contexts is None:
+    def __init__(self, config: SkipGramConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        if problem.n_contexts is None:
             raise UsageError("model.name: skipgram needs contexts that are word ids, but this corpus has none; choose "
                              "another model or corpus")
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
-        generator = torch.Generator().manual_seed(world.seed)
+        generator = torch.Generator().manual_seed(problem.seed)
         span = 0.5 / config.dim
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
-        self.u = nn.Parameter(uniform(world.n_contexts))
-        table = initial_table(config.output_table, world, config.dim)
+        self.u = nn.Parameter(uniform(problem.n_contexts))
+        table = initial_table(config.output_table, problem, config.dim)
         if table is None:
-            table = uniform(world.n_candidates) if config.similarity == "cosine" \
-                else torch.zeros(world.n_candidates, config.dim)
+            table = uniform(problem.n_candidates) if config.similarity == "cosine" \
+                else torch.zeros(problem.n_candidates, config.dim)
         self.has_frozen_table = config.output_table.frozen
         register_table(self, "v", table, self.has_frozen_table)
-        self.to(world.device)
+        self.to(problem.device)
 
     def encode(self, batch: Batch) -> Query:
         centre, window = batch.centre, batch.window                    # type: ignore[attr-defined]

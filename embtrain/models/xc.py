@@ -38,20 +38,20 @@ class XC(Model):
     task: ClassVar[str] = "labels"
     config: XCConfig
 
-    def __init__(self, config: XCConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        if world.n_features is None:
+    def __init__(self, config: XCConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        if problem.n_features is None:
             raise UsageError("model.name: xc needs documents with features, but this corpus has none; choose another "
                              "model or corpus")
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
-        generator = torch.Generator().manual_seed(world.seed)
+        generator = torch.Generator().manual_seed(problem.seed)
         def normal(n: int) -> Tensor:
             return torch.randn(n, config.dim, generator=generator) * config.dim**-0.5
-        self.w = nn.Parameter(normal(world.n_features))
-        self.c = nn.Parameter(normal(world.n_candidates) if config.similarity == "cosine"
-                              else torch.zeros(world.n_candidates, config.dim))
-        self.to(world.device)
+        self.w = nn.Parameter(normal(problem.n_features))
+        self.c = nn.Parameter(normal(problem.n_candidates) if config.similarity == "cosine"
+                              else torch.zeros(problem.n_candidates, config.dim))
+        self.to(problem.device)
 
     def encode(self, batch: Batch) -> Query:
         document, features = batch.document, batch.features            # type: ignore[attr-defined]

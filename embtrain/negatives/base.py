@@ -95,8 +95,8 @@ class NegativeSource:
         super().__init_subclass__(**options)
         refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        self.config, self.world, traits = config, world, self.traits
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        self.config, self.problem, traits = config, problem, self.traits
         if config.share_draws_by not in traits.sharing_modes:
             raise UsageError(
                 f"negatives.share_draws_by: {self.name} {traits.sharing_limit}, so {config.share_draws_by!r} is not "
@@ -109,7 +109,7 @@ class NegativeSource:
                 f"negatives.total_weight: {self.name} with these settings does not draw k negatives with replacement, "
                 "as a shared mass requires; set negatives.total_weight: null"
             )
-        self.random = torch.Generator(device=world.device).manual_seed(world.seed)
+        self.random = torch.Generator(device=problem.device).manual_seed(problem.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -164,8 +164,8 @@ class NegativeSource:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total (1, 1)."""
         if k not in self._weight_and_mass:
             mass = float(k) if self.config.total_weight is None else self.config.total_weight
-            weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
-            self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.world.device)
+            weight = None if mass == k else torch.full((1, 1), mass / k, device=self.problem.device)
+            self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.problem.device)
         return self._weight_and_mass[k]
 
     def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:

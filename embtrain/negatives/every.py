@@ -22,11 +22,11 @@ class Every(NegativeSource):
     name = "every"
     traits = Traits(iid=False, exhaustive=True)
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        self.ids = torch.arange(world.n_candidates, device=world.device).unsqueeze(0)               # (1, V)
-        self.log_q = torch.full((1, 1), -math.log(world.n_candidates), device=world.device)
-        self.mass = torch.full((1, 1), float(world.n_candidates), device=world.device)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.ids = torch.arange(problem.n_candidates, device=problem.device).unsqueeze(0)               # (1, V)
+        self.log_q = torch.full((1, 1), -math.log(problem.n_candidates), device=problem.device)
+        self.mass = torch.full((1, 1), float(problem.n_candidates), device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return Negatives(

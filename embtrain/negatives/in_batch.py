@@ -51,19 +51,19 @@ class InBatch(NegativeSource):
                     sharing_limit="shares the targets of k + 1 rows among these rows")
     config: InBatchConfig
 
-    def __init__(self, config: InBatchConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: InBatchConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         if config.correction == "none":
             self.traits = replace(self.traits, density="none", iid=False)
         self.traits = replace(self.traits, uses_counts=config.correction == "unigram")
-        n = world.counts.double().to(world.device)
+        n = problem.counts.double().to(problem.device)
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64
         self.step = 0
-        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)    # steps in which y occurred
-        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)  # a
-        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)   # δ
+        self.seen = torch.zeros(len(n), dtype=torch.int64, device=problem.device)    # steps in which y occurred
+        self.last = torch.zeros(len(n), dtype=torch.float64, device=problem.device)  # a
+        self.gap = torch.zeros(len(n), dtype=torch.float64, device=problem.device)   # δ
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, device = len(query), query.target.device
@@ -111,5 +111,5 @@ class InBatch(NegativeSource):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        device, self.step = self.world.device, state["step"]
+        device, self.step = self.problem.device, state["step"]
         self.seen, self.last, self.gap = (state[key].to(device, copy=True) for key in ("seen", "last", "gap"))

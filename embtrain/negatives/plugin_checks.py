@@ -117,7 +117,7 @@ def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[
     ids, traits = drawn.ids, source.traits
     if ids is None:
         return
-    v = source.world.n_candidates
+    v = source.problem.n_candidates
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
         refuse(f"returned ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
                f"{tuple(getattr(ids, 'shape', ()))}; return int64 of shape (draws, k)")
@@ -155,11 +155,11 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
             fits |= value == -torch.inf
         if not fits.all():
             refuse(f"returned {name} that is not finite; return the log-probability of the draw")
-    rows = min(len(query), CELLS // source.world.n_candidates, 16)
+    rows = min(len(query), CELLS // source.problem.n_candidates, 16)
     if source.traits.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
         return
     part = query.rows(slice(0, rows))
-    everyone = torch.arange(source.world.n_candidates, device=query.target.device).unsqueeze(0)
+    everyone = torch.arange(source.problem.n_candidates, device=query.target.device).unsqueeze(0)
     log_q = source.log_prob(part, everyone)
     total = log_q.double().exp().sum(-1)
     if not ((total - 1).abs() < TOLERANCE).all():

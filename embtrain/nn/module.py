@@ -227,7 +227,7 @@ class SampledLoss(nn.Module):
         if is_new:
             self._build(rows.query.vector.shape[1], table.weight.device)
         assert self._step is not None
-        if not is_on(table.weight.device, device := self._step.source.world.device):
+        if not is_on(table.weight.device, device := self._step.source.problem.device):
             raise UsageError(f"weight: is on {table.weight.device}, but the source is on {device}; make one module for "
                              "each device")
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
@@ -245,7 +245,7 @@ class SampledLoss(nn.Module):
         random = None if self._step is None else self._step.source.random.get_state()
         with in_arguments():
             source = self._given or self._spec.build(counts.cpu(), dim, device)
-            model = TableModel(source.world, self._similarity, self._scale, self._frozen)
+            model = TableModel(source.problem, self._similarity, self._scale, self._frozen)
             if reasons := incompatibilities(source, self.loss, model):
                 raise UsageError(*reasons)
         if self._stream is not None and source.traits.learns and source.traits.uses_counts:
@@ -269,10 +269,10 @@ class SampledLoss(nn.Module):
 
     def _fixed_counts(self, counts: Tensor | Sequence[float] | None) -> Tensor | None:
         if self._given is not None:
-            if self._given.world.n_candidates != self.num_classes:
+            if self._given.problem.n_candidates != self.num_classes:
                 raise UsageError(f"num_classes: {self.num_classes:,}, but this source was made for "
-                                 f"{self._given.world.n_candidates:,}")
-            return self._given.world.counts
+                                 f"{self._given.problem.n_candidates:,}")
+            return self._given.problem.counts
         if counts is None:
             return None
         found = torch.as_tensor(counts, dtype=torch.float64).cpu()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.testing.worlds import V, world
+from embtrain.testing.worlds import V, tiny_problem
 
 TOLERANCE = 1e-5        # absolute, of probabilities and log-probabilities
 
@@ -34,7 +34,7 @@ class SourceCase:
 
     def build(self, seed: int = 3, counts: Tensor | None = None, **more: Any) -> NegativeSource:
         """Build the source on the tiny problem. counts (V,) replace its own."""
-        keys, problem = {"source": self.source.name, "k": 4, **self.settings, **more}, world(seed)
+        keys, problem = {"source": self.source.name, "k": 4, **self.settings, **more}, tiny_problem(seed)
         if counts is not None:
             problem = replace(problem, counts=counts, raw_counts=counts)
         return self.source(self.source.Config(**keys), problem)

@@ -57,7 +57,7 @@ def declared_use_of_counts(case: SourceCase) -> None:
         drawn.append((drawn_values(found), found.log_q))
     (a, log_a), (b, log_b) = drawn
     same = torch.equal(a, b) and (log_a is None or (log_b is not None and torch.equal(log_a, log_b)))
-    case.require(same, "uses_counts", "draws depend on world.counts or world.raw_counts; declare "
+    case.require(same, "uses_counts", "draws depend on problem.counts or problem.raw_counts; declare "
                                       "traits = Traits(uses_counts=True)")
 
 

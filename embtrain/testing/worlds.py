@@ -15,7 +15,7 @@ from embtrain.train.engines.false_negatives import mark_false_negatives
 CONTEXTS, V, D = 6, 40, 8
 
 
-def world(seed: int = 3) -> ProblemSpec:
+def tiny_problem(seed: int = 3) -> ProblemSpec:
     """Problem of V candidates with counts from 10 to 100."""
     draw = torch.Generator().manual_seed(0)
     counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
@@ -75,7 +75,7 @@ def trained(source: NegativeSource, steps: int = 50) -> NegativeSource:
     view = TableView()
     for step in range(steps):
         batch = query(60, seed=100 + step)
-        if source.world.context_sizes is not None:
+        if source.problem.context_sizes is not None:
             batch = replace(batch, context=paired(batch.context))
         drawn = mark_false_negatives(source.draw(batch, source.config.k, view), batch, "target", None)
         if source.traits.learns:

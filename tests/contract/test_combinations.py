@@ -66,17 +66,17 @@ def board() -> tuple[ProblemSpec, TableBatch]:
     return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5), batch
 
 
-def components(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
+def components(case: str, loss: str, problem: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
     usual, keys = LOSSES[loss]
     loss_class = losses.find(loss.split()[0])
-    sampler = source(case, of=world, filter=mask or usual, k=8 if case != "none" else 4)
-    return Table(world), sampler, loss_class(loss_class.Config(name=loss_class.name, **keys), world)
+    sampler = source(case, of=problem, filter=mask or usual, k=8 if case != "none" else 4)
+    return Table(problem), sampler, loss_class(loss_class.Config(name=loss_class.name, **keys), problem)
 
 
 @pytest.mark.parametrize(("case", "loss"), PAIRS)
 def test_incompatible_pairs_are_listed(case, loss):
-    world, _ = board()
-    model, sampler, cost = components(case, loss, world)
+    problem, _ = board()
+    model, sampler, cost = components(case, loss, problem)
     reasons = incompatibilities(sampler, cost, model)
     assert bool(reasons) == (case in REFUSED[loss])
     assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons)
@@ -91,15 +91,15 @@ def test_number_of_combinations_that_run():
 @pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "none"), ("sampled_softmax ranking", "target"),
                                             ("softmax", "observed")])
 def test_a_mask_incompatible_with_the_loss_is_rejected(loss, mask):
-    world, _ = board()
-    model, _, cost = components("unigram", loss, world)
-    sampler = source("every" if loss == "softmax" else "unigram", of=world, filter=mask)
+    problem, _ = board()
+    model, _, cost = components("unigram", loss, problem)
+    sampler = source("every" if loss == "softmax" else "unigram", of=problem, filter=mask)
     assert any("negatives.filter" in reason for reason in incompatibilities(sampler, cost, model))
 
 
 def test_a_geometry_incompatible_with_the_source_is_rejected(monkeypatch):
-    world, _ = board()
-    model, sampler, cost = components("unigram", "logistic", world)
+    problem, _ = board()
+    model, sampler, cost = components("unigram", "logistic", problem)
     monkeypatch.setattr(sampler, "traits", replace(sampler.traits, geometry=frozenset({"l1"})))
     assert any("one of l1" in reason for reason in incompatibilities(sampler, cost, model))
 
@@ -114,9 +114,9 @@ HARD = ("ace", "kbgan", "nscaching")
 
 @pytest.mark.parametrize(("case", "loss"), ALLOWED)
 def test_it_learns_the_checkerboard(case, loss):
-    world, batch = board()
+    problem, batch = board()
     answers = KnownPairs(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None
-    model, sampler, cost = components(case, loss, world, "observed" if answers else None)
+    model, sampler, cost = components(case, loss, problem, "observed" if answers else None)
     step = Step(model, sampler, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
                 TrainConfig(batch=64, reduction="mean"), answers)
     enough = 0.85 if any(name in case for name in HARD) else 0.95

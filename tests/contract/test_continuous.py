@@ -40,9 +40,9 @@ def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> Sk
                                    output_table=OutputTableConfig(kind=kind, frozen=frozen)), WORLD)
 
 
-def source(name: str, world: ProblemSpec = WORLD, **keys: Any) -> NegativeSource:
+def source(name: str, problem: ProblemSpec = WORLD, **keys: Any) -> NegativeSource:
     source_class = negatives.find(name)
-    return source_class(source_class.Config(**{"source": name, "k": 1, "filter": "none", **keys}), world)
+    return source_class(source_class.Config(**{"source": name, "k": 1, "filter": "none", **keys}), problem)
 
 
 def loss(name: str, **keys: Any) -> losses.Loss:

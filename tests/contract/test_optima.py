@@ -38,18 +38,18 @@ def examples() -> tuple[ProblemSpec, TableBatch]:
 
 def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores (3, 5) averaged over the last steps, and log(mass·q) as the source reports it, (3, 5)."""
-    world, batch = examples()
-    model = Table(world)
+    problem, batch = examples()
+    model = Table(problem)
     k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw per step, of more negatives
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
     source_class, cost = sources.find(source), losses.find(loss)
     sampler = source_class(source_class.Config(source=source, k=k, filter=mask, share_draws_by=share, share_size=2,
-                                               **keys), world)
+                                               **keys), problem)
     if source == "ace":                                            # a fixed generator that differs by context
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
             sampler.generator.w.copy_(torch.randn(sampler.generator.w.shape, generator=draw))
-    of_loss = cost(cost.Config(name=loss, **loss_keys), world)
+    of_loss = cost(cost.Config(name=loss, **loss_keys), problem)
     # A low beta2 soon discards the steep start: logistic scores end far from where they begin.
     optimizer = torch.optim.Adam([*model.parameters(), *of_loss.parameters()], lr=0.1, betas=(0.9, 0.98))
     query = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
@@ -121,10 +121,10 @@ def test_sampled_softmax(form, share):
 
 def test_softmax_with_every_candidate_and_with_none():
     for source in ("every", "none"):
-        world, batch = examples()
-        model, source_class, cost = Table(world), sources.find(source), losses.find("softmax")
-        sampler = source_class(source_class.Config(source=source, filter="none"), world)
-        step = Step(model, sampler, cost(cost.Config(name="softmax"), world),
+        problem, batch = examples()
+        model, source_class, cost = Table(problem), sources.find(source), losses.find("softmax")
+        sampler = source_class(source_class.Config(source=source, filter="none"), problem)
+        step = Step(model, sampler, cost(cost.Config(name="softmax"), problem),
                     [optimizer := torch.optim.Adam([model.s], lr=0.05)], TrainConfig(batch=len(batch)))
         for i in range(300):
             optimizer.param_groups[0]["lr"] = 0.05 if i < 200 else 0.005

@@ -20,8 +20,8 @@ from helpers.source_worlds import (
     paired,
     query,
     source,
+    tiny_problem,
     trained,
-    world,
 )
 
 from embtrain.common import shipped
@@ -205,7 +205,7 @@ def test_later_draws_cost_more(case):
     assert cost[1] > cost[0] + 0.5
 
 
-PAIRS = replace(world(), n_contexts=None, context_sizes=(3, 2))
+PAIRS = replace(tiny_problem(), n_contexts=None, context_sizes=(3, 2))
 
 
 @pytest.mark.parametrize("case", OF_PAIRS)
@@ -254,4 +254,4 @@ def test_only_a_self_critical_baseline_draws_probes(case):
 
 
 def test_the_world_is_not_empty():
-    assert world().counts.min() > 0
+    assert tiny_problem().counts.min() > 0

@@ -32,18 +32,18 @@ class Toy(Model):
     task = "triples"
     geometry: Geometry
 
-    def __init__(self, config: ModelConfig, world: ProblemSpec, geometry: Geometry = "l1", levels: int = 0):
-        super().__init__(config, world)
-        assert world.context_sizes is not None
-        self.n_relations = world.context_sizes[1] // 2
+    def __init__(self, config: ModelConfig, problem: ProblemSpec, geometry: Geometry = "l1", levels: int = 0):
+        super().__init__(config, problem)
+        assert problem.context_sizes is not None
+        self.n_relations = problem.context_sizes[1] // 2
         self.geometry = geometry
-        random = torch.Generator().manual_seed(world.seed)
+        random = torch.Generator().manual_seed(problem.seed)
 
         def table(n: int) -> nn.Parameter:
             if levels:  # few values: many scores are equal
                 return nn.Parameter(torch.randint(levels, (n, config.dim), generator=random).float())
             return nn.Parameter(torch.randn(n, config.dim, generator=random))
-        self.e, self.r = table(world.n_candidates), table(self.n_relations)
+        self.e, self.r = table(problem.n_candidates), table(self.n_relations)
 
     def encode(self, batch: Batch) -> Query:
         assert isinstance(batch, TripleBatch)
@@ -70,8 +70,8 @@ class Toy(Model):
 
 def toy(n_entities: int, n_relations: int, geometry: Geometry = "l1", dim: int = 6, levels: int = 0, seed: int = 0
         ) -> Toy:
-    world = ProblemSpec(n_entities, torch.ones(n_entities), context_sizes=(n_entities, 2 * n_relations), seed=seed)
-    return Toy(ModelConfig(dim=dim), world, geometry, levels)
+    problem = ProblemSpec(n_entities, torch.ones(n_entities), context_sizes=(n_entities, 2 * n_relations), seed=seed)
+    return Toy(ModelConfig(dim=dim), problem, geometry, levels)
 
 
 def some_triples(n: int, n_entities: int, n_relations: int, seed: int = 0) -> np.ndarray:

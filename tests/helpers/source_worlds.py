@@ -1,4 +1,4 @@
-"""Cases of every source, and a model with a free table of scores. The tiny world is that of embtrain.testing."""
+"""Cases of every source, and a model with a free table of scores. The tiny problem is that of embtrain.testing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.case import SourceCase
-from embtrain.testing.worlds import CONTEXTS, TableView, V, paired, query, trained, world
+from embtrain.testing.worlds import CONTEXTS, TableView, V, paired, query, tiny_problem, trained
 
 __all__ = ["CASES", "CONTEXTS", "OF_PAIRS", "VECTORS", "Table", "TableBatch", "TableView", "V", "case_of",
-           "gradient_error", "paired", "query", "source", "trained", "world"]
+           "gradient_error", "paired", "query", "source", "tiny_problem", "trained"]
 
 #: One entry for each configuration of a source that changes its draws. A new source needs an entry.
 CASES: dict[str, dict[str, Any]] = {
@@ -119,7 +119,7 @@ def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any)
     source_class = base.find(name)
     settings = {"source": name, "k": 4, **more, **CASES[case]} if case in VECTORS \
         else {"source": name, "k": 4, **CASES[case], **more}
-    return source_class(source_class.Config(**settings), of or world(seed))
+    return source_class(source_class.Config(**settings), of or tiny_problem(seed))
 
 
 #: Cases whose negatives are generated vectors, one per row.

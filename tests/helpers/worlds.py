@@ -211,7 +211,7 @@ def optimum(name: str, exam: Exam, world: LossWorld, **settings: object) -> tupl
     return loss.logit(table, Query(torch.zeros(len(every), 1), every, every, every)).detach(), loss
 
 
-def make_loss(name: str, world: ProblemSpec, **settings: object) -> Loss:
+def make_loss(name: str, problem: ProblemSpec, **settings: object) -> Loss:
     """Create a loss in float64."""
     cls = find(name)
-    return cls(cls.Config(name=name, **settings), world).double()
+    return cls(cls.Config(name=name, **settings), problem).double()

@@ -25,17 +25,17 @@ class Even(NegativeSource):
     name = "even"
 
     def ids(self, n: int, k: int) -> Tensor:
-        return torch.randint(self.world.n_candidates, (n, k), generator=self.random)
+        return torch.randint(self.problem.n_candidates, (n, k), generator=self.random)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
         ids = self.ids(n, k)
-        log_q = torch.full(ids.shape, -math.log(self.world.n_candidates))
+        log_q = torch.full(ids.shape, -math.log(self.problem.n_candidates))
         return Negatives(ids, draw_id=draw_id, log_q=log_q, log_q_target=log_q[:1, 0].expand(len(query)),
                          total_weight=torch.full((1, 1), float(k)))
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        return torch.full((len(query), ids.shape[1]), -math.log(self.world.n_candidates))
+        return torch.full((len(query), ids.shape[1]), -math.log(self.problem.n_candidates))
 
 
 class Learner(NegativeSource):
@@ -44,9 +44,9 @@ class Learner(NegativeSource):
     name = "learner"
     traits = Traits(learns=True, sharing_modes=("row",), supports_total_weight=False)
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        self.m = torch.zeros(world.n_candidates)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.m = torch.zeros(problem.n_candidates)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         log_q = (2 * self.m).log_softmax(0)
@@ -112,12 +112,12 @@ class Unnormalized(Even):
 
 class GlobalRandom(Even):
     def ids(self, n: int, k: int) -> Tensor:
-        return torch.randint(self.world.n_candidates, (n, k))
+        return torch.randint(self.problem.n_candidates, (n, k))
 
 
 class FixedSeed(Even):
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         self.random = torch.Generator().manual_seed(1)
 
 
@@ -135,8 +135,8 @@ class IgnoresShare(Even):
 
 
 class AcceptsAnything(Even):
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config.model_copy(update={"replacement": True}), world)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config.model_copy(update={"replacement": True}), problem)
 
 
 class ForgetsState(Learner):
@@ -180,14 +180,14 @@ class ReadsModel(Even):
 
 class ReadsCounts(Even):
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        return (self.world.counts / self.world.counts.sum()).log().float()[ids].expand(len(query), -1)
+        return (self.problem.counts / self.problem.counts.sum()).log().float()[ids].expand(len(query), -1)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
         assert drawn.ids is not None
-        n, q = len(drawn.ids), self.world.counts.expand(len(drawn.ids), -1)
+        n, q = len(drawn.ids), self.problem.counts.expand(len(drawn.ids), -1)
         ids = torch.multinomial(q, k, replacement=True, generator=self.random)
-        log_q = (self.world.counts / self.world.counts.sum()).log().float()
+        log_q = (self.problem.counts / self.problem.counts.sum()).log().float()
         return replace(drawn, ids=ids, log_q=log_q[ids].expand(n, -1), log_q_target=log_q[query.target])
 
 
@@ -197,11 +197,11 @@ class DependsOnOtherRows(Even):
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         is_first = torch.arange(len(query)) == 0
         slope = 0.05 * is_first * (len(query.context.unique()) > 1)
-        log_q = (slope.unsqueeze(1) * torch.arange(self.world.n_candidates)).log_softmax(1)
+        log_q = (slope.unsqueeze(1) * torch.arange(self.problem.n_candidates)).log_softmax(1)
         return log_q.gather(1, ids.expand(len(query), -1))
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        q = self.log_prob(query, torch.arange(self.world.n_candidates).unsqueeze(0)).exp()
+        q = self.log_prob(query, torch.arange(self.problem.n_candidates).unsqueeze(0)).exp()
         ids = torch.multinomial(q, k, replacement=True, generator=self.random)
         return replace(super().draw(query, k, view), ids=ids, draw_id=None, log_q=self.log_prob(query, ids),
                        log_q_target=self.log_prob(query, query.target.unsqueeze(1))[:, 0])

@@ -73,10 +73,10 @@ class Padded(TranslationTask):
     V: int
 
     def problem_spec(self, device: str) -> ProblemSpec:
-        world = super().problem_spec(device)
-        more = torch.ones(max(0, self.V - world.n_candidates), dtype=world.counts.dtype)
-        v = world.n_candidates + len(more)
-        return replace(world, n_candidates=v, n_contexts=v + 1, counts=torch.cat([world.counts, more]), words=None)
+        problem = super().problem_spec(device)
+        more = torch.ones(max(0, self.V - problem.n_candidates), dtype=problem.counts.dtype)
+        v = problem.n_candidates + len(more)
+        return replace(problem, n_candidates=v, n_contexts=v + 1, counts=torch.cat([problem.counts, more]), words=None)
 
     def moved(self, batch: TranslationBatch) -> TranslationBatch:
         """A batch of the padded task: the beginning of a sentence has the id after all candidates."""

@@ -111,8 +111,8 @@ class Ours:
     def source(self) -> NegativeSource:
         settings = {**self.settings, "k": DRAWS}
         found = base.find(settings["source"])
-        world = ProblemSpec(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
-        source: NegativeSource = found(found.Config(**settings), world)
+        problem = ProblemSpec(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
+        source: NegativeSource = found(found.Config(**settings), problem)
         begun = time.perf_counter()
         source.on_epoch_start(self.model)
         self.build = time.perf_counter() - begun
@@ -234,5 +234,5 @@ def _tensors(value: object, visited: set[int]) -> Iterator[Tensor]:
             yield from _tensors(part, visited)
     elif type(value).__module__.startswith("embtrain.negatives"):
         for name, part in vars(value).items():
-            if name not in ("world", "config", "view"):
+            if name not in ("problem", "config", "view"):
                 yield from _tensors(part, visited)

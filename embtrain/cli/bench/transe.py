@@ -104,10 +104,10 @@ def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimiz
     triples = importlib.import_module("pykeen.triples")
     models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
     training = importlib.import_module("pykeen.training")
-    world = task.problem_spec("cpu")
-    assert world.context_sizes is not None
-    factory = triples.CoreTriplesFactory(torch.stack(positives, 1), num_entities=world.n_candidates,
-                                         num_relations=world.context_sizes[1] // 2)
+    problem = task.problem_spec("cpu")
+    assert problem.context_sizes is not None
+    factory = triples.CoreTriplesFactory(torch.stack(positives, 1), num_entities=problem.n_candidates,
+                                         num_relations=problem.context_sizes[1] // 2)
     model = models.TransE(triples_factory=factory, embedding_dim=DIM, scoring_fct_norm=int(case.norm[1]),
                           loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
     steps = [0]

@@ -73,7 +73,7 @@ def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: T
     memory = model.encode_source(source, length)
     out = [Decoded([], []) for _ in range(len(source))]
     alive = torch.arange(len(source), device=source.device)
-    word, state = torch.full_like(alive, model.world.n_candidates), memory.start  # <bos>: the id after all candidates
+    word, state = torch.full_like(alive, model.problem.n_candidates), memory.start  # <bos>: the id after all candidates
     t = 0
     while len(alive):
         query, attention, state = model.decode_step(memory, word, state)
@@ -105,7 +105,7 @@ def _mask_unknown(z: Tensor, unknown: bool) -> Tensor:
 
 def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Tensor, m: int, unknown: bool,
           step: Step | None) -> list[Decoded]:
-    n, V, device = len(source), model.world.n_candidates, source.device
+    n, V, device = len(source), model.problem.n_candidates, source.device
     beam_rows = torch.arange(n, device=device).repeat_interleave(m)
     memory, length = model.encode_source(source, length).rows(beam_rows), length[beam_rows]
     word, state = torch.full_like(beam_rows, V), memory.start                # <bos>

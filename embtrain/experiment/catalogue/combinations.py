@@ -32,16 +32,16 @@ class AnyModel(Model):
 
     name = "any"
 
-    def __init__(self, geometry: str, fixed: bool, world: ProblemSpec):
-        super().__init__(ModelConfig(name="any"), world)
+    def __init__(self, geometry: str, fixed: bool, problem: ProblemSpec):
+        super().__init__(ModelConfig(name="any"), problem)
         self.geometry, self.has_frozen_table = geometry, fixed  # type: ignore[assignment]
 
 
 def by_loss() -> Refused:
     """For each source, the losses it does not fit by default."""
-    world = _world()
+    problem = _problem()
     built = losses_by_name()
-    return _non_empty({name: {loss_name: _refused(name, loss, world) for loss_name, loss in built.items()}
+    return _non_empty({name: {loss_name: _refused(name, loss, problem) for loss_name, loss in built.items()}
                        for name in negatives.names()})
 
 
@@ -59,13 +59,13 @@ def _non_empty(refused: Refused) -> Refused:
 
 def sources() -> dict[str, NegativeSource]:
     """Every source with its defaults, by name."""
-    return {name: negatives.find(name)(negatives.find(name).Config(source=name), _world())
+    return {name: negatives.find(name)(negatives.find(name).Config(source=name), _problem())
             for name in negatives.names()}
 
 
 def losses_by_name() -> dict[str, Loss]:
     """Every loss with its defaults, by name."""
-    return {name: losses.find(name)(losses.find(name).Config(name=name), _world()) for name in losses.names()}
+    return {name: losses.find(name)(losses.find(name).Config(name=name), _problem()) for name in losses.names()}
 
 
 def about(owner: type) -> str:
@@ -73,20 +73,20 @@ def about(owner: type) -> str:
     return (inspect.getdoc(sys.modules[owner.__module__]) or "").split("\n")[0].rstrip(":")
 
 
-def _world() -> ProblemSpec:
+def _problem() -> ProblemSpec:
     counts = torch.full((V,), 9.0, dtype=torch.float64)
     return ProblemSpec(V, counts, V, raw_counts=counts, dim=4, seed=0)
 
 
-def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
+def _refused(name: str, loss: Loss, problem: ProblemSpec) -> str:
     """The reason why no mask makes this source fit a loss, without names; empty if one does."""
     source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
-        source = source_class(source_class.Config(source=name, filter=mask), world)
+        source = source_class(source_class.Config(source=name, filter=mask), problem)
         geometries_of_both = [set(part.traits.geometry) for part in (source, loss) if part.traits.geometry]
         geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
-        reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, world))
+        reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, problem))
         if not reasons:
             return ""
     return _nameless(reasons[0], source, loss)

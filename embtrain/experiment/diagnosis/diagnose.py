@@ -56,7 +56,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     settings, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
     view = ReadOnly(parts.model)
-    table = hubness.hubness(view.table(), parts.world.counts, parts.world.words)
+    table = hubness.hubness(view.table(), parts.problem.counts, parts.problem.words)
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are not inner products, but the "
                          "diagnosis measures the gradient of inner products; diagnose another model")
@@ -67,11 +67,11 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     if strategies:
         query, timing_query, part = heldout_queries(parts, max_queries)
         n, targets = len(query), torch.cat([query.target, timing_query.target])
-        sets = subset_view.nested_subsets(targets, view.n_candidates, parts.world.seed)
+        sets = subset_view.nested_subsets(targets, view.n_candidates, parts.problem.seed)
         sources = [source_of(name, parts, settings, view, sizes) for name in strategies]
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
-                quality = measure_sampler(source, query, timing_query, view, parts.world, max(sizes),
+                quality = measure_sampler(source, query, timing_query, view, parts.problem, max(sizes),
                                           settings.train.batch)
                 errors = [quality.error(m, draws) for m in sizes]
                 for m, error in zip(sizes, errors, strict=True):
@@ -85,7 +85,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
     run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
-    diagnosis = Diagnosis(run, settings.model.name, settings.corpus, part, n, parts.world.n_candidates, draws,
+    diagnosis = Diagnosis(run, settings.model.name, settings.corpus, part, n, parts.problem.n_candidates, draws,
                           n_threads, lines, table, growth)
     page.write(out or folder / "diagnosis", diagnosis)
     return diagnosis
@@ -98,12 +98,12 @@ def _on_subset(view: SubsetView, name: str, parts: Components, settings: Setting
 
     Empty if the source must learn first, or is refused, for example because it has more clusters than candidates.
     """
-    world, m = view.restrict_world(parts.world), sizes[-1]
+    problem, m = view.restrict_problem(parts.problem), sizes[-1]
     try:
-        source, _ = source_of(name, replace(parts, world=world), settings, view, sizes, fresh=True)
+        source, _ = source_of(name, replace(parts, problem=problem), settings, view, sizes, fresh=True)
         if source.traits.learns:
             return []
-        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, world,
+        quality = measure_sampler(source, view.restrict_query(query), view.restrict_query(timing_query), view, problem,
                                   max(sizes), settings.train.batch)
         error = quality.error(m, draws)
     except UsageError:
@@ -184,7 +184,7 @@ def source_of(name: str, parts: Components, settings: Settings, view: ModelView,
     else:
         source_config = settings.negatives if is_own else _widest(run_settings.resolve(name).negatives, sizes)
         try:
-            source = negatives.find(source_config.source)(source_config, parts.world)
+            source = negatives.find(source_config.source)(source_config, parts.problem)
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
         note = "learns during training, but is untrained here" if source.traits.learns else ""

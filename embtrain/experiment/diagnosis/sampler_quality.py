@@ -33,7 +33,7 @@ BOUNDS = ("lower", "upper")
 N_BATCHES = 512       # of positives that an estimate is made from
 
 
-def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, world: ProblemSpec,
+def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, view: ModelView, problem: ProblemSpec,
                     m: int,
                     batch: int = 128) -> SamplerQuality:
     """Prepare a source and return its SamplerQuality. m: negatives of a draw; batch: rows of an in-batch draw.
@@ -44,15 +44,15 @@ def measure_sampler(source: NegativeSource, query: Query, timing_query: Query, v
     if source.traits.fits_to_queries:
         source.draw(timing_query, m, view)
     if source.traits.density == "estimated":
-        if not world.counts.sum() > 0:
+        if not problem.counts.sum() > 0:
             raise UsageError(f"negatives.source: {source.name} estimates the frequency of positives, but training has "
                              "counted none; remove it")
-        random = torch.Generator().manual_seed(world.seed)
+        random = torch.Generator().manual_seed(problem.seed)
         batch_query = timing_query.rows(torch.randint(len(timing_query), (batch,), generator=random))
         for _ in range(N_BATCHES):
-            target = torch.multinomial(world.counts, batch, replacement=True, generator=random)
+            target = torch.multinomial(problem.counts, batch, replacement=True, generator=random)
             source.draw(replace(batch_query, target=target), m, view)
-    return SamplerQuality(source, query, timing_query, view, world)
+    return SamplerQuality(source, query, timing_query, view, problem)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class SamplerQuality:
     query: Query
     timing_query: Query    # queries that draws are timed on
     view: ModelView
-    world: ProblemSpec
+    problem: ProblemSpec
 
     def __post_init__(self) -> None:
         source, target = self.source, self.query.target
@@ -167,7 +167,7 @@ class SamplerQuality:
         """Draw columns from the q that the source states, or from the frequencies it estimates."""
         log_q, random = self._log_q(query), torch.Generator().manual_seed(m)
         is_estimated = self.source.traits.density == "estimated"
-        q = self.world.counts.double().expand(len(query), -1) if is_estimated else log_q.exp()
+        q = self.problem.counts.double().expand(len(query), -1) if is_estimated else log_q.exp()
         cdf = q.cumsum(1)
         last = (cdf < cdf[:, -1:]).sum(1, keepdim=True)                            # last candidate with mass
         log_m = torch.tensor(float(m), dtype=torch.float64).log()

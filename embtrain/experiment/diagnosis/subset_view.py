@@ -67,9 +67,9 @@ class SubsetView:
         """The same queries with targets as positions in `ids`, which must contain them."""
         return replace(query, target=torch.searchsorted(self.ids, query.target))
 
-    def restrict_world(self, world: ProblemSpec) -> ProblemSpec:
+    def restrict_problem(self, problem: ProblemSpec) -> ProblemSpec:
         def select(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[self.ids.to(x.device)]
-        words: Sequence[str] | None = None if world.words is None else [world.words[i] for i in self.ids.tolist()]
-        return replace(world, n_candidates=len(self.ids), counts=world.counts[self.ids.to(world.counts.device)],
-                       raw_counts=select(world.raw_counts), words=words)
+        words: Sequence[str] | None = None if problem.words is None else [problem.words[i] for i in self.ids.tolist()]
+        return replace(problem, n_candidates=len(self.ids), counts=problem.counts[self.ids.to(problem.counts.device)],
+                       raw_counts=select(problem.raw_counts), words=words)

@@ -111,7 +111,7 @@ class Predictor:
         """
         components = self.components
         query = components.model.encode(batch).detach().rows(rows)
-        all_candidates = torch.arange(components.world.n_candidates).unsqueeze(0)
+        all_candidates = torch.arange(components.problem.n_candidates).unsqueeze(0)
         s = components.model.score(query, all_candidates).double()
         z = scoring.logits(components, corrected=True)(query).double()
         return s, z, z.log_softmax(1) if scoring.estimates_probabilities(components) else None

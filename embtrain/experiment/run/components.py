@@ -33,21 +33,21 @@ class Components(ModelParts):
     task: Task
 
 
-def build(settings: Settings, task: Task, world: ProblemSpec | None = None, observed: bool = True) -> Components:
+def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, observed: bool = True) -> Components:
     """Build model, source and loss over a task; UsageError if they cannot be combined.
 
-    world: the problem of a task that was rebuilt without its corpus. observed: False omits the set of known positives
+    problem: that of a task that was rebuilt without its corpus. observed: False omits the set of known positives
     that training needs under negatives.filter: observed.
     """
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
-    world = replace(world or task.problem_spec(device), vectors=folders.read_any)
-    memory.require_tables(settings, world.n_candidates)
-    model = models.find(settings.model.name)(settings.model, world)
+    problem = replace(problem or task.problem_spec(device), vectors=folders.read_any)
+    memory.require_tables(settings, problem.n_candidates)
+    model = models.find(settings.model.name)(settings.model, problem)
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
-    source = negatives.find(settings.negatives.source)(settings.negatives, world)
-    loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
+    source = negatives.find(settings.negatives.source)(settings.negatives, problem)
+    loss = losses.find(settings.loss.name)(settings.loss, problem).to(device)
     refuse_attributes(f"loss.name: {loss.name}", vars(loss), loss.traits)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.traits.min_batch_size:
@@ -58,7 +58,7 @@ def build(settings: Settings, task: Task, world: ProblemSpec | None = None, obse
     known_positives = None
     if observed and settings.negatives.filter == "observed":
         known_positives = task.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
-    return Components(world, model, source, loss, known_positives, train, fused_blockers, task)
+    return Components(problem, model, source, loss, known_positives, train, fused_blockers, task)
 
 
 def build_for_training(settings: Settings, task: Task) -> Components:

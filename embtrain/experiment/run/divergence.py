@@ -41,7 +41,7 @@ def rows(parts: Components, folder: Path, scores: Sequence[Score], position: Pos
 
 
 def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
-    value, even = _log_p(parts, scores), -math.log(parts.world.n_candidates)
+    value, even = _log_p(parts, scores), -math.log(parts.problem.n_candidates)
     if value is None or value >= 2 * even - SLACK:
         return ""
     level = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, but should be near"

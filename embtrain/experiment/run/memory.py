@@ -61,11 +61,11 @@ def _min_step_bytes(parts: ModelParts) -> int:
     For the fused engine, the negatives of a block's centres or queries.
     """
     config, traits = parts.source.config, parts.source.traits
-    k = parts.world.n_candidates if traits.exhaustive else config.k if traits.components else 0
+    k = parts.problem.n_candidates if traits.exhaustive else config.k if traits.components else 0
     if parts.train.engine == "fused":
         return 8 * k * (parts.train.chunk or 1) // (config.share_size if config.share_draws_by == "block" else 1)
     rows = min(parts.train.batch, max(1, MAX_SCORES_HELD // max(1, k)))
-    return 2 * 4 * rows * k * (parts.world.dim if config.share_draws_by == "row" and not traits.exhaustive else 1)
+    return 2 * 4 * rows * k * (parts.problem.dim if config.share_draws_by == "row" and not traits.exhaustive else 1)
 
 
 def _block(examples: Examples, places: int) -> Batch:

@@ -16,7 +16,7 @@ from embtrain.train.engines.false_negatives import KnownPositives
 class ModelParts:
     """Model, source, loss and training settings of one run."""
 
-    world: ProblemSpec
+    problem: ProblemSpec
     model: Model
     source: NegativeSource
     loss: Loss

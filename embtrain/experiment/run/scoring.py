@@ -141,7 +141,7 @@ def labels(parts: ModelParts, batch: Batch, part: str, p: np.ndarray, config: La
     """
     query = encode_heldout(parts, batch)
     results = label_precision.top_labels(logits(parts, corrected=True), query, p)
-    note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
+    note = f"{len(query):,} labels, {parts.problem.n_candidates:,} candidates"
     rows = label_precision.scores(results, config, note)
     if items is not None and len(query):
         items |= {f"{part}/{name}": values for name, values in results.items().items()}
@@ -159,7 +159,7 @@ def encode_heldout(parts: ModelParts, batch: Batch) -> Query:
     was_training = parts.model.training
     parts.model.eval()
     with torch.no_grad():
-        query = parts.model.encode(batch.to(parts.world.device)).detach()
+        query = parts.model.encode(batch.to(parts.problem.device)).detach()
     parts.model.train(was_training)
     return query
 
@@ -174,7 +174,7 @@ def evaluation_bytes(parts: ModelParts, sample: Batch, n: int) -> int:
     query, encoding_bytes = machine.measure_peak(lambda: encode_heldout(parts, sample))
     unique_queries = query.unique()[0]
     n_unique = -(-len(unique_queries) * n // len(query))                  # estimated total
-    n_together = min(n_unique, 1 + heldout.MAX_SCORES_HELD // parts.world.n_candidates)  # the first is ranked alone
+    n_together = min(n_unique, 1 + heldout.MAX_SCORES_HELD // parts.problem.n_candidates)  # the first is ranked alone
     first_queries = unique_queries.rows(slice(0, n_together))
     _, ranking_bytes = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), first_queries))
     return encoding_bytes * n // len(query) + ranking_bytes * n_together // len(first_queries)
@@ -210,7 +210,7 @@ def logits(parts: ModelParts, corrected: bool) -> Callable[[Query], Tensor]:
     A log Z that the loss learns is not subtracted: it is constant for each query.
     """
     model, loss, source = parts.model, parts.loss, parts.source
-    all_ids = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
+    all_ids = torch.arange(parts.problem.n_candidates, device=parts.problem.device).unsqueeze(0)  # (1, V)
     adds_log_q = corrected and _are_log_odds(parts)
     if adds_log_q:
         source.prepare_log_prob(ReadOnly(model))  # a resumed run that had finished does not draw again

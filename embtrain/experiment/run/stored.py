@@ -32,13 +32,13 @@ Arrays = Mapping[str, np.ndarray]
 
 def write(folder: Path, parts: Components) -> None:
     """Write corpus.safetensors into a run folder."""
-    world = parts.world
-    arrays = {"counts": _float(world.counts), "sizes": np.array([
-        *(-1 if n is None else n for n in (world.n_contexts, world.n_features)), int(world.words is not None)])}
-    if world.raw_counts is not None:
-        arrays["raw_counts"] = _float(world.raw_counts)
-    if world.context_sizes is not None:
-        arrays["context_sizes"] = np.array(world.context_sizes, np.int64)
+    problem = parts.problem
+    arrays = {"counts": _float(problem.counts), "sizes": np.array([
+        *(-1 if n is None else n for n in (problem.n_contexts, problem.n_features)), int(problem.words is not None)])}
+    if problem.raw_counts is not None:
+        arrays["raw_counts"] = _float(problem.raw_counts)
+    if problem.context_sizes is not None:
+        arrays["context_sizes"] = np.array(problem.context_sizes, np.int64)
     stored_corpus.write(folder, arrays, parts.task.stored_arrays())
 
 
@@ -61,7 +61,8 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
         parts = components.build(_without_file(settings), task, observed=False)
     else:
         task = tasks.find(settings).from_run_folder(settings, folder)
-        parts = components.build(_without_file(settings), task, _world(folder, settings, task, arrays), observed=False)
+        problem = _problem(folder, settings, task, arrays)
+        parts = components.build(_without_file(settings), task, problem, observed=False)
     _restore(folder, settings, parts)
     parts.model.eval()
     return parts
@@ -120,7 +121,7 @@ def _without_file(settings: Settings) -> Settings:
     return settings.model_copy(update={"model": settings.model.model_copy(update={"output_table": table})})
 
 
-def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
+def _problem(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
     """Rebuild the ProblemSpec of training. DataError if its arrays do not match the names in the folder."""
     names = task.candidate_names()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
@@ -129,11 +130,11 @@ def _world(folder: Path, settings: Settings, task: Task, arrays: Arrays) -> Prob
                         "candidates; restore the files that training wrote")
     n_contexts, n_features = (None if n < 0 else n for n in sizes[:2])
     context = arrays.get("context_sizes")
-    world = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
+    problem = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
                   context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
                   dim=settings.model.dim, seed=settings.train.seed, device="cpu", words=names if sizes[2] else None)
     raw = arrays.get("raw_counts")
-    return world if raw is None else replace(world, raw_counts=torch.from_numpy(raw))
+    return problem if raw is None else replace(problem, raw_counts=torch.from_numpy(raw))
 
 
 def _float(counts: torch.Tensor) -> np.ndarray:

@@ -168,5 +168,6 @@ class LanguageTask(Task):
     ) -> list[Score]:
         batch = self.heldout(part)
         rows = scoring.likelihood(components, batch, part, config, items, piece_ids(len(batch), config.piece))
-        note = f"{len(batch):,} words, {components.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
+        v = components.problem.n_candidates
+        note = f"{len(batch):,} words, {v:,} in the vocabulary, pieces of {config.piece:,}"
         return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

@@ -211,7 +211,7 @@ class PairsTask(Task):
 def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
     """Return the model's score of each pair (n, 2), (n,) float64."""
     scores = []
-    for chunk in torch.from_numpy(pairs).to(components.world.device).split(MAX_PAIRS):
+    for chunk in torch.from_numpy(pairs).to(components.problem.device).split(MAX_PAIRS):
         batch = hierarchy_examples.make_batch(chunk, torch.full_like(chunk[:, 0], HYPERNYM))
         query = components.model.encode(batch)
         scores.append(components.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())

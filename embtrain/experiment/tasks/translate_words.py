@@ -52,7 +52,7 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
     step = partial(_density, parts.loss) if needs_density else None
     for begin in range(0, len(order), config.batch):
         batch = order[begin:begin + config.batch]
-        source, length = (x.to(parts.world.device) for x in pad_sources([sentences[i] for i in batch]))
+        source, length = (x.to(parts.problem.device) for x in pad_sources([sentences[i] for i in batch]))
         translated = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
                                         step=step)
         for i, ids in zip(batch, translated, strict=True):

@@ -240,7 +240,7 @@ class TranslationTask(Task):
         _, translation_bytes = machine.measure_peak(
             lambda: translate_words.translate(components, self, longest, [()] * len(longest), self.evaluate)
         )
-        return max(translation_bytes, query_bytes + 4 * components.world.n_candidates * components.world.dim)
+        return max(translation_bytes, query_bytes + 4 * components.problem.n_candidates * components.problem.dim)
 
     def _translations(self, components: ModelParts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Score], list[str]]:

@@ -69,17 +69,17 @@ class Nmt(Model):
     task: ClassVar[str] = "translation"
     config: NmtConfig
 
-    def __init__(self, config: NmtConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        assert world.n_features is not None, "the source words are counted there"
+    def __init__(self, config: NmtConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        assert problem.n_features is not None, "the source words are counted there"
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
-        D, E, H, V = config.dim, config.embed, config.hidden, world.n_candidates
-        random = torch.Generator().manual_seed(world.seed)
+        D, E, H, V = config.dim, config.embed, config.hidden, problem.n_candidates
+        random = torch.Generator().manual_seed(problem.seed)
         def uniform(shape: tuple[int, int], scale: float = 1.0) -> Tensor:
             return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
-        self.u = nn.Parameter(uniform((world.n_features, E)))
-        table = initial_table(config.output_table, world, D)
+        self.u = nn.Parameter(uniform((problem.n_features, E)))
+        table = initial_table(config.output_table, problem, D)
         register_table(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1)
                        if table is None else table, config.output_table.frozen)
         self.has_frozen_table = config.output_table.frozen
@@ -94,7 +94,7 @@ class Nmt(Model):
         for part in (self.read_w, self.net, self.head):
             if part is not None:
                 init_parameters(part.to_empty(device="cpu"), random)
-        self.to(world.device)
+        self.to(problem.device)
         self.updates = 0
 
     # --- training and evaluation: all words of a batch at once ------------------------------------------------------
@@ -120,7 +120,7 @@ class Nmt(Model):
         """Embed previous target words (...): (..., E)."""
         if self.read_w is None:
             return nn.functional.embedding(tokens, self.w, sparse=self.sparse)
-        V = self.world.n_candidates
+        V = self.problem.n_candidates
         rows = nn.functional.embedding(
             tokens.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
         )
@@ -131,7 +131,7 @@ class Nmt(Model):
         p = self.config.dropout
         if not self.training or p == 0:
             return lambda x: x
-        random = torch.Generator(self.u.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
+        random = torch.Generator(self.u.device).manual_seed(_dropout_seed(self.problem.seed, self.updates))
         return lambda x: x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
     def after_update(self, batch: Batch) -> None:

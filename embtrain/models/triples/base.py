@@ -26,13 +26,13 @@ class TripleModel(Model):
     e: nn.Parameter
     r: nn.Parameter
 
-    def __init__(self, config: ModelConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        if world.context_sizes is None or len(world.context_sizes) != 2:
+    def __init__(self, config: ModelConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        if problem.context_sizes is None or len(problem.context_sizes) != 2:
             raise UsageError(f"model.name: {config.name} needs entities and relations, but this corpus has none; "
                              "choose another model or corpus")
-        self.n_relations = world.context_sizes[1] // 2                                    # R
-        self.random = torch.Generator().manual_seed(world.seed)
+        self.n_relations = problem.context_sizes[1] // 2                                    # R
+        self.random = torch.Generator().manual_seed(problem.seed)
 
     def encode(self, batch: Batch) -> Query:
         context = self.context(batch)

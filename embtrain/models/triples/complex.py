@@ -34,13 +34,13 @@ class ComplEx(FactorModel):
     Config = ComplExConfig
     config: ComplExConfig
 
-    def __init__(self, config: ComplExConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: ComplExConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         require_even(config.name, config.dim)
         span = math.sqrt(1.5 / config.dim)
-        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
+        self.e = nn.Parameter(self.uniform(problem.n_candidates, config.dim, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
-        self.to(world.device)
+        self.to(problem.device)
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         return complex_product(self.rows(entity, self.e), self.rows(relation, self.r), sign)

@@ -37,12 +37,12 @@ class RotatE(TripleModel):
     geometry = "modulus"
     config: RotatEConfig
 
-    def __init__(self, config: RotatEConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: RotatEConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         require_even(config.name, config.dim)
-        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, config.span or 6 / math.sqrt(config.dim)))
+        self.e = nn.Parameter(self.uniform(problem.n_candidates, config.dim, config.span or 6 / math.sqrt(config.dim)))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim // 2, math.pi))
-        self.to(world.device)
+        self.to(problem.device)
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         angle = self.rows(relation, self.r)

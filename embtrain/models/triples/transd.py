@@ -38,17 +38,17 @@ class TransD(TripleModel):
     geometry = "projected"
     config: TransDConfig
 
-    def __init__(self, config: TransDConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: TransDConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         # span: initialization from U(-span, span), by default 6/√d as in TransE
         d, span = config.dim, config.span or 6 / math.sqrt(config.dim)
-        self.e = nn.Parameter(self.uniform(world.n_candidates, 2 * d, span))
+        self.e = nn.Parameter(self.uniform(problem.n_candidates, 2 * d, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, 2 * d, span))
         for part in (slice(0, d), slice(d, 2 * d)):
             if config.span is None:
                 project_rows(self.r.data[:, part], "sphere")
             project_rows(self.e.data[:, part], config.entities)
-        self.to(world.device)
+        self.to(problem.device)
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         # sign: +1 to predict the tail, −1 to predict the head

@@ -45,16 +45,16 @@ class TransE(TripleModel):
     Config = TransEConfig
     config: TransEConfig
 
-    def __init__(self, config: TransEConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: TransEConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         self.geometry = config.norm
         span = config.span or 6 / math.sqrt(config.dim)
-        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
+        self.e = nn.Parameter(self.uniform(problem.n_candidates, config.dim, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         if config.span is None:
             project_rows(self.r.data, "sphere")
         project_rows(self.e.data, config.entities)
-        self.to(world.device)
+        self.to(problem.device)
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         return self.rows(entity, self.e) + sign * self.rows(relation, self.r)

@@ -92,10 +92,10 @@ class Ace(NegativeSource):
     traits = Traits(uses_counts=True, learns=True, supports_total_weight=True, components=("noise", "generator"))
     config: AceConfig
 
-    def __init__(self, config: AceConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        sizes = context_sizes_of(world, self.name)
-        v = world.n_candidates
+    def __init__(self, config: AceConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        sizes = context_sizes_of(problem, self.name)
+        v = problem.n_candidates
         self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; remove it, or "
@@ -107,14 +107,14 @@ class Ace(NegativeSource):
         self.traits = replace(
             self.traits, learns_per_row=config.share_draws_by in ("block", "batch"),
             iid=config.sampling == "mixture" and config.total_weight in (None, config.k))     # else weights are not 1
-        p = check_masses(unigram_masses(world, config.exponent, config.counts))
-        p = (p / p.sum()).to(world.device)
-        shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
-        self.generator = Generator(sizes, shortlist, config.hidden, world.seed).to(world.device)
+        p = check_masses(unigram_masses(problem, config.exponent, config.counts))
+        p = (p / p.sum()).to(problem.device)
+        shortlist = Shortlist(p.log(), config.shortlist, config.groups, problem.counts)
+        self.generator = Generator(sizes, shortlist, config.hidden, problem.seed).to(problem.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
-        self.cache = GeneratorCache(self.generator, AliasTable(p, world.device), p, config.mix)
-        self.reward_sd = torch.ones((), device=world.device)      # running sd of the raw rewards
-        self.reward_mean = torch.zeros((), device=world.device)    # running mean of the raw rewards
+        self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
+        self.reward_sd = torch.ones((), device=problem.device)      # running sd of the raw rewards
+        self.reward_mean = torch.zeros((), device=problem.device)    # running mean of the raw rewards
         self.columns_since_step = 0                                         # negatives collected since the last step
         self.has_stepped = False                                  # whether this epoch had a step
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric

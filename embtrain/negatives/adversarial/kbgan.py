@@ -39,16 +39,16 @@ class KbganConfig(NegativesConfig):
 class KbganScorer(nn.Module):
     """The score f: a table of candidates v (V, H), and one for each context column that has no candidates."""
 
-    def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: ProblemSpec):
+    def __init__(self, config: KbganConfig, sizes: tuple[int, ...], problem: ProblemSpec):
         super().__init__()
-        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # own stream: models use world.seed
+        seed = np.random.SeedSequence([problem.seed, *b"adversary"])  # own stream: models use problem.seed
         random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
 
         def table(n: int) -> nn.Parameter:
             return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
         self.complex = config.generator == "complex"
-        self.separate_tables = len(sizes) == 1 or sizes[0] != world.n_candidates  # the context has no candidates
-        self.v = table(world.n_candidates)
+        self.separate_tables = len(sizes) == 1 or sizes[0] != problem.n_candidates  # the context has no candidates
+        self.v = table(problem.n_candidates)
         self.e = nn.ParameterList([table(n) for n in (sizes if self.separate_tables else sizes[1:])])
 
     def forward(self, context: Tensor, ids: Tensor) -> Tensor:
@@ -86,12 +86,12 @@ class Kbgan(NegativeSource):
                     sharing_modes=("row", "window"))
     config: KbganConfig
 
-    def __init__(self, config: KbganConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: KbganConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         if config.generator == "complex" and config.hidden % 2:
             raise UsageError(f"negatives.hidden: {config.hidden}: must be even for complex, half for real and half for "
                              "imaginary parts")
-        self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
+        self.scorer = KbganScorer(config, context_sizes_of(problem, self.name), problem).to(problem.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch
 
@@ -100,10 +100,10 @@ class Kbgan(NegativeSource):
         n, draw_id = self.draw_layout(query)
         context = query.context if draw_id is None else query.context[group_starts(draw_id)]       # (G,) or (G, C)
         device, shape = context.device, (n, self.config.candidates)
-        pool = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
+        pool = torch.randint(self.problem.n_candidates, shape, generator=self.random, device=device)
         log_g = torch.log_softmax(self._logits(context, pool), 1)                             # (G, Y)
         chosen = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
-        share = math.log(self.config.candidates / self.world.n_candidates)
+        share = math.log(self.config.candidates / self.problem.n_candidates)
         return Negatives(pool.gather(1, chosen), draw_id=draw_id, log_q=log_g.gather(1, chosen) + share,
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
                          total_weight=torch.full((1, 1), float(k), device=device),

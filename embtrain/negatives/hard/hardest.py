@@ -46,9 +46,9 @@ class Hardest(PoolSource):
                      sharing_limit="chooses for each row (negatives.inner.share_draws_by shares the pool)")
     config: HardestConfig
 
-    def __init__(self, config: HardestConfig, world: ProblemSpec):
-        super().__init__(config, config.inner, world)
-        pool = world.n_candidates if self.inner.traits.exhaustive else self.inner.config.k
+    def __init__(self, config: HardestConfig, problem: ProblemSpec):
+        super().__init__(config, config.inner, problem)
+        pool = problem.n_candidates if self.inner.traits.exhaustive else self.inner.config.k
         if set(self.inner.traits.components) <= {"synthetic"} or self.inner.traits.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} does not draw a pool to choose from; use "
                              "uniform, unigram or log_uniform")
@@ -58,7 +58,7 @@ class Hardest(PoolSource):
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")
-        harmonic = torch.arange(1, max(2, world.n_candidates), dtype=torch.float64, device=world.device)
+        harmonic = torch.arange(1, max(2, problem.n_candidates), dtype=torch.float64, device=problem.device)
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -92,5 +92,5 @@ class Hardest(PoolSource):
         pool, is_target, violates = (x[:, :k * n_tries].reshape(n, k, n_tries) for x in (pool, is_target, violates))
         first = violates.int().argmax(2, keepdim=True)          # the first violation
         N = (~is_target).cumsum(2).gather(2, first)             # draws up to it, without those of the target
-        rank = (self.world.n_candidates - 1) // N.clamp(min=1)
+        rank = (self.problem.n_candidates - 1) // N.clamp(min=1)
         return pool.gather(2, first).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)

@@ -36,11 +36,11 @@ class MostInformative(NegativeSource):
                     sharing_limit="chooses for each row and its target")
     config: MostInformativeConfig
 
-    def __init__(self, config: MostInformativeConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        excluded = [i for i, word in enumerate(world.words or ()) if word in config.excluded]
-        self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=world.device)
-        if config.k > (n := world.n_candidates - len(excluded) - 1):
+    def __init__(self, config: MostInformativeConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        excluded = [i for i, word in enumerate(problem.words or ()) if word in config.excluded]
+        self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=problem.device)
+        if config.k > (n := problem.n_candidates - len(excluded) - 1):
             raise UsageError(f"negatives.k: {config.k} candidates other than the target are needed, but there are "
                              f"{max(0, n):,}; lower it")
 

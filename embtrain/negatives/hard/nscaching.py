@@ -40,12 +40,12 @@ class NSCaching(NegativeSource):
                     sharing_modes=("row", "window"))
     config: NSCachingConfig
 
-    def __init__(self, config: NSCachingConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        self.context_index = ContextIndex(context_sizes_of(world, self.name), world.device)
+    def __init__(self, config: NSCachingConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.context_index = ContextIndex(context_sizes_of(problem, self.name), problem.device)
         self.n_rows, self.n_draws = 0, 0
         # (rows, N1), n_rows in use
-        self.cache = torch.empty(0, config.cache_size, dtype=torch.int32, device=world.device)
+        self.cache = torch.empty(0, config.cache_size, dtype=torch.int32, device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n_draws, draw_id = self.draw_layout(query)
@@ -74,7 +74,7 @@ class NSCaching(NegativeSource):
         return self.context_index.find(key)
 
     def _uniform(self, rows: int, n: int) -> Tensor:
-        return torch.randint(self.world.n_candidates, (rows, n), generator=self.random, device=self.cache.device,
+        return torch.randint(self.problem.n_candidates, (rows, n), generator=self.random, device=self.cache.device,
                              dtype=torch.int32)
 
     def _update(self, query: Query, row: Tensor, view: ModelView) -> None:

@@ -41,8 +41,8 @@ class Synthetic(NegativeSource):
                     components=("synthetic",), uses_model=True, redraws_each_update=True, standard_layout=False,
                     sharing_modes=("row",), sharing_limit="computes its vector from the target of each row")
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         if config.k != 1:
             raise UsageError(f"negatives.k: {config.k}: {self.name} computes one vector for each row; set negatives.k: "
                              "1")

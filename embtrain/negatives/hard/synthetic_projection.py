@@ -22,8 +22,8 @@ class SyntheticProjection(Synthetic):
 
     name = "synthetic_projection"
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         self.is_reversed: Tensor | None = None          # (B,) rows of the last draw beyond 135°
 
     def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:

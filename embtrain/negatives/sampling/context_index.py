@@ -77,14 +77,14 @@ class ContextIndex:
         self.keys, self.rows = self.keys[:0], self.rows[:0]
 
 
-def context_sizes_of(world: ProblemSpec, source: str) -> tuple[int, ...]:
+def context_sizes_of(problem: ProblemSpec, source: str) -> tuple[int, ...]:
     """Number of values of each context column. Raises UsageError if contexts are not ids."""
-    if world.context_sizes is not None:
-        return world.context_sizes
-    if world.n_contexts is None:
+    if problem.context_sizes is not None:
+        return problem.context_sizes
+    if problem.n_contexts is None:
         raise UsageError(f"negatives.source: {source} conditions on context ids, but this model's contexts have none; "
                          "choose another source")
-    return (world.n_contexts,)
+    return (problem.n_contexts,)
 
 
 def group_starts(draw_id: Tensor) -> Tensor:

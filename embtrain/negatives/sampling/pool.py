@@ -24,7 +24,7 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
-def build_nested(settings: dict[str, Any], key: str, k: int | None, world: ProblemSpec) -> NegativeSource:
+def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: ProblemSpec) -> NegativeSource:
     """Build the source that `settings`, given under negatives.KEY, describe.
 
     k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid.
@@ -40,8 +40,8 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, world: Probl
         config = build(source_class.Config, [Layer(f"negatives.{key}", tree["negatives"][key])], section="negatives")
     except UsageError as error:
         raise UsageError(error.args[0]) from error
-    seed = int(np.random.SeedSequence([world.seed, *key.encode()]).generate_state(1)[0])
-    return source_class(config, replace(world, seed=seed))
+    seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
+    return source_class(config, replace(problem, seed=seed))
 
 
 class PoolSource(NegativeSource):
@@ -50,9 +50,9 @@ class PoolSource(NegativeSource):
     traits = Traits(iid=False, uses_model=True, sharing_modes=("row",))
     max_rows: ClassVar[int] = MAX_SCORES                      # rows handled at once
 
-    def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: ProblemSpec):
-        super().__init__(config, world)
-        self.inner = build_nested(settings, "inner", None, world)
+    def __init__(self, config: NegativesConfig, settings: dict[str, Any], problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.inner = build_nested(settings, "inner", None, problem)
         pool = self.inner.traits
         self.traits = replace(self.traits, geometry=pool.geometry, fits_to_queries=pool.fits_to_queries,
                               min_batch_size=pool.min_batch_size, uses_counts=pool.uses_counts)

@@ -120,7 +120,7 @@ def prior_weights(counts: Tensor, exponent: float) -> Tensor:
     return weights / weights.mean()
 
 
-def check_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
+def check_settings(name: str, config: NegativesConfig, exclude_target: bool, problem: ProblemSpec) -> None:
     """Raise UsageError for settings that sources with a query-dependent q do not support.
 
     These are exclude_target with share_draws_by: window, and fewer than two candidates.
@@ -128,5 +128,5 @@ def check_settings(name: str, config: NegativesConfig, exclude_target: bool, wor
     if config.share_draws_by == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have different targets; set "
                          "negatives.share_draws_by: row")
-    if world.n_candidates < 2:
-        raise UsageError(f"negatives.source: {name} needs two or more candidates, but there is {world.n_candidates}")
+    if problem.n_candidates < 2:
+        raise UsageError(f"negatives.source: {name} needs two or more candidates, but there is {problem.n_candidates}")

@@ -56,9 +56,9 @@ class Exp(NegativeSource):
     traits = Traits(uses_model=True, supports_total_weight=True, sharing_modes=("row", "window"))
     config: ExpConfig
 
-    def __init__(self, config: ExpConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        check_settings(self.name, config, config.exclude_target, world)
+    def __init__(self, config: ExpConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        check_settings(self.name, config, config.exclude_target, problem)
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k))                # else weights are not 1
         self.view: ModelView | None = None
@@ -66,7 +66,7 @@ class Exp(NegativeSource):
         self.table_copy: Tensor | None = None            # (V, D)
         if config.update_every != 1:
             self.traits = replace(self.traits, geometry=inner_product.GEOMETRIES)       # the copy is scored here
-            self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
+            self.table_copy = torch.zeros(problem.n_candidates, problem.dim, device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(view)
@@ -98,7 +98,7 @@ class Exp(NegativeSource):
 
         Yields the rows (n,) with these queries, the row of the weights that each reads (n,), and the weights.
         """
-        v = self.world.n_candidates
+        v = self.problem.n_candidates
         step = max(1, MAX_SCORES // v)
         for start in range(0, len(unique), step):
             rows = ((query_id >= start) & (query_id < start + step)).nonzero().squeeze(1)
@@ -110,7 +110,7 @@ class Exp(NegativeSource):
         if self.view is None:
             raise UsageError("negatives.source: exp has not been fitted to the model yet, so it has no probabilities")
         if self.table_copy is None:
-            all_ids = torch.arange(self.world.n_candidates, device=unique.target.device).unsqueeze(0)
+            all_ids = torch.arange(self.problem.n_candidates, device=unique.target.device).unsqueeze(0)
             o = self.view.score(unique, all_ids)
         else:
             o = inner_product.query_vectors(unique, self.view).to(self.table_copy.dtype) @ self.table_copy.T

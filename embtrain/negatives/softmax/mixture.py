@@ -50,10 +50,10 @@ class Mixture(NegativeSource):
                     sharing_limit="draws for each row")
     config: MixtureConfig
 
-    def __init__(self, config: MixtureConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        self.inner = inner.build_nested(config.inner, "inner", config.k, world)
-        self.plain = inner.build_nested(config.plain, "plain", config.k, world)
+    def __init__(self, config: MixtureConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.inner = inner.build_nested(config.inner, "inner", config.k, problem)
+        self.plain = inner.build_nested(config.plain, "plain", config.k, problem)
         for key, source in (("inner", self.inner), ("plain", self.plain)):
             if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs q of every candidate including the target; set "

@@ -46,8 +46,8 @@ class Resampled(PoolSource):
     max_rows: ClassVar[int] = MAX_ROWS
     config: ResampledConfig
 
-    def __init__(self, config: ResampledConfig, world: ProblemSpec):
-        super().__init__(config, config.inner, world)
+    def __init__(self, config: ResampledConfig, problem: ProblemSpec):
+        super().__init__(config, config.inner, problem)
         if self.inner.traits.density not in ("exact", "conditional") or not self.inner.traits.components:
             raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities for the correction; "
                              "use unigram, log_uniform or uniform")

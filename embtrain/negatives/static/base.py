@@ -34,12 +34,12 @@ class StaticSource(NegativeSource):
 
     traits = Traits(uses_counts=True, supports_total_weight=True, supports_without_replacement=True)
 
-    def __init__(self, config: NegativesConfig, world: ProblemSpec):
-        super().__init__(config, world)
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
         masses = check_masses(self.masses())                         # (V,) float64
         q = masses / masses.sum()
-        self.alias = AliasTable(q, world.device)
-        self.log_q = q.log().to(world.device, torch.float32)        # (V,)
+        self.alias = AliasTable(q, problem.device)
+        self.log_q = q.log().to(problem.device, torch.float32)        # (V,)
         self.traits = replace(self.traits, iid=config.total_weight in (None, config.k))     # else weights differ from 1
         if not config.replacement:
             self.traits = replace(self.traits, density="conditional", iid=False)

@@ -20,8 +20,8 @@ class LogUniform(StaticSource):
     name = "log_uniform"
 
     def masses(self) -> Tensor:
-        v = self.world.n_candidates
+        v = self.problem.n_candidates
         rank = torch.empty(v, dtype=torch.float64)
-        order = torch.argsort(self.world.counts.cpu(), descending=True, stable=True)
+        order = torch.argsort(self.problem.counts.cpu(), descending=True, stable=True)
         rank[order] = torch.arange(v, dtype=torch.float64)
         return torch.log((rank + 2) / (rank + 1))

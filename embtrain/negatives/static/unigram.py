@@ -33,16 +33,16 @@ class Unigram(StaticSource):
     Config = UnigramConfig
 
     def masses(self) -> Tensor:
-        return unigram_masses(self.world, self.config.exponent, self.config.counts)  # type: ignore[attr-defined]
+        return unigram_masses(self.problem, self.config.exponent, self.config.counts)  # type: ignore[attr-defined]
 
 
-def unigram_masses(world: ProblemSpec, exponent: float, kind: str) -> Tensor:
+def unigram_masses(problem: ProblemSpec, exponent: float, kind: str) -> Tensor:
     """Unnormalized noise n(b)^α, (V,) float64.
 
     kind: counts "raw" or "subsampled". A candidate with count 0 has weight 0 unless α is 0. Raises
     UsageError if α is negative and a count is 0.
     """
-    counts = world.counts if kind == "subsampled" or world.raw_counts is None else world.raw_counts
+    counts = problem.counts if kind == "subsampled" or problem.raw_counts is None else problem.raw_counts
     counts = counts.double().cpu()
     if exponent < 0 and (counts == 0).any():
         raise UsageError("negatives.exponent: negative exponents require every candidate to occur at least once; set 0 "

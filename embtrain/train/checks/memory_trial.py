@@ -43,7 +43,7 @@ def update_bytes(
 ) -> int:
     """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller."""
     traits = source.traits
-    k = model.world.n_candidates if traits.exhaustive else source.config.k if traits.components else 0
+    k = model.problem.n_candidates if traits.exhaustive else source.config.k if traits.components else 0
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
     while 2 * places_small < (config.chunk or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
@@ -66,7 +66,7 @@ def update_bytes(
 
 def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
     """The number of examples, and the bytes alive after each operation of an update on them."""
-    batch = batch.to(step.model.world.device)
+    batch = batch.to(step.model.problem.device)
     with torch.no_grad():
         query = step.model.encode(batch).detach()
     drawn = mark_false_negatives(
@@ -81,7 +81,7 @@ def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
 
 def _fake_negatives(source: NegativeSource, query: Query, k: int) -> Negatives:
     """Negatives of the shape that the source would draw, without drawing."""
-    v, n, device = source.world.n_candidates, len(query), query.target.device
+    v, n, device = source.problem.n_candidates, len(query), query.target.device
     if k == 0:
         return Negatives()
     if "synthetic" in source.traits.components:

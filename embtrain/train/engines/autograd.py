@@ -38,7 +38,7 @@ class ReadOnly:
 
     @property
     def n_candidates(self) -> int:
-        return self._model.world.n_candidates
+        return self._model.problem.n_candidates
 
     @property
     def geometry(self) -> str:
@@ -78,7 +78,7 @@ class Step(Engine):
         """
         if len(block) == 0:                                  # centres without a neighbour: no pairs to draw for
             return StepResult(torch.zeros(()), None, None, None, {})
-        block = block.to(self.model.world.device)
+        block = block.to(self.model.problem.device)
         if self.source.traits.redraws_each_update and len(block) > self.config.batch:
             return self._run_batches_separately(block, keep_costs)
         is_single_batch = len(block) <= self.config.batch              # the query of the draw is also trained on
@@ -212,7 +212,7 @@ class ExactTable:
 
     def log_partition(self, rows: Tensor | slice) -> Tensor:
         """The exact log Σ_b e^{s(a,b)} of rows, (n,), with gradient, per distinct query, in chunks."""
-        (part, query_id), v = self.query.rows(rows).unique(), self.model.world.n_candidates
+        (part, query_id), v = self.query.rows(rows).unique(), self.model.problem.n_candidates
         all_ids = torch.arange(v, device=self.query.target.device).unsqueeze(0)  # (1, V)
         chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
                   for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]

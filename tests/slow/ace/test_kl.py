@@ -50,10 +50,10 @@ class Watched(Ace):
 
     instance: Watched
 
-    def __init__(self, config, world) -> None:            # type: ignore[no-untyped-def]
-        super().__init__(config, world)
-        self.full, self.other = (Full(config.model_copy(update={"shortlist": None}), replace(world, seed=seed))
-                                 for seed in (world.seed, world.seed + 1000))
+    def __init__(self, config, problem) -> None:            # type: ignore[no-untyped-def]
+        super().__init__(config, problem)
+        self.full, self.other = (Full(config.model_copy(update={"shortlist": None}), replace(problem, seed=seed))
+                                 for seed in (problem.seed, problem.seed + 1000))
         Watched.instance = self
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

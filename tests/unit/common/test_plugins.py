@@ -18,7 +18,7 @@ from embtrain.negatives import base as negatives
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from helpers import tiny_runs
-from helpers.source_worlds import TableView, V, query, world
+from helpers.source_worlds import TableView, V, query, tiny_problem
 
 SOURCE = """import math
 
@@ -33,13 +33,13 @@ class Mine(NegativeSource):
 
     def draw(self, query, k, view):
         n, group = self.draw_layout(query)
-        v = self.world.n_candidates
+        v = self.problem.n_candidates
         ids = torch.randint(v, (n, k), generator=self.random)
         log_q = torch.full((1, 1), -math.log(v))
         return Negatives(ids, draw_id=group, log_q=log_q, total_weight=torch.full((1, 1), float(k)))
 
     def log_prob(self, query, ids):
-        return torch.full(ids.shape, -math.log(self.world.n_candidates)).expand(len(query), -1)
+        return torch.full(ids.shape, -math.log(self.problem.n_candidates)).expand(len(query), -1)
 """
 Make = Callable[[str], Path]
 
@@ -67,7 +67,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 def _draw(k: int = 4) -> None:
     result = negatives.find("mine")
-    result(result.Config(source="mine", k=k), world()).draw(query(), k, TableView())
+    result(result.Config(source="mine", k=k), tiny_problem()).draw(query(), k, TableView())
 
 
 def test_a_correct_source_has_no_error(make: Make) -> None:
@@ -86,7 +86,7 @@ def test_a_correct_source_has_no_error(make: Make) -> None:
     ("(1, 1), -math.log(v)", "(1, 1), math.nan", "returned log_q that is not finite"),
     ("(1, 1), -math.log(v)", "(1, 1), -math.inf", "returned log_q that is not finite"),
     ("(1, 1), -math.log(v)", "(3, 7), -math.log(v)", r"returned log_q of shape \(3, 7\)"),
-    ("ids.shape, -math.log(self.world.n_candidates)", "ids.shape, -1.0", "whose sum over all candidates is"),
+    ("ids.shape, -math.log(self.problem.n_candidates)", "ids.shape, -1.0", "whose sum over all candidates is"),
     ("return Negatives(ids", "return (ids", "SyntaxError|returned tuple"),
 ])
 def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: str, message: str) -> None:
@@ -100,12 +100,12 @@ def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: 
 
 
 @pytest.mark.parametrize(("old", "new", "line", "message"), [
-    ("v = self.world.n_candidates", "v = 1 // 0", 14, "draw: ZeroDivisionError"),
-    ("v = self.world.n_candidates", "v = torch.zeros(2) @ torch.zeros(3)", 14, "draw: RuntimeError"),
+    ("v = self.problem.n_candidates", "v = 1 // 0", 14, "draw: ZeroDivisionError"),
+    ("v = self.problem.n_candidates", "v = torch.zeros(2) @ torch.zeros(3)", 14, "draw: RuntimeError"),
     ("return torch.full(ids.shape", "raise OSError(2, 'gone')\n        return torch.full(ids.shape", 20,
      "log_prob: FileNotFoundError"),
     ("def draw(self, query, k, view)", "def draw(self, query)", 12, "draw: TypeError"),
-    ("    def draw(", "    def __init__(self, config, world):\n        config.nothing\n\n    def draw(", 13,
+    ("    def draw(", "    def __init__(self, config, problem):\n        config.nothing\n\n    def draw(", 13,
      "__init__: AttributeError"),
 ])
 def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, line: int, message: str) -> None:
@@ -117,7 +117,7 @@ def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, li
 @pytest.mark.parametrize(("old", "new", "place"), [
     ('name = "mine"', 'name = "mine"\n    learns = True',
      r"negatives\.source: 'mine' cannot be loaded: {path}:9: mine_noise\.Mine"),
-    ("    def draw(", "    def __init__(self, config, world):\n        super().__init__(config, world)\n"
+    ("    def draw(", "    def __init__(self, config, problem):\n        super().__init__(config, problem)\n"
      "        self.learns = True\n\n    def draw(", r"{path}:12: negatives\.source: mine"),
 ])
 def test_a_trait_outside_its_record_is_refused(make: Make, old: str, new: str, place: str) -> None:
@@ -136,8 +136,8 @@ def test_a_trait_that_a_loss_sets_as_an_attribute_is_refused(tmp_path: Path, mon
     loss = losses.find("logistic")
     init = loss.__init__
 
-    def set_attribute(self: losses.Loss, config: losses.LossConfig, world: ProblemSpec) -> None:
-        init(self, config, world)
+    def set_attribute(self: losses.Loss, config: losses.LossConfig, problem: ProblemSpec) -> None:
+        init(self, config, problem)
         self.needs_q = "target"
 
     monkeypatch.setattr(loss, "__init__", set_attribute)

@@ -56,8 +56,8 @@ def test_of_a_nested_source() -> None:
     from embtrain.common.types import ProblemSpec
     from embtrain.negatives.sampling.pool import build_nested
 
-    world = ProblemSpec.__new__(ProblemSpec)  # not read before the settings are
-    assert refused(lambda: build_nested({"source": "unigram", "counted": "after"}, "inner", None, world)) == (
+    problem = ProblemSpec.__new__(ProblemSpec)  # not read before the settings are
+    assert refused(lambda: build_nested({"source": "unigram", "counted": "after"}, "inner", None, problem)) == (
         "negatives.inner: counted: renamed to negatives.counts (before -> raw, after -> subsampled)",)
 
 

@@ -137,7 +137,7 @@ def test_the_check_of_the_page_passes(sources: None, tmp_path: Path) -> None:
 def test_unsupported_settings_of_a_source_are_refused(sources: None) -> None:
     result = negatives.find("costly")
     with pytest.raises(UsageError, match=r"negatives\.replacement"):
-        result(result.Config(source="costly", replacement=False), source_worlds.world())
+        result(result.Config(source="costly", replacement=False), source_worlds.tiny_problem())
 
 
 def test_a_source_of_another_distribution_is_found_by_its_entry_point(tmp_path: Path, text: Path,

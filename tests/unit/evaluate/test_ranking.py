@@ -36,7 +36,7 @@ def world(triples: np.ndarray, n_entities: int, n_relations: int,
 
 def one_by_one(model: Toy, batch: TripleBatch, true: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Return (better, equal, candidates) of each row by the definition, from the scores of a single query."""
-    result, n = [], model.world.n_candidates
+    result, n = [], model.problem.n_candidates
     for i in range(len(batch)):
         row = batch.rows(slice(i, i + 1))
         (z,) = model.score(model.encode(row), torch.arange(n).unsqueeze(0)).tolist()

@@ -102,9 +102,9 @@ def test_a_wrong_estimate_appears_as_bias(run: Path) -> None:
     diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
     source, _ = diagnosing.source_of("in-batch", built, trained.settings, view, [20])
-    exact = measure_sampler(source, query, training, view, built.world, 20).error(20, 800)
+    exact = measure_sampler(source, query, training, view, built.problem, 20).error(20, 800)
     source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
-    wrong_estimate = measure_sampler(source, query, training, view, built.world, 20).error(20, 800)
+    wrong_estimate = measure_sampler(source, query, training, view, built.problem, 20).error(20, 800)
     assert wrong_estimate["bias"] > 1.5 * exact["bias"] and wrong_estimate["bias"] > 3 * wrong_estimate["floor"]
 
 
@@ -117,7 +117,7 @@ def test_the_softmax_time_is_that_of_scoring_all_candidates(run: Path, monkeypat
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
     monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
     monkeypatch.setattr(measuring, "MAX_SCORES_HELD", 3 * view.n_candidates)
-    assert measure_sampler(source, query, training, view, built.world, 20).milliseconds(20) == 1 / len(training)
+    assert measure_sampler(source, query, training, view, built.problem, 20).milliseconds(20) == 1 / len(training)
     assert sum(scored) == len(training) * view.n_candidates and max(scored) == 3 * view.n_candidates
 
 
@@ -144,8 +144,8 @@ def test_results_do_not_depend_on_the_number_of_timed_draws(
             return super().draw(query, k, view)
 
         def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-            counts = torch.bincount(self.last, minlength=self.world.n_candidates)
-            return (0.5 / self.world.n_candidates + 0.5 * counts[ids] / 50).log().expand(len(query), -1)
+            counts = torch.bincount(self.last, minlength=self.problem.n_candidates)
+            return (0.5 / self.problem.n_candidates + 0.5 * counts[ids] / 50).log().expand(len(query), -1)
     original = diagnosing.source_of
 
     def source_of(*args: Any, **more: Any) -> Any:
@@ -187,12 +187,12 @@ def test_fewer_candidates_are_a_subset_of_the_model(run: Path) -> None:
     for fewer, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(fewer.tolist()) < set(more.tolist()) and (fewer.diff() > 0).all()
     few = SubsetView(view, ids := sets[0])
-    restricted, world = few.restrict_query(query), few.restrict_world(built.world)
-    assert torch.equal(ids[restricted.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
+    restricted, problem = few.restrict_query(query), few.restrict_problem(built.problem)
+    assert torch.equal(ids[restricted.target], query.target) and problem.n_candidates == few.n_candidates == len(ids)
     everyone = torch.arange(len(ids)).unsqueeze(0)
     torch.testing.assert_close(few.score(restricted, everyone), view.score(query, ids.unsqueeze(0)))
-    assert torch.equal(few.table(), view.table()[ids]) and torch.equal(world.counts, built.world.counts[ids])
-    assert world.words == [built.world.words[i] for i in ids.tolist()]
+    assert torch.equal(few.table(), view.table()[ids]) and torch.equal(problem.counts, built.problem.counts[ids])
+    assert problem.words == [built.problem.words[i] for i in ids.tolist()]
 
 
 def test_bias_and_time_are_reported_for_fewer_candidates(run: Path, tmp_path: Path,
@@ -220,7 +220,7 @@ def test_distances_equal_their_definitions(run: Path, lines: dict[tuple[str, int
     built = components.build(trained.settings, text := tasks.read(trained.settings))
     diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
     query, training, part = diagnosing.heldout_queries(built, 12)
-    o = ReadOnly(built.model).score(query, torch.arange(built.world.n_candidates).unsqueeze(0)).double()
+    o = ReadOnly(built.model).score(query, torch.arange(built.problem.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
     for i, t in enumerate(query.target.tolist()):
@@ -255,7 +255,7 @@ def test_sampled_and_stated_q_give_equal_corrections(run: Path) -> None:
     diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 6)
     built.source.on_epoch_start(view)
-    measured = measure_sampler(built.source, query, training, view, built.world, 5)
+    measured = measure_sampler(built.source, query, training, view, built.problem, 5)
     for way in (measured._draw_from_density, measured._draw_from_source):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()

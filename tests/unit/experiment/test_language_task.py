@@ -113,7 +113,7 @@ def by_hand(built: components.Components, part: str, noise: list[float] | None) 
     query = scoring.encode_heldout(built, batch)
     for i, target in enumerate(batch.target.tolist()):
         one = query.rows(slice(i, i + 1))
-        z = [float(built.model.score(one, torch.tensor([[b]]))) for b in range(built.world.n_candidates)]
+        z = [float(built.model.score(one, torch.tensor([[b]]))) for b in range(built.problem.n_candidates)]
         z = z if noise is None else [a + b for a, b in zip(z, noise, strict=True)]
         out.append(z[target] - math.log(sum(map(math.exp, z))))
     return out
@@ -124,7 +124,7 @@ def test_perplexity_equals_a_loop_over_all_candidates(corpus: Path, tmp_path: Pa
     run = fit(settings(corpus, strategy), tmp_path / "run")
     built = components.build(run.settings, tasks.read(run.settings))
     diagnosing._load(run.folder, built, checkpoint.load(run.folder / "checkpoints"))
-    counts = built.world.counts ** 0.75
+    counts = built.problem.counts ** 0.75
     noise = (counts / counts.sum()).log().tolist() if strategy == "sgns" else None
     log_p = by_hand(built, "test", noise)
     assert value(run, "perplexity") == pytest.approx(math.exp(-sum(log_p) / len(log_p)), rel=1e-4)

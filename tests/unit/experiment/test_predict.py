@@ -235,7 +235,7 @@ def test_contexts_of_a_word_have_the_score_and_probability_of_the_model(place: P
     s = v @ u
     assert [answer.name for answer in cat.answers] == [names[j] for j in np.argsort(-s, kind="stable")]
     assert [answer.score for answer in cat.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
-    q = opened.world.raw_counts.numpy() ** .75                 # sgns learns log P − log q
+    q = opened.problem.raw_counts.numpy() ** .75                 # sgns learns log P − log q
     p = np.exp(s) * q / (np.exp(s) * q).sum()
     assert {answer.name: answer.probability for answer in cat.answers} == pytest.approx(
         dict(zip(names, p, strict=True)), rel=1e-4)

@@ -166,9 +166,9 @@ def test_the_problem_passed_to_sources_and_models(graph: Path) -> None:
     for reciprocal, n_relations in ((False, 3), (True, 6)):
         task = tasks.read(settings(graph, f"triples: {{reciprocal: {str(reciprocal).lower()}}}\n"))
         assert isinstance(task, TriplesTask)
-        world = task.problem_spec("cpu")
-        assert (world.n_candidates, world.n_contexts, world.context_sizes) == (12, None, (12, 2 * n_relations))
-        assert float(world.counts.sum()) == task.triples.examples_per_epoch == 200
+        problem = task.problem_spec("cpu")
+        assert (problem.n_candidates, problem.n_contexts, problem.context_sizes) == (12, None, (12, 2 * n_relations))
+        assert float(problem.counts.sum()) == task.triples.examples_per_epoch == 200
         assert len(task.known_positives(1 << 20)) == 200 and len(task.heldout("valid")) == 20  # type: ignore[arg-type]
         assert (task.stopping_metric, task.metric) == ("valid/mrr", "test/mrr")
         with pytest.raises(ResourceError, match=r"takes 1,600 bytes, but 1,599 are available"):
@@ -224,7 +224,7 @@ def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(graph, "triples: {valid: 0, test: 0}\n"), tmp_path / "run")
     assert values(run)["test/mrr"] is None and scoring.read_items(run.folder / "items.safetensors") == {}
     missing_split_reason = settings(graph, "triples: {valid: 0, test: 0}\n")
-    assert components.build(missing_split_reason, tasks.read(settings(graph))).world.dim == 5
+    assert components.build(missing_split_reason, tasks.read(settings(graph))).problem.dim == 5
     assert torch.get_num_threads() == 1
 
 

@@ -398,8 +398,8 @@ def test_a_beam_adds_log_densities_if_the_loss_is_one(corpus: Path, strategy: st
     """−L of a target is its logit and the scale: long outputs are sharp, which alone must not raise their rank."""
     config = settings(corpus, strategy, "model.output_table.kind=sphere", *more)
     built = components.build(config, tasks.read(config))
-    e, V = built.model.vectors(), built.world.n_candidates
-    query = Query(3 * torch.randn(5, built.world.dim), *(torch.arange(5) % V for _ in range(3)))
+    e, V = built.model.vectors(), built.problem.n_candidates
+    query = Query(3 * torch.randn(5, built.problem.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
     pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
     cost = built.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query,
@@ -449,7 +449,7 @@ def test_a_beam_adds_cosines_if_the_loss_gives_no_probabilities(
     step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
     assert len(lines) == 1 and (step is not None) is bare
     if bare:
-        long = Query(torch.randn(3, built.world.dim), *(torch.zeros(3, dtype=torch.int64) for _ in range(3)))
+        long = Query(torch.randn(3, built.problem.dim), *(torch.zeros(3, dtype=torch.int64) for _ in range(3)))
         scale = built.loss.log_scale(long)
         assert (scale is not None) == (strategy in ("vmf", "power-spherical"))
         assert torch.equal(step(z, long), z if scale is None else z + scale)

@@ -129,7 +129,7 @@ def test_a_unit_equals_a_batch_of_one_row_in_autograd(abs: bool, loss: str, adag
     if isinstance(optimizer, RowAdagrad):
         optimizer.accumulator(model.x).copy_(torch.from_numpy(case.acc))
     kind = losses.find(loss)
-    cost = kind(kind.Config(name=loss, margin=case.rule.margin), model.world)
+    cost = kind(kind.Config(name=loss, margin=case.rule.margin), model.problem)
     inputs_, target, slot = (torch.from_numpy(x) for x in case.rows)
     query = Query(model._rows(inputs_), torch.stack([inputs_, slot], 1), target, slot)
     expected, ids = torch.from_numpy(case.negatives.false_negatives), torch.from_numpy(case.negatives.ids)

@@ -138,8 +138,8 @@ class Fixed(NegativeSource):
     name = "fixed-for-a-test"
     traits = Traits(supports_total_weight=True)
 
-    def __init__(self, drawn: Negatives, mask: str, world: ProblemSpec):
-        super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, filter=mask), world)
+    def __init__(self, drawn: Negatives, mask: str, problem: ProblemSpec):
+        super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, filter=mask), problem)
         self.drawn = drawn
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -157,12 +157,12 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
     case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", n_masked=2,
                 constraint=keys.get("entities", "free"))
-    world = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
+    problem = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
     model_class = models.find(model)
-    net = model_class(model_class.Config(name=model, dim=6, **keys), world).double()
+    net = model_class(model_class.Config(name=model, dim=6, **keys), problem).double()
     keys_of_loss = {"margin": {"margin": 1.5}, "self_adversarial": {"margin": 1.5, "temperature": 0.7}}.get(loss, {})
     lossy = losses.find(loss)
-    cost = lossy(lossy.Config(name=loss, **keys_of_loss), world).double()
+    cost = lossy(lossy.Config(name=loss, **keys_of_loss), problem).double()
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
     opt = optimizers(net, cost, config)
     negatives, queries = case.negatives, case.queries
@@ -181,7 +181,7 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
             for p in (net.e, net.r)]
     e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((net.e, net.r), accs, strict=True))
     output, _, _ = reference.update(e, r, queries, negatives, case.rule, case.lr)
-    loss_of_step = Step(net, Fixed(drawn, "none", world), cost, opt, config)(batch)
+    loss_of_step = Step(net, Fixed(drawn, "none", problem), cost, opt, config)(batch)
     np.testing.assert_allclose(e.x, net.e.detach().numpy(), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(r.x, net.r.detach().numpy(), rtol=1e-9, atol=1e-9)
     assert output / n == pytest.approx(float(loss_of_step.loss), rel=1e-6)

@@ -53,7 +53,7 @@ def test_evaluation_uses_absolute_scores(place: Path, tmp_path: Path, name: str)
     for p in of_run.model.parameters():
         torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(1))
     query = scoring.encode_heldout(of_run, of_run.task.heldout("test"))
-    s = of_run.model.score(query, torch.arange(of_run.world.n_candidates)[None])
+    s = of_run.model.score(query, torch.arange(of_run.problem.n_candidates)[None])
     assert (s < 0).any()
     assert torch.equal(scoring.logits(of_run, corrected=True)(query), s.abs())
     with pytest.raises(UsageError, match=r"loss\.absolute, but draws are compared with the softmax of scores"):

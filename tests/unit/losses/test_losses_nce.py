@@ -67,8 +67,8 @@ def test_evaluated_model_is_normalized_at_the_optimum(partition):
 
 def test_penalty_uses_the_z_of_the_evaluated_model():
     """Through the training step: log Σ e^{s − c}, c subtracted once."""
-    world = replace(loss_world().known, dim=3)
-    model = find_model("skipgram")(find_model("skipgram").Config(dim=3), world).double()
+    problem = replace(loss_world().known, dim=3)
+    model = find_model("skipgram")(find_model("skipgram").Config(dim=3), problem).double()
     with torch.no_grad():
         for i, p in enumerate(model.parameters()):
             p.copy_(torch.randn(p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(i)))
@@ -77,8 +77,8 @@ def test_penalty_uses_the_z_of_the_evaluated_model():
     drawn = Negatives(torch.tensor([[1, 2]]), log_q=torch.full((1, 1), -1.0), log_q_target=torch.full((4,), -1.0))
     costs = []
     for penalty in (0.0, 0.5):
-        loss = make_loss("nce", world, partition="context", log_z_start=1.25, penalty=penalty)
-        step = Step(model, find_source("none")(find_source("none").Config(), world), loss, [], TrainConfig())
+        loss = make_loss("nce", problem, partition="context", log_z_start=1.25, penalty=penalty)
+        step = Step(model, find_source("none")(find_source("none").Config(), problem), loss, [], TrainConfig())
         costs.append(loss(step.score(model.encode(batch), drawn)).per_example)
     scores = model.score(model.encode(batch), torch.arange(5).unsqueeze(0))
     torch.testing.assert_close(costs[1] - costs[0], 0.5 * ((scores - 1.25).logsumexp(1)).square())

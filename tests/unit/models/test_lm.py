@@ -20,8 +20,8 @@ V, D, S = 7, 4, 2
 
 
 def model(**settings: Any) -> Lm:
-    world = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=3)
-    return Lm(LmConfig(**{"dim": D, "dropout": 0.0, "tau": 5.0, **settings}), world)
+    problem = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=3)
+    return Lm(LmConfig(**{"dim": D, "dropout": 0.0, "tau": 5.0, **settings}), problem)
 
 
 def block(words: list[int], begins: bool, streams: int = S) -> LanguageBatch:

@@ -75,7 +75,7 @@ def test_sentence_is_encoded_independently_of_its_batch(text: ParallelCorpus, ki
 def test_target_word_sees_only_the_words_before_it(text: ParallelCorpus, kind: str) -> None:
     translator, batch = model(text, **KINDS[kind]).eval(), batch_of(text, 3)
     was, later = translator.encode(batch).vector, batch.prev_tokens.clone()
-    later[:, 4] = (later[:, 4] + 1) % translator.world.n_candidates
+    later[:, 4] = (later[:, 4] + 1) % translator.problem.n_candidates
     now = translator.encode(replace(batch, prev_tokens=later)).vector
     column = batch.position % batch.prev_tokens.shape[1]
     changed = (was != now).any(1)
@@ -99,7 +99,7 @@ def test_source_is_encoded_in_both_directions(text: ParallelCorpus) -> None:
 def test_scores_match_the_formula(text: ParallelCorpus, similarity: str, targets: OutputTableConfig) -> None:
     translator, batch = model(text, similarity=similarity, tau=3.0, output_table=targets).eval(), batch_of(text, 2)
     query = translator.encode(batch)
-    everyone = torch.arange(translator.world.n_candidates).unsqueeze(0)
+    everyone = torch.arange(translator.problem.n_candidates).unsqueeze(0)
     e, v = query.vector, translator.table()
     expected = e @ v.T if similarity == "dot" else 3.0 * nn.functional.cosine_similarity(e[:, None], v[None], dim=2)
     for ids in (everyone, everyone[:, :4], everyone[:, :4].repeat(len(query), 1)):
@@ -114,7 +114,7 @@ def test_rows_for_answers_are_chosen_before_the_head(text: ParallelCorpus) -> No
     query = translator.train().encode(batch)
     assert seen == [(len(batch), len(batch))] and len(batch) < batch.prev_tokens.numel()
     assert query.vector.shape == (len(batch), 6) and query.vector.requires_grad
-    assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == translator.world.n_candidates
+    assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == translator.problem.n_candidates
     with pytest.raises(TypeError):
         translator.encode(batch.rows(slice(0, 2)))
 
@@ -162,7 +162,7 @@ def test_no_global_random_numbers_are_used(text: ParallelCorpus) -> None:
 # --- searches -------------------------------------------------------------------------------------------------------
 
 def logits(translator: Nmt) -> decoding.Logits:
-    everyone = torch.arange(translator.world.n_candidates).unsqueeze(0)
+    everyone = torch.arange(translator.problem.n_candidates).unsqueeze(0)
     return lambda query: translator.score(query, everyone)
 
 
@@ -170,7 +170,7 @@ def by_hand(translator: Nmt, source: Tensor, length: Tensor, words: list[int]) -
     """Return the scores (V,) of the word after some words, from the beginning."""
     memory = translator.encode_source(source, length)
     state = memory.start
-    for word in [translator.world.n_candidates, *words]:
+    for word in [translator.problem.n_candidates, *words]:
         query, _, state = translator.decode_step(memory, torch.tensor([word]), state)
     return logits(translator)(query)[0]
 
@@ -207,7 +207,7 @@ def test_greedy_takes_the_best_word_until_the_end(text: ParallelCorpus, kind: st
 @torch.no_grad()
 def test_rounded_table_finds_the_same_words(text: ParallelCorpus, keys: dict[str, object], unknown: bool) -> None:
     translator = model(text, **keys).eval()
-    assert translator.world.n_candidates > 5 * SHORTLIST_SIZE  # a word outside the shortlist cannot be chosen
+    assert translator.problem.n_candidates > 5 * SHORTLIST_SIZE  # a word outside the shortlist cannot be chosen
     source, length = pad_sources([text.source.sentence(i) for i in text.part("test")])
     one, other = (decoding.translate(translator, logits(translator), source, length, unknown=unknown, best=best)
                   for best in (None, Bf16Search(translator)))

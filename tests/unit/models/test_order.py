@@ -17,13 +17,13 @@ V, D, B = 7, 4, 5
 DOUBLE = torch.float64
 
 
-def world(**keys: object) -> ProblemSpec:
+def problem(**keys: object) -> ProblemSpec:
     return ProblemSpec(V, torch.ones(V, dtype=DOUBLE),
                        **({"context_sizes": (V, 2), "dim": D, "seed": 3} | keys))  # type: ignore[arg-type]
 
 
 def build(orthant: str = "clamp") -> Order:
-    model = Order(OrderConfig(dim=D, orthant=orthant), world()).double()
+    model = Order(OrderConfig(dim=D, orthant=orthant), problem()).double()
     if orthant == "abs":
         with torch.no_grad():
             model.x.mul_(torch.tensor([1.0, -1.0]).repeat(D // 2))
@@ -96,7 +96,7 @@ def test_clamp_keeps_the_orthant_after_an_update_and_abs_reads_it() -> None:
 
 
 def test_initial_table_is_in_the_orthant_and_follows_its_seed() -> None:
-    first, again, other = (Order(OrderConfig(dim=D, start=0.5), world(seed=seed)).x.detach() for seed in (1, 1, 2))
+    first, again, other = (Order(OrderConfig(dim=D, start=0.5), problem(seed=seed)).x.detach() for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert 0 <= float(first.min()) < 0.2 and 0.3 < float(first.max()) <= 0.5
 
@@ -104,7 +104,7 @@ def test_initial_table_is_in_the_orthant_and_follows_its_seed() -> None:
 @pytest.mark.parametrize("sizes", [None, (V,), (V, 2, 3)])
 def test_contexts_that_are_not_pairs_are_rejected(sizes: tuple[int, ...] | None) -> None:
     with pytest.raises(UsageError, match="needs pairs of concepts"):
-        Order(OrderConfig(dim=D), world(context_sizes=sizes))
+        Order(OrderConfig(dim=D), problem(context_sizes=sizes))
 
 
 def test_chain_in_order_costs_nothing_upwards_and_something_downwards() -> None:

@@ -35,12 +35,12 @@ def file(folder: Path, words: list[str], table: np.ndarray = P) -> str:
     return str(path)
 
 
-def world(seed: int = 1, **more: Any) -> ProblemSpec:
+def problem(seed: int = 1, **more: Any) -> ProblemSpec:
     return ProblemSpec(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=read_any, **more)
 
 
 def build(**keys: Any) -> Tensor:
-    table = initial_table(OutputTableConfig(**keys), world(), D)
+    table = initial_table(OutputTableConfig(**keys), problem(), D)
     assert table is not None and table.shape == (len(WORDS), D) and table.dtype == torch.float32
     torch.testing.assert_close(table.norm(dim=1), torch.ones(len(WORDS)))
     return table
@@ -53,7 +53,7 @@ def unit(x: np.ndarray) -> Tensor:
 def test_random_tables_follow_the_seed_and_are_uniform() -> None:
     for kind in ("sphere", "hypercube"):
         assert torch.equal(build(kind=kind), build(kind=kind))
-        other = initial_table(OutputTableConfig(kind=kind), world(2), D)
+        other = initial_table(OutputTableConfig(kind=kind), problem(2), D)
         assert other is not None and not torch.equal(build(kind=kind), other)
         many = initial_table(OutputTableConfig(kind=kind), ProblemSpec(4000, torch.ones(4000), seed=1), D)
         assert many is not None and float(many.mean(0).norm()) < 0.1
@@ -132,11 +132,11 @@ def test_table_in_a_narrow_cone_gives_a_warning(tmp_path: Path, caplog: pytest.L
 @pytest.mark.parametrize("kind", ["learned", "sphere", "hypercube"])
 def test_unused_file_is_reported(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Otherwise the wrong table would be used without a warning."""
-    initial_table(OutputTableConfig(kind=kind, file="x"), world(), D)  # type: ignore[arg-type]
+    initial_table(OutputTableConfig(kind=kind, file="x"), problem(), D)  # type: ignore[arg-type]
     expected = f"/x is not used, because model.output_table.kind is {kind}; set it to pretrained"
     assert [expected in r.message for r in caplog.records] == [True]
     caplog.clear()
-    initial_table(OutputTableConfig(kind=kind), world(), D)  # type: ignore[arg-type]
+    initial_table(OutputTableConfig(kind=kind), problem(), D)  # type: ignore[arg-type]
     assert not caplog.records
 
 
@@ -162,7 +162,7 @@ def test_file_error_is_one_line(tmp_path: Path) -> None:
 
     def error_of(error: type[Exception], text: str, spec: ProblemSpec | None = None, dim: int = D, **keys: Any) -> None:
         with pytest.raises(error, match=text) as caught:
-            initial_table(OutputTableConfig(**{"kind": "pretrained", "file": path, **keys}), spec or world(), dim)
+            initial_table(OutputTableConfig(**{"kind": "pretrained", "file": path, **keys}), spec or problem(), dim)
         assert len(str(caught.value).splitlines()) == 1
 
     error_of(UsageError, r"vectors of 6 numbers, but model\.dim is 7; set model\.dim: 6", dim=7)
@@ -181,8 +181,8 @@ def test_file_error_is_one_line(tmp_path: Path) -> None:
 def test_frozen_table_is_not_a_parameter_and_a_trained_one_is() -> None:
     for frozen in (True, False):
         fixed = OutputTableConfig(kind="sphere", frozen=frozen)
-        for model in (SkipGram(SkipGramConfig(dim=D, output_table=fixed), world()),
-                      Lm(LmConfig(dim=D, tied=False, output_table=fixed), world())):
+        for model in (SkipGram(SkipGramConfig(dim=D, output_table=fixed), problem()),
+                      Lm(LmConfig(dim=D, tied=False, output_table=fixed), problem())):
             assert model.has_frozen_table == frozen and torch.equal(model.table(), build(kind="sphere"))
             actual = {id(p) for o in optimizers(model, torch.nn.Module(), TrainConfig())  # type: ignore[arg-type]
                       for g in o.param_groups for p in g["params"]}
@@ -192,7 +192,7 @@ def test_frozen_table_is_not_a_parameter_and_a_trained_one_is() -> None:
 
 def test_tied_language_model_rejects_an_output_table() -> None:
     with pytest.raises(UsageError, match=r"set model\.tied: false"):
-        Lm(LmConfig(dim=D, output_table=OutputTableConfig(kind="sphere")), world())
+        Lm(LmConfig(dim=D, output_table=OutputTableConfig(kind="sphere")), problem())
 
 
 def test_kernels_leave_a_frozen_table_to_autograd() -> None:

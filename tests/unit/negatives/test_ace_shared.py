@@ -31,8 +31,8 @@ def build_source(double: bool = False, seed: int = 1, **keys: Any) -> Ace:
     """Build a source with groups of three rows; g is far from uniform and differs between queries."""
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0, 2.0, 5.0], dtype=torch.float64)
     keys = {"share_draws_by": "block", "share_size": 3, "k": K, "min_perplexity": 1, "clip": 1e6} | keys
-    world = ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=seed)
-    sampler = Ace(AceConfig(source="ace", **keys), world)
+    problem = ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=seed)
+    sampler = Ace(AceConfig(source="ace", **keys), problem)
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
         sampler.generator.w.copy_(torch.randn(sampler.generator.w.shape, generator=draw))

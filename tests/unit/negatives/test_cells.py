@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
-from helpers.source_worlds import TableView, V, gradient_error, query, source, world
+from helpers.source_worlds import TableView, V, gradient_error, query, source, tiny_problem
 from scipy import stats
 from torch.nn.functional import normalize
 
@@ -375,7 +375,7 @@ def test_resumed_source_draws_bitwise_while_model_moves(case):
     state, there = whole.state_dict(), Moving(view.c.clone())
     resumed = source(case, of=large(5), **settings)
     resumed.load_state_dict(state)
-    resumed.world = large()                                       # the world of the run that continues
+    resumed.problem = large()                                       # the problem of the run that continues
     for a, b in zip(steps(whole, view, 7, 20), steps(resumed, there, 7, 20), strict=True):
         assert torch.equal(a, b)
     assert source(case).state_dict().keys() == whole.state_dict().keys()
@@ -532,7 +532,7 @@ def test_one_candidate_and_nan_vectors_are_rejected_in_one_line(case):
         source(case, of=ProblemSpec(1, torch.ones(1).double(), 1, dim=4))
     view = Moving(torch.full((V, 8), math.nan))
     with pytest.raises(UsageError, match=r"not finite.*lower train.lr"):
-        source(case, of=world()).draw(query(), 2, view)
+        source(case, of=tiny_problem()).draw(query(), 2, view)
     with pytest.raises(UsageError, match="has not been fitted to the model yet"):
         source(case).log_prob(query(), torch.arange(V).unsqueeze(0))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.source_worlds import CASES, TableView, V, query, source, trained, world
+from helpers.source_worlds import CASES, TableView, V, query, source, tiny_problem, trained
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query
@@ -63,7 +63,7 @@ def test_correction_over_all_candidates_gives_the_partition_function():
 def test_adversary_starts_different_from_the_model():
     """Both tables are uniform on an interval and have one seed; their numbers differ."""
     sampler = source("kbgan", hidden=8)
-    theirs = torch.rand(V, 8, generator=torch.Generator().manual_seed(sampler.world.seed))
+    theirs = torch.rand(V, 8, generator=torch.Generator().manual_seed(sampler.problem.seed))
     assert abs(float(torch.corrcoef(torch.stack([sampler.scorer.v.detach().flatten(), theirs.flatten()]))[0, 1])) < 0.2
 
 
@@ -226,7 +226,7 @@ def test_random_streams_of_components_differ():
     sampler = source("mixture of an adversary and uniform", inner={"source": "uniform"}, epsilon=0.5)
     a, b = (one.draw(query(), 4, TableView()).ids for one in (sampler.inner, sampler.plain))
     assert not torch.equal(a, b)
-    seeds = {one.world.seed for one in (sampler, sampler.inner, sampler.plain)}
+    seeds = {one.problem.seed for one in (sampler, sampler.inner, sampler.plain)}
     assert len(seeds) == 3
 
 
@@ -287,7 +287,7 @@ def test_invalid_settings_are_one_line(case, settings, says):
 
 
 def test_inner_source_has_its_own_settings_and_seed():
-    sampler = inner.build_nested({"source": "unigram", "exponent": 0.5}, "inner", 6, world())
-    assert sampler.config.k == 6 and sampler.config.exponent == 0.5 and sampler.world.seed != world().seed
+    sampler = inner.build_nested({"source": "unigram", "exponent": 0.5}, "inner", 6, tiny_problem())
+    assert sampler.config.k == 6 and sampler.config.exponent == 0.5 and sampler.problem.seed != tiny_problem().seed
     assert inner.build_nested({"source": "unigram"}, "plain", 6,
-                              replace(world(), seed=3)).world.seed != sampler.world.seed
+                              replace(tiny_problem(), seed=3)).problem.seed != sampler.problem.seed

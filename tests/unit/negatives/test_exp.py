@@ -35,13 +35,13 @@ class VectorView:
         return query.vector @ self.c[candidates[0]].T
 
 
-def world(v: int, dim: int, seed: int = 3) -> ProblemSpec:
+def problem(v: int, dim: int, seed: int = 3) -> ProblemSpec:
     return ProblemSpec(v, torch.arange(1, v + 1, dtype=DOUBLE).flip(0), dim=dim, seed=seed)
 
 
 def build(name: str, v: int, dim: int, **settings: Any) -> NegativeSource:
     result = base.find(name)
-    return result(result.Config(source=name, **settings), world(v, dim))
+    return result(result.Config(source=name, **settings), problem(v, dim))
 
 
 def make_query(vectors: torch.Tensor, target: torch.Tensor) -> Query:
@@ -67,7 +67,7 @@ def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
         draws, log_q=log_q[draws], total_weight=torch.full((1, 1), float(m), dtype=DOUBLE), false_negatives=positive
     )
     query = make_query(torch.zeros(n, 1), torch.full((n,), target))
-    loss = SampledSoftmaxLoss(SampledSoftmaxConfig(), world(v, 1))
+    loss = SampledSoftmaxLoss(SampledSoftmaxConfig(), problem(v, 1))
     scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, drawn.log_q)
     ((chance / chance.sum()) * loss(scored).per_example).sum().backward()
     exact = torch.softmax(o, 0)

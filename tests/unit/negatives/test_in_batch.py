@@ -55,7 +55,7 @@ def test_single_row_changes_nothing_and_empty_batch_is_valid(correction, mask):
     assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.total_weight) == 1
     if correction != "none":
         pos = torch.zeros(1, requires_grad=True)
-        loss = make_loss("sampled_softmax", sampler.world, form="ranking")
+        loss = make_loss("sampled_softmax", sampler.problem, form="ranking")
         cost = loss(LossInput(pos, torch.ones(1, 1), drawn, query, log_q=drawn.log_q))
         cost.per_example.sum().backward()
         assert float(cost.per_example.detach()) == 0 and float(pos.grad) == 0

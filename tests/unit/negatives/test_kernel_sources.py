@@ -94,7 +94,7 @@ def by_hand(sampler: KernelSource, view: VectorView, h: torch.Tensor, without: i
         kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
         o = kept.read(slice(None)) @ kept.round_query(view.tau * x.unsqueeze(0))[0]
-    pi, order = prior_weights(sampler.world.counts, sampler.config.prior_exponent), sampler.blocks.order.tolist()
+    pi, order = prior_weights(sampler.problem.counts, sampler.config.prior_exponent), sampler.blocks.order.tolist()
     q = torch.zeros(v, dtype=DOUBLE)
 
     def mass(places: range) -> float:
@@ -343,10 +343,10 @@ def test_score_that_is_not_an_inner_product_is_rejected_in_one_line(way: str, ge
     class Distance(Model):
         name = "distance"
 
-    world = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
-    model, result = Distance(Model.Config(dim=D), world), losses.find("sampled_softmax")
+    problem = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
+    model, result = Distance(Model.Config(dim=D), problem), losses.find("sampled_softmax")
     sampler = build(way, exclude_target=True)
-    loss = result(result.Config(), world)
+    loss = result(result.Config(), problem)
     assert incompatibilities(sampler, loss, model) == []
     model.geometry = geometry                                                             # type: ignore[assignment]
     reasons = incompatibilities(sampler, loss, model)
@@ -424,7 +424,7 @@ def test_prior_multiplies_kernel_and_excludes_no_candidate() -> None:
     plain, weighted = build("quadratic", 100), build("quadratic", 100, prior_exponent=0.75)
     for sampler in (plain, weighted):
         sampler.on_epoch_start(view)
-    counts = weighted.world.counts
+    counts = weighted.problem.counts
     log = plain.log_prob(query, everyone).double() + 0.75 * counts.log()
     torch.testing.assert_close(weighted.log_prob(query, everyone).double(), log.log_softmax(1), atol=1e-4, rtol=0)
     masses = prior_weights(torch.tensor([4.0, 0.0, 1.0], dtype=DOUBLE), 1.0)
@@ -461,9 +461,9 @@ def test_target_alone_in_its_node_has_no_probability(way: str, v: int) -> None:
 
 
 def test_error_of_a_loss_that_needs_target_q_names_the_remedy() -> None:
-    world = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
-    model, result = Model(Model.Config(dim=D), world), losses.find("nce")
-    loss = result(result.Config(name="nce"), world)
+    problem = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
+    model, result = Model(Model.Config(dim=D), problem), losses.find("nce")
+    loss = result(result.Config(name="nce"), problem)
     assert "use negatives.exclude_target: false" in incompatibilities(build("rff", exclude_target=True), loss, model)[0]
     assert incompatibilities(build("rff"), loss, model) == []
 

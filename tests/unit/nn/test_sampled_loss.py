@@ -126,7 +126,7 @@ def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask
     if share not in found.traits.sharing_modes or (source in ("ace", "kbgan") and share == "batch"):
         share = "row"
     config = found.Config(source=source, k=K, filter=mask, share_draws_by=share)   # type: ignore[arg-type]
-    problem, world = Problem(), ProblemSpec(V, COUNTS, B, dim=D, seed=3)
+    problem, spec = Problem(), ProblemSpec(V, COUNTS, B, dim=D, seed=3)
     try:
         ours = SampledLoss(source, num_classes=V, num_sampled=K, loss=loss, counts=COUNTS, num_contexts=B, seed=3,
                            share=share, filter=mask, reduction="sum")              # type: ignore[arg-type]
@@ -134,11 +134,11 @@ def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask
     except UsageError as error:
         assert "no probabilities" in str(error) or "no probability for the target" in str(error)
         return
-    model = SkipGram(SkipGramConfig(dim=D), world)
+    model = SkipGram(SkipGramConfig(dim=D), spec)
     with torch.no_grad():
         model.u.copy_(problem.query)
         model.v.copy_(problem.weight)
-    trainer = Step(model, found(config, world), losses.find(loss)(losses.find(loss).Config(name=loss), world), [],
+    trainer = Step(model, found(config, spec), losses.find(loss)(losses.find(loss).Config(name=loss), spec), [],
                    TrainConfig(batch=B))
     trainer.source.on_epoch_start(trainer.view)
     batch = Batch(problem.target, torch.zeros_like(problem.target))

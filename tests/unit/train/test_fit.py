@@ -59,17 +59,17 @@ def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: 
         **train: Any) -> Trainer:
     counts = torch.arange(V, 0, -1).double()
     counts[RARE] = 0
-    world = ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=4, seed=3)
-    model = SkipGram(SkipGramConfig(dim=4), world)
+    problem = ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=4, seed=3)
+    model = SkipGram(SkipGramConfig(dim=4), problem)
     with torch.no_grad():
         model.v.copy_(model.u.flip(0))
     cost = losses.find(loss)
     draws = sources.find(source)
     more = {"min_perplexity": 2, "hidden": 3} if source == "ace" else {}
     settings = draws.Config(source=source, k=3, filter="none" if loss == "nce" else "target", **more)
-    return Trainer(model, draws(settings, world), cost(cost.Config(name=loss, **(loss_settings or {})), world), blocks
-                   or Blocks(),
-               TrainConfig(**{"epochs": 2, "lr": 0.1, "log_every": 1, **train}), folder, evaluate)
+    return Trainer(
+        model, draws(settings, problem), cost(cost.Config(name=loss, **(loss_settings or {})), problem),
+        blocks or Blocks(), TrainConfig(**{"epochs": 2, "lr": 0.1, "log_every": 1, **train}), folder, evaluate)
 
 
 def lines(folder: Path, key: str = "loss") -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ class Third:
         return ids % 3 == 0
 
 
-def world(v: int) -> ProblemSpec:
+def problem(v: int) -> ProblemSpec:
     counts = torch.arange(v, 0, -1).double() / v + 1
     return ProblemSpec(v, counts, n_contexts=v, raw_counts=counts, dim=D, seed=4)
 
@@ -101,11 +101,11 @@ def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) ->
     of_batches = {"baseline": "leave_one_out"} if (source, share) == ("ace", "batch") else {}  # no probe for each row
     settings = source_class.Config(source=source_class.name, share_draws_by=share, share_size=2, filter=mask, k=3,
                                    **SOURCES[source] | of_batches | more)
-    return source_class(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
+    return source_class(settings, problem(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), problem(v))
 
 
 def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss: Loss, v: int, **train: Any) -> Built:
-    model = SkipGram(SkipGramConfig(dim=D), world(v))
+    model = SkipGram(SkipGramConfig(dim=D), problem(v))
     draw = torch.Generator().manual_seed(8)
     with torch.no_grad():
         for p in model.parameters():
@@ -178,7 +178,7 @@ def test_every_combination_gives_the_same_update_or_is_rejected(name: str) -> No
     counted = Counter[str]()
     for source, share, loss, mask, optimizer in (one for one in ALL if one[0] == name):
         draws, cost = parts(source, share, loss, mask, 40)
-        model = SkipGram(SkipGramConfig(dim=D), world(40))
+        model = SkipGram(SkipGramConfig(dim=D), problem(40))
         train = TrainConfig(optimizer=optimizer)
         refused = engine.why_not_fused(model.config, type(draws), draws.config, cost.config, train, True)
         assert bool(refused) == is_refused(source, share, loss, mask, optimizer)
@@ -235,7 +235,8 @@ def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str,
             pair = []
             for kind in (Step, CompiledWindows):
                 config = source_class.Config(**{"source": source_class.name, "k": 3, "filter": mask, **LOOKING[case]})
-                components = source_class(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
+                built_loss = cost(cost.Config(name=cost.name, **LOSSES[loss]), problem(v))
+                components = source_class(config, problem(v)), built_loss
                 built = make(kind, *components, v)
                 components[0].random.manual_seed(seed)
                 if incompatibilities(*components, built.model):
@@ -309,7 +310,7 @@ def test_source_that_learns_receives_the_same(share: str, loss: str, mask: str, 
     """Weights of each draw, one log q for all, and a block whose negative is masked in some of its windows only."""
     result = []
     for kind in (Step, CompiledWindows):
-        source = Given(NegativesConfig(share_draws_by=share, share_size=2, filter=mask, k=3), world(7))
+        source = Given(NegativesConfig(share_draws_by=share, share_size=2, filter=mask, k=3), problem(7))
         source.traits = replace(source.traits, learns_per_row=learns_per_row)
         built = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
@@ -327,7 +328,7 @@ def test_unsupported_kernel_input_is_rejected_by_name() -> None:
 
     for share, says in (("row", "one noise mass"), ("window", "needs ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
-        built = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), world(7)), loss, 7)
+        built = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), problem(7)), loss, 7)
         with pytest.raises(UsageError, match=says):
             built.engine(BLOCK)
 
@@ -337,13 +338,13 @@ def test_query_of_windows_equals_query_of_their_pairs(share: str) -> None:
     """Its rows equal `encode` of the pairs, with the same draws; a slice of it has no windows."""
     block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
     compiled_engine = CompiledWindows.__new__(CompiledWindows)
-    world = ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
-    compiled_engine.model = SkipGram(SkipGramConfig(dim=3), world)
+    problem = ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
+    compiled_engine.model = SkipGram(SkipGramConfig(dim=3), problem)
     here, pairs = compiled_engine._query(block, True), block.pairs()
     there = compiled_engine.model.encode(pairs)
     for name in ("vector", "context", "target", "slot", "query_id", "window"):
         assert torch.equal(getattr(here, name), getattr(there, name)), name
-    source = NegativeSource(NegativesConfig(share_draws_by=share, share_size=2), world)  # type: ignore[arg-type]
+    source = NegativeSource(NegativesConfig(share_draws_by=share, share_size=2), problem)  # type: ignore[arg-type]
     (n, group), (m, other) = source.draw_layout(here), source.draw_layout(there)
     assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
     assert here.window_offsets is not None and here.rows(slice(2, 5)).window_offsets is None
@@ -454,7 +455,7 @@ class Blocks:
 def fit(folder: Path, source: str = "unigram", loss: str = "logistic", share: str = "row", blocks: int = 4, **train: Any
         ) -> Trainer:
     draws, cost = parts(source, share, loss, "none" if loss.startswith("nce") else "target", V)
-    model = SkipGram(SkipGramConfig(dim=D), world(V))
+    model = SkipGram(SkipGramConfig(dim=D), problem(V))
     settings = {"epochs": 2, "lr": 0.1, "log_every": 1, "engine": "fused", **train}
     return Trainer(model, draws, cost, Blocks(blocks), TrainConfig(**settings), folder, dict)
 
@@ -535,7 +536,7 @@ def test_both_engines_write_the_same_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dim", [5, 16, 100])
 def test_table_layout_for_kernels_is_invisible(dim: int) -> None:
-    model, plain = (SkipGram(SkipGramConfig(dim=dim), world(30)) for _ in range(2))
+    model, plain = (SkipGram(SkipGramConfig(dim=dim), problem(30)) for _ in range(2))
     compiled.pad_rows(model)
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         assert p.stride() == (-(-dim // 16) * 16, 1) and p.data_ptr() % 64 == 0 and same(p.detach(), q.detach())

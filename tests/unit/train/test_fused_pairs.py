@@ -27,13 +27,13 @@ PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
 
 
 def build(kind: type, seed: int = 2, **keys: object):
-    world = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
+    problem = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
     train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
-    model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), world)  # type: ignore[arg-type]
+    model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), problem)  # type: ignore[arg-type]
     loss = losses.find(str(name := keys.pop("loss", "order")))
-    cost = loss(loss.Config(name=name, margin=0.3), world)
+    cost = loss(loss.Config(name=name, margin=0.3), problem)
     source = negatives.find(str(keys.pop("source", "uniform")))
-    sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), world)
+    sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), problem)
     return kind(model, sampler, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
 
 

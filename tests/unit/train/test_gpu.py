@@ -55,14 +55,14 @@ def test_update_on_gpu_equals_update_on_cpu(loss: str) -> None:
     tables = []
     drawn = None
     for device in ("cpu", "cuda"):
-        world = ProblemSpec(40, counts, 40, counts, dim=8, seed=3, device=device)
-        model = SkipGram(SkipGramConfig(dim=8), world)
+        problem = ProblemSpec(40, counts, 40, counts, dim=8, seed=3, device=device)
+        model = SkipGram(SkipGramConfig(dim=8), problem)
         with torch.no_grad():
             model.v.copy_(torch.linspace(-1, 1, 320).view(40, 8))
         source, cost = sources.find("unigram"), losses.find(loss)
-        sampler = source(source.Config(filter="target" if loss != "nce" else "none"), world)
-        step = Step(model, sampler, cost(cost.Config(name=loss), world), [torch.optim.SGD(model.parameters(), lr=0.1)],
-                    TrainConfig())
+        sampler = source(source.Config(filter="target" if loss != "nce" else "none"), problem)
+        step = Step(model, sampler, cost(cost.Config(name=loss), problem),
+                    [torch.optim.SGD(model.parameters(), lr=0.1)], TrainConfig())
         here = batch.to(device)
         if drawn is None:
             drawn = sampler.draw(model.encode(here).detach(), 5, step.view)

@@ -92,5 +92,5 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
     blocks(training, 2)
     assert is_finite(training._learned_state())
     query = parts.model.encode(next(iter(training.read_blocks(0, 16, 0, True)))).detach()
-    ids = torch.arange(parts.world.n_candidates).unsqueeze(0)
+    ids = torch.arange(parts.problem.n_candidates).unsqueeze(0)
     assert torch.allclose(parts.source.log_prob(query, ids).exp().sum(1), torch.ones(len(query)), atol=1e-4)

@@ -39,7 +39,7 @@ TARGET = [1, 3, 0, 0, 8, 2, 4, 4, 1, 7, 6, 5, 3]
 B = len(TARGET)
 
 
-def world() -> ProblemSpec:
+def problem() -> ProblemSpec:
     counts = torch.arange(V, 0, -1).double()
     return ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=D, seed=4)
 
@@ -52,7 +52,7 @@ def batch(rows: list[int] | None = None) -> SkipGramBatch:
 
 def model(similarity: str = "dot") -> SkipGram:
     """Build tables in double precision, large enough that scores differ."""
-    built = SkipGram(SkipGramConfig(dim=D, similarity=similarity), world()).double()
+    built = SkipGram(SkipGramConfig(dim=D, similarity=similarity), problem()).double()
     draw = torch.Generator().manual_seed(8)
     with torch.no_grad():
         for p in built.parameters():
@@ -66,7 +66,7 @@ class FixedDraws(NegativeSource):
     traits = Traits(learns=True)
 
     def __init__(self, drawn: Callable[[Query], Negatives], mask: str):
-        super().__init__(NegativesConfig(filter=mask, k=1), world())
+        super().__init__(NegativesConfig(filter=mask, k=1), problem())
         self.drawn, self.received = drawn, list[tuple[Query, Negatives, Tensor]]()
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -87,7 +87,7 @@ LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def loss_of(name: str) -> Loss:
     loss_class = losses.find(name.split(",")[0])
-    built = loss_class(loss_class.Config(name=loss_class.name, **LOSSES[name][1]), world()).double()
+    built = loss_class(loss_class.Config(name=loss_class.name, **LOSSES[name][1]), problem()).double()
     with torch.no_grad():
         for p in built.parameters():
             p.copy_(torch.linspace(0.2, 1.2, p.numel()).reshape(p.shape))
@@ -283,7 +283,7 @@ def test_layout_with_cosine(layout: str, similarity: str) -> None:
 def test_draws_of_shipped_sources(case: dict[str, Any]) -> None:
     """log q is used for each draw as the source reports it, including the probe of weight 0."""
     results = sources.find(case["source"])
-    source = results(results.Config(k=4, filter="target", **case), world())
+    source = results(results.Config(k=4, filter="target", **case), problem())
     net, loss = model(), loss_of("logistic")
     result = step_of(net, loss, source)(batch(), keep_costs=True)
     after = grads(net, loss)
@@ -325,7 +325,7 @@ def test_negatives_that_are_vectors() -> None:
 
 def test_costs_are_kept_for_learning_sources_and_on_request() -> None:
     source_class = sources.find("unigram")
-    step = step_of(model(), loss_of("logistic"), source_class(source_class.Config(k=3), world()))
+    step = step_of(model(), loss_of("logistic"), source_class(source_class.Config(k=3), problem()))
     assert step(batch()).cost is None
     assert step(batch(), keep_costs=True).cost.shape == (B, 3)
 
@@ -334,10 +334,10 @@ def test_costs_are_kept_for_learning_sources_and_on_request() -> None:
 def test_number_of_costs_kept_for_the_log_is_limited(cells: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The costs of all rows over every candidate took 23 GB at V = 8,651."""
     source_class = sources.find("unigram")
-    built = source_class(source_class.Config(k=3, share_draws_by="window"), world())
+    built = source_class(source_class.Config(k=3, share_draws_by="window"), problem())
     whole = step_of(model(), loss_of("logistic"), built, batch=5)(batch(), keep_costs=True)
     monkeypatch.setattr(module, "MAX_LOGGED_COSTS", cells)
-    built = source_class(source_class.Config(k=3, share_draws_by="window"), world())
+    built = source_class(source_class.Config(k=3, share_draws_by="window"), problem())
     some = step_of(model(), loss_of("logistic"), built, batch=5)(batch(), keep_costs=True)
     torch.testing.assert_close(some.cost, whole.cost[:rows], rtol=0, atol=0)
     view = ReadOnly(model())
@@ -350,12 +350,12 @@ def test_number_of_costs_kept_for_the_log_is_limited(cells: int, rows: int, monk
 
 def every() -> NegativeSource:
     source_class = sources.find("every")
-    return source_class(source_class.Config(source="every", filter="none"), world())
+    return source_class(source_class.Config(source="every", filter="none"), problem())
 
 
 def softmax() -> Loss:
     loss_class = losses.find("softmax")
-    return loss_class(loss_class.Config(), world()).double()
+    return loss_class(loss_class.Config(), problem()).double()
 
 
 @pytest.fixture
@@ -381,7 +381,7 @@ def test_full_source_is_the_full_softmax_with_and_without_groups(monkeypatch: py
     results = {}
     for grouped in (True, False):
         net, loss, source = model(), softmax(), every()
-        source = type(source)(source.config.model_copy(update={"filter": mask}), world())
+        source = type(source)(source.config.model_copy(update={"filter": mask}), problem())
         if not grouped:
             plain = net.encode
             net.encode = lambda x, plain=plain: replace(plain(x), query_id=None)  # type: ignore[method-assign]
@@ -403,7 +403,7 @@ def test_full_source_is_the_full_softmax_with_and_without_groups(monkeypatch: py
 def test_no_negatives_and_exact_log_z_is_the_full_softmax() -> None:
     results = sources.find("none")
     gradients = []
-    for source in (results(results.Config(source="none", filter="none"), world()), every()):
+    for source in (results(results.Config(source="none", filter="none"), problem()), every()):
         net, loss = model(), softmax()
         result = step_of(net, loss, source)(batch(), keep_costs=True)
         gradients.append([*grads(net, loss), result.loss])

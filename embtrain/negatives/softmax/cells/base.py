@@ -70,22 +70,22 @@ class Cells(NegativeSource):
     index: CellIndex                 # the cells; another one after each regrouping, and so the sampler
     sampler: CellSampler
 
-    def __init__(self, config: CellsConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        check_settings(self.name, config, config.exclude_target, world)
+    def __init__(self, config: CellsConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        check_settings(self.name, config, config.exclude_target, problem)
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k))                # else weights are not 1
-        self.uses_copy, v = config.within_cell == "quantized", world.n_candidates
+        self.uses_copy, v = config.within_cell == "quantized", problem.n_candidates
         self.rules = CellRules(config.within_cell in ("exact", "quantized"), config.exclude_target,
                                config.share_draws_by == "window")
         uses_unigram = config.within_cell == "unigram"
         self.traits = replace(self.traits, uses_counts=uses_unigram)
-        weights = unigram_masses(world, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
+        weights = unigram_masses(problem, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
             raise UsageError("negatives.within_cell: unigram needs counts of the candidates; choose another value")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
         weights = torch.where(weights > 0, weights, weights[weights > 0].min())
-        self.candidate_weights = weights.to(world.device)                                       # (V,) float64
+        self.candidate_weights = weights.to(problem.device)                                       # (V,) float64
         self.view: ModelView | None = None
         self.labels: Tensor | None = None                  # (V,)  result of `label`, which defines the cells
         self.singleton_mask: Tensor | None = None          # (V,)  result of `singletons`, which also does
@@ -175,7 +175,7 @@ class Cells(NegativeSource):
     def _recluster(self, view: ModelView) -> None:
         """Label all candidates and rebuild the cells."""
         c = inner_product.candidate_vectors(view)
-        seed = int(np.random.SeedSequence([self.world.seed, self.n_groupings]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.problem.seed, self.n_groupings]).generate_state(1)[0])
         self._build_index(self.label(c, seed), c)
         self.n_groupings, self.draws_since_grouping = self.n_groupings + 1, 0
 
@@ -194,9 +194,9 @@ class Cells(NegativeSource):
 
     def _allocate_copy(self, dim: int) -> RowStore:
         """Memory for a copy; reused if the size is unchanged."""
-        n = self.world.n_candidates
+        n = self.problem.n_candidates
         if self.copy is None or self.copy.stored.shape != (n, dim):
-            self.copy = RowStore(n, dim, "int8", self.world.device)
+            self.copy = RowStore(n, dim, "int8", self.problem.device)
         self.index.use_copy(self.copy)
         return self.copy
 
@@ -219,10 +219,11 @@ class Cells(NegativeSource):
         self.n_draws, self.draws_since_grouping, self.n_groupings = state["drawn"], state["since"], state["groupings"]
         self.counter_rng.load(state["numbers"])
         if state["labels"] is not None:
-            singleton_mask, device = state.get("alone"), self.world.device
+            singleton_mask, device = state.get("alone"), self.problem.device
             self._split_cells(state["labels"].to(device), None if singleton_mask is None else singleton_mask.to(device))
-        self.summary = tuple(x.to(self.world.device) for x in state["summary"])
+        self.summary = tuple(x.to(self.problem.device) for x in state["summary"])
         if saved := state.get("copy"):
             for tensor, saved_tensor in zip(stored_tensors(self._allocate_copy(saved[0].shape[1])), saved, strict=True):
                 tensor.copy_(saved_tensor)
-        self.recent_queries = None if state["recent_queries"] is None else state["recent_queries"].to(self.world.device)
+        recent_queries = state["recent_queries"]
+        self.recent_queries = None if recent_queries is None else recent_queries.to(self.problem.device)

@@ -67,9 +67,9 @@ class Cluster(Cells):
     Config = ClusterConfig
     config: ClusterConfig
 
-    def __init__(self, config: ClusterConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        v = world.n_candidates
+    def __init__(self, config: ClusterConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        v = problem.n_candidates
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates; set fewer")
         is_fitted = config.estimate == "fitted"
@@ -83,8 +83,8 @@ class Cluster(Cells):
         # (docs/results). Scoring a copied member takes half as long, and half as many clusters are fastest.
         self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))
         n_clusters = self.n_cells_requested
-        if config.estimate == "full" and n_clusters * world.dim ** 2 > MAX_MOMENTS:
-            raise UsageError(f"negatives.estimate: full covariances of {n_clusters:,} clusters in {world.dim:,} "
+        if config.estimate == "full" and n_clusters * problem.dim ** 2 > MAX_MOMENTS:
+            raise UsageError(f"negatives.estimate: full covariances of {n_clusters:,} clusters in {problem.dim:,} "
                              "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")
 
     def label(self, c: Tensor, seed: int) -> Tensor:

@@ -38,12 +38,12 @@ class Midx(Cells):
     Config = MidxConfig
     config: MidxConfig
 
-    def __init__(self, config: MidxConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        v = world.n_candidates
+    def __init__(self, config: MidxConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        v = problem.n_candidates
         if config.codewords > v:
             raise UsageError(f"negatives.codewords: {config.codewords:,} is more than the {v:,} candidates; set fewer")
-        if config.quantisation == "product" and world.dim == 1:
+        if config.quantisation == "product" and problem.dim == 1:
             raise UsageError("model.dim: 1: cannot be split into halves; set negatives.quantisation: residual")
         self.codewords = config.codewords or max(1, round(v ** 0.375))
         self.n_cells_requested = min(v, self.codewords ** 2)

@@ -77,27 +77,27 @@ class KernelSource(NegativeSource):
     config: KernelConfig
     scaled_view: ScaledView | None            # None before the first view
 
-    def __init__(self, config: KernelConfig, world: ProblemSpec):
-        super().__init__(config, world)
-        check_settings(self.name, config, config.exclude_target, world)
-        if world.dim < 1:
+    def __init__(self, config: KernelConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        check_settings(self.name, config, config.exclude_target, problem)
+        if problem.dim < 1:
             raise UsageError(f"negatives.source: {self.name} computes features of the candidates' vectors, but this "
                              "model has none; choose another source")
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k),                # else weights are not 1
                               uses_counts=config.prior_exponent > 0 or config.leaf_order == "frequency")
-        order = torch.arange(world.n_candidates)
+        order = torch.arange(problem.n_candidates)
         if config.leaf_order == "frequency":
-            order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
-        prior = prior_weights(world.counts.double().cpu(), config.prior_exponent)[order]
-        seed_sequence = np.random.SeedSequence([world.seed, *b"features"])  # another stream than that of the draws
+            order = torch.argsort(problem.counts.cpu(), descending=True, stable=True)
+        prior = prior_weights(problem.counts.double().cpu(), config.prior_exponent)[order]
+        seed_sequence = np.random.SeedSequence([problem.seed, *b"features"])  # another stream than that of the draws
         self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
         self.tree = SumTree(prior, self.feature_map.width, config.branching, config.leaf_size, config.max_gib,
-                            world.device, config.sum_dtype)
+                            problem.device, config.sum_dtype)
         has_copy = config.within_leaf == "quantized" and config.leaf_size > 1
-        self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device) if has_copy else None
-        self.blocks = CandidateBlocks(order.to(world.device), prior.to(world.device), config.leaf_size, self.copy)
-        self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
+        self.copy = RowStore(problem.n_candidates, problem.dim, "int8", problem.device) if has_copy else None
+        self.blocks = CandidateBlocks(order.to(problem.device), prior.to(problem.device), config.leaf_size, self.copy)
+        self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=problem.device)
         self.is_built, self.since_update, self.since_rebuild = False, 0, 0
         self.counter_rng, self.scaled_view = CounterRng(self.random), None
         rules = TreeRules(config.within_leaf != "kernel", config.exclude_target, config.floor, config.share_draws_by)
@@ -219,7 +219,7 @@ class KernelSource(NegativeSource):
             tensor.copy_(saved)
         for tensor, saved in zip(stored_tensors(self.copy), state["copy"] or (), strict=True):  # null if old
             tensor.copy_(saved)
-        self.feature_map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
+        self.feature_map.load({name: saved.to(self.problem.device) for name, saved in state["map"].items()})
         self.sampler.update_features()
         self.touched.copy_(state["touched"])
         self.counter_rng.load(state["numbers"])

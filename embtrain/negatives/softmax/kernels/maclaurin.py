@@ -60,4 +60,4 @@ class Maclaurin(KernelSource):
     config: ExponentialConfig
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
-        return MaclaurinMap(self.config, self.world.dim, random, self.world.device)
+        return MaclaurinMap(self.config, self.problem.dim, random, self.problem.device)

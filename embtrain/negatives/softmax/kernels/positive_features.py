@@ -95,4 +95,4 @@ class PositiveFeatures(KernelSource):
     config: PositiveConfig
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
-        return PositiveMap(self.config, self.world.dim, random, self.world.device)
+        return PositiveMap(self.config, self.problem.dim, random, self.problem.device)

@@ -84,4 +84,4 @@ class Quadratic(KernelSource):
     config: QuadraticConfig
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
-        return QuadraticMap(self.config, self.world.dim, self.world.device)
+        return QuadraticMap(self.config, self.problem.dim, self.problem.device)

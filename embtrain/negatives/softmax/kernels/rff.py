@@ -86,4 +86,4 @@ class Rff(KernelSource):
     config: RffConfig
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
-        return FourierMap(self.config, self.world.dim, random, self.world.device)
+        return FourierMap(self.config, self.problem.dim, random, self.problem.device)
