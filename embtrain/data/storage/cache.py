@@ -1,4 +1,4 @@
-"""Cached arrays: a folder is verified when it is opened, and rebuilt if it is damaged.
+"""Cached arrays: a folder is verified when it is opened, and rebuilt if it is damaged or of another layout.
 
 A cached text is ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json. manifest.json is written
 last and lists the bytes and the hash of each file. A folder whose manifest, sizes or hashes do not agree is not
@@ -30,6 +30,7 @@ from embtrain.data.storage.folders import retry_if_deleted
 
 LAYOUT = 3                  # incremented if the meaning of the files changes: older folders are then rebuilt
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
+MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
@@ -178,9 +179,19 @@ def unpack_lines(array: np.ndarray) -> list[str]:
 
 
 def _discard(folder: Path) -> None:
-    _log.warning("%s: the cached data are damaged; they are rebuilt", folder)
+    """Delete the manifest, so that the folder is built again, and log why."""
+    _log.warning("%s: %s", folder, _describe_fault(folder))
     with contextlib.suppress(FileNotFoundError):
         (folder / _MANIFEST).unlink()
+
+
+def _describe_fault(folder: Path) -> str:
+    """Return why a folder cannot be used: another layout, or else damage."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # errors of a damaged manifest
+        layout = int(read_json(folder / _MANIFEST, MAX_MANIFEST)["layout"])
+        if layout != LAYOUT:
+            return f"written by {'an older' if layout < LAYOUT else 'a newer'} version of embtrain; it is built again"
+    return "the cached data are damaged; they are rebuilt"
 
 
 def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
@@ -191,7 +202,7 @@ def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
 def _is_intact(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
     """Return whether the files have the sizes, and if `hashed` the hashes, of the manifest."""
     try:
-        manifest: Any = read_json(folder / _MANIFEST, 1 << 20)
+        manifest: Any = read_json(folder / _MANIFEST, MAX_MANIFEST)
         expected = manifest["files"]
         return (manifest["layout"] == LAYOUT and manifest["key"] == key
                 and all((folder / name).stat().st_size == expected[name]["bytes"] for name in names)

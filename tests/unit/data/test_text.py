@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import itertools
+import json
 import lzma
 import os
 import random
@@ -479,6 +480,25 @@ def test_damaged_cache_is_rebuilt(stored: tuple[Path, Path], name: str, damage: 
         else:
             file.write_bytes({"flip": content, "cut": content[:-1], "empty": b""}[damage])
     assert is_equal(read(path, store=store), first)
+
+
+@pytest.mark.parametrize(("layout", "says"), [
+    (cache.LAYOUT - 1, "written by an older version of embtrain; it is built again"),
+    (cache.LAYOUT + 1, "written by a newer version of embtrain; it is built again"),
+    ("x", "the cached data are damaged; they are rebuilt"),
+    (cache.LAYOUT, ""),
+])
+def test_a_cache_of_another_layout_is_built_again(stored: tuple[Path, Path], caplog: pytest.LogCaptureFixture,
+                                                  layout: object, says: str) -> None:
+    path, store = stored
+    first = read(path, store=store)
+    for manifest in store.rglob("manifest.json"):
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"layout": layout}))
+    assert is_equal(read(path, store=store), first)
+    folders = sorted(folder for folder in store.iterdir() if says)                     # of the words, and of the text
+    assert sorted(line for line in caplog.messages if str(store) in line) == [f"{folder}: {says}" for folder in folders]
+    caplog.clear()
+    assert is_equal(read(path, store=store), first) and not any(str(store) in line for line in caplog.messages)
 
 
 def test_consistent_manifest_of_invalid_arrays_is_not_trusted(stored: tuple[Path, Path],
