@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -78,6 +78,16 @@ class Ranks:
         return Ranks(*(getattr(self, f.name)[selected] for f in fields(self)))
 
 
+class _QueryBlock(NamedTuple):
+    """q distinct queries with their p targets, and the known positives that are excluded from the ranks."""
+
+    queries: TripleBatch         # (q,)
+    pair_offsets: torch.Tensor   # (q+1,) int64  query i has the targets pair_offsets[i] .. pair_offsets[i+1]
+    target: torch.Tensor         # (p,) int64
+    known_offsets: torch.Tensor  # (q+1,) int64  of the known positives of each query
+    known_ids: torch.Tensor      # int64
+
+
 @torch.no_grad()
 def ranks(
     model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = MAX_SCORES_HELD
@@ -109,15 +119,9 @@ def ranks(
             slice(int(known_offsets[a]), int(known_offsets[b])),
         )
         count = _count_in_core if uses_core else _count_by_scores
-        better[pairs], equal[pairs] = count(
-            model,
-            queries.rows(slice(a, b)),
-            pair_offsets[a : b + 1] - pair_offsets[a],
-            target[pairs],
-            known_offsets[a : b + 1] - known_offsets[a],
-            known_ids[known_pairs],
-            threads,
-        )
+        block = _QueryBlock(queries.rows(slice(a, b)), pair_offsets[a:b + 1] - pair_offsets[a], target[pairs],
+                            known_offsets[a:b + 1] - known_offsets[a], known_ids[known_pairs])
+        better[pairs], equal[pairs] = count(model, block, threads)
     target_is_known = known.contains(context[order], target.unsqueeze(1))[:, 0]
     candidates = n_candidates - known_offsets.diff()[group[order]] + target_is_known.long()           # (n,)
     better = torch.where(better < 0, candidates - 1, better)
@@ -145,48 +149,24 @@ def _uses_core(model: Model) -> bool:
     return on_cpu and model.geometry in (*kernel.GEOMETRIES, PROJECTED)
 
 
-def _count_in_core(
-    model: Model,
-    queries: TripleBatch,
-    pair_offsets: torch.Tensor,
-    target: torch.Tensor,
-    known_offsets: torch.Tensor,
-    known_ids: torch.Tensor,
-    threads: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Better and equal candidates of each target, counted by the compiled core."""
-    geometry, table = model.relation_table(int(queries.relation[0]))
+def _count_in_core(model: Model, block: _QueryBlock, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Better and equal candidates of each target, (p,) each, counted by the compiled core."""
+    geometry, table = model.relation_table(int(block.queries.relation[0]))
     better, equal = kernel.counts(
-        model.encode(queries).vector[:, : table.shape[1]].numpy(),
-        table.detach().numpy(),
-        geometry,
-        pair_offsets.numpy(),
-        target.numpy(),
-        known_offsets.numpy(),
-        known_ids.numpy(),
-        threads,
-    )
+        model.encode(block.queries).vector[:, : table.shape[1]].numpy(), table.detach().numpy(), geometry,
+        block.pair_offsets.numpy(), block.target.numpy(), block.known_offsets.numpy(), block.known_ids.numpy(), threads)
     return torch.from_numpy(better), torch.from_numpy(equal)
 
 
-def _count_by_scores(
-    model: Model,
-    queries: TripleBatch,
-    pair_offsets: torch.Tensor,
-    target: torch.Tensor,
-    known_offsets: torch.Tensor,
-    known_ids: torch.Tensor,
-    threads: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _count_by_scores(model: Model, block: _QueryBlock, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Same as `_count_in_core` from the model's own scores, on any device and with PyTorch's threads."""
     device = model.problem.device
     all_ids = torch.arange(model.problem.n_candidates, device=device).unsqueeze(0)            # (1, V)
-    query = model.encode(queries.to(device))
+    query = model.encode(block.queries.to(device))
     z = model.score(query, all_ids)  # (q, V)
-    row, known_row = (
-        torch.repeat_interleave(torch.arange(len(query)), x.diff()).to(device) for x in (pair_offsets, known_offsets)
-    )
-    target, known_ids = target.to(device), known_ids.to(device)
+    row, known_row = (torch.repeat_interleave(torch.arange(len(query)), x.diff()).to(device)
+                      for x in (block.pair_offsets, block.known_offsets))
+    target, known_ids = block.target.to(device), block.known_ids.to(device)
     target_score = z[row, target]                                                                     # (p,)
     rival_score = z.index_put((known_row, known_ids), z.new_full((), math.nan))
     better, equal = torch.empty_like(target), torch.empty_like(target)

@@ -56,6 +56,11 @@ class UpdateResult(NamedTuple):
     c_grad: np.ndarray | None   # float64, shape of c: ∂L/∂c
 
 
+def reference_result(loss: float, scores: np.ndarray, c_grad: np.ndarray | None, keep_scores: bool) -> UpdateResult:
+    """Return the result of a reference implementation, in the types of the core."""
+    return UpdateResult(loss, scores.astype(np.float32) if keep_scores else None, c_grad)
+
+
 class CorrectedLoss(Protocol):
     """The part of a loss spec that decides on the correction by log q."""
 

@@ -30,6 +30,7 @@ from embtrain.kernels.core.tables import (
     describe_out_of_range,
     expect_negatives,
     expect_table,
+    reference_result,
     run_ranges,
     split_ranges,
 )
@@ -55,8 +56,7 @@ def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
     if (lib := core()) is None:
         if problem := _describe_out_of_range(table, rows, negatives):
             raise IndexError(problem)
-        loss, all_scores = reference.update(table, rows, negatives, loss_spec, lr)
-        return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, None)
+        return reference_result(*reference.update(table, rows, negatives, loss_spec, lr), None, keep_scores)
     n, k = len(rows.concept), negatives.ids.shape[1]
     scores = np.zeros((n, k), np.float32) if keep_scores else None
     task = _task(table, rows, negatives, loss_spec, lr, scores)

@@ -35,6 +35,7 @@ from embtrain.kernels.core.tables import (
     expect_negatives,
     expect_table,
     range_kernel,
+    reference_result,
     run_ranges,
 )
 from embtrain.kernels.reference.training import skipgram as reference
@@ -58,8 +59,7 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     """Update u and v in one pass over the windows. IndexError and ValueError before anything is written."""
     _check(u, v, windows, negatives, loss_spec)
     if (lib := core()) is None:
-        loss, all_scores, c_grad = reference.update(u, v, windows, negatives, loss_spec, lr)
-        return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, c_grad)
+        return reference_result(*reference.update(u, v, windows, negatives, loss_spec, lr), keep_scores)
     scores = np.zeros(negatives.ids.shape, np.float32) if keep_scores else None
     task = _task(u, v, windows, negatives, loss_spec, lr, scores)
     if lib.embtrain_skipgram_check(ctypes.byref(task)) != 0:

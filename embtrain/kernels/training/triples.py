@@ -34,6 +34,7 @@ from embtrain.kernels.core.tables import (
     expect_negatives,
     expect_table,
     range_kernel,
+    reference_result,
     run_ranges,
     split_ranges,
 )
@@ -62,8 +63,7 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
     """Update e and r in one pass over the rows. IndexError and ValueError before anything is written."""
     _check(e, r, queries, negatives, loss_spec)
     if (lib := core()) is None:
-        loss, all_scores, c_grad = reference.update(e, r, queries, negatives, loss_spec, lr)
-        return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, c_grad)
+        return reference_result(*reference.update(e, r, queries, negatives, loss_spec, lr), keep_scores)
     scores = np.zeros(negatives.ids.shape, np.float32) if keep_scores else None
     task = _task(e, r, queries, negatives, loss_spec, lr, scores)
     if lib.embtrain_triples_check(ctypes.byref(task)) != 0:

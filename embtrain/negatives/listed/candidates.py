@@ -34,7 +34,7 @@ class CandidatesConfig(ListedConfig):
         return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
 
 
-class Candidates(ListedSource):
+class ListedCandidates(ListedSource):
     """Draws from the candidates that a file lists for the query."""
 
     name = "candidates"

@@ -1,4 +1,4 @@
-"""k-means for sources that group candidates: scikit-learn's mini-batch version, seeded, on one thread.
+"""k-means for sources that group candidates: scikit-learn's mini-batch version, seeded, on one thread; means of groups.
 
 Sculley, Web-scale k-means clustering, WWW 2010.
 """
@@ -31,3 +31,9 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
         warnings.simplefilter("ignore", ConvergenceWarning)
         label = model.fit_predict(x)
     return torch.from_numpy(label).long().to(points.device)
+
+
+def group_means(x: Tensor, label: Tensor, k: int) -> Tensor:
+    """Mean of x (n, D) by label 0..k-1, (k, D); 0 for a label without rows."""
+    n = torch.bincount(label, minlength=k).clamp(min=1).unsqueeze(1)
+    return x.new_zeros(k, x.shape[1]).index_add_(0, label, x) / n

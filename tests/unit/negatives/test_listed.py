@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.source_worlds import CONTEXTS, TableView, V, paired, query, source, world
+from helpers.source_worlds import CONTEXTS, TableView, V, paired, query, source, tiny_problem
 
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.listed.candidates import Candidates, CandidatesConfig
+from embtrain.negatives.listed.candidates import CandidatesConfig, ListedCandidates
 from embtrain.negatives.listed.typed import Typed, TypedConfig
 from embtrain.negatives.sampling.alias_lists import AliasLists
 
@@ -36,11 +36,11 @@ def as_dict(keys: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> dict[tupl
     return lists
 
 
-def listed(lists: CandidateLists, columns: int = 1, **settings: object) -> Candidates:
+def listed(lists: CandidateLists, columns: int = 1, **settings: object) -> ListedCandidates:
     """The source `candidates` on the tiny problem, with other lists and contexts of one or two columns."""
     sizes = {} if columns == 1 else {"n_contexts": None, "context_sizes": (3, 2)}
-    return Candidates(CandidatesConfig(source="candidates", k=4, **settings),  # type: ignore[arg-type]
-                      replace(world(), lists=FixedLists(lists), **sizes))  # type: ignore[arg-type]
+    return ListedCandidates(CandidatesConfig(source="candidates", k=4, **settings),  # type: ignore[arg-type]
+                      replace(tiny_problem(), lists=FixedLists(lists), **sizes))  # type: ignore[arg-type]
 
 
 def q_of(sampler: NegativeSource, queries: Query) -> torch.Tensor:
@@ -218,6 +218,6 @@ def test_settings_that_cannot_work_are_refused(lists: CandidateLists, settings: 
 
 def test_a_problem_without_lists_or_context_ids_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^negatives\.source: typed: there are no lists"):
-        Typed(TypedConfig(), replace(world(), lists=None))
+        Typed(TypedConfig(), replace(tiny_problem(), lists=None))
     with pytest.raises(UsageError, match=r"^negatives\.source: candidates conditions on context ids"):
-        Candidates(CandidatesConfig(), replace(world(), n_contexts=None))
+        ListedCandidates(CandidatesConfig(), replace(tiny_problem(), n_contexts=None))

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.negatives.sampling.kmeans import kmeans
+from embtrain.negatives.sampling.kmeans import group_means, kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
 from embtrain.negatives.softmax.cells.inside import MIN_LOG_MASS
 
@@ -89,11 +89,8 @@ class Cluster(Cells):
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         start = None
-        if self.labels is not None:
-            count = torch.bincount(self.labels, minlength=self.n_cells_requested)
-            if (count > 0).all():
-                sums = c.new_zeros(self.n_cells_requested, c.shape[1]).index_add_(0, self.labels, c)
-                start = sums / count.unsqueeze(1)
+        if self.labels is not None and len(torch.unique(self.labels)) == self.n_cells_requested:  # none is empty
+            start = group_means(c, self.labels, self.n_cells_requested)
         return kmeans(c, self.n_cells_requested, seed, start)
 
     def singletons(self, c: Tensor) -> Tensor | None:
@@ -112,7 +109,7 @@ class Cluster(Cells):
         if self.config.estimate in LINEAR_ESTIMATES:
             return self._fit_lines(c)
         n = (self.index.start[1:] - self.index.start[:-1]).unsqueeze(1)                                     # (C, 1)
-        mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.index.cell, c) / n                  # (C, D)
+        mean = group_means(c, self.index.cell, len(n))                                                # (C, D)
         deviation = c - mean[self.index.cell]                                                         # (V, D)
         if self.config.estimate == "diagonal":
             return mean, torch.zeros_like(mean).index_add_(0, self.index.cell, deviation.square()) / n

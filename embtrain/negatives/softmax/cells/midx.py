@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.negatives.sampling.kmeans import kmeans
+from embtrain.negatives.sampling.kmeans import group_means, kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 
@@ -53,7 +52,7 @@ class Midx(Cells):
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         a = kmeans(first, K, seed)
         if self.config.quantisation == "residual":
-            second = c - _means(c, a, K)[a]
+            second = c - group_means(c, a, K)[a]
         return a * K + kmeans(second, K, seed + 1)
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
@@ -63,10 +62,10 @@ class Midx(Cells):
         code = self.labels[self.index.order[self.index.start[:-1]]]  # (C,)  label of each cell
         size = self.index.totals.log().to(c.dtype)        # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
-        codebook = _means(first, a, K)
+        codebook = group_means(first, a, K)
         if self.config.quantisation == "residual":
             second = c - codebook[a]
-        return codebook, _means(second, b, K), code // K, code % K, size
+        return codebook, group_means(second, b, K), code // K, code % K, size
 
     def log_mass(self, h: Tensor) -> Tensor:
         codebook, second, a, b, size = self.summary
@@ -76,9 +75,3 @@ class Midx(Cells):
     def _halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         half = x.shape[1] // 2
         return x[:, :half], x[:, half:]
-
-
-def _means(x: Tensor, label: Tensor, k: int) -> Tensor:
-    """Mean of x (V, D) by label, (k, D); 0 for a label without candidates."""
-    n = torch.bincount(label, minlength=k).clamp(min=1).unsqueeze(1)
-    return x.new_zeros(k, x.shape[1]).index_add_(0, label, x) / n
