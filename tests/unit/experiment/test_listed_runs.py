@@ -59,11 +59,11 @@ def test_typed_negatives_were_seen_on_their_side_of_the_relation(place: Path, tm
         parts = tiny_runs.made(config)
         batch = next(iter(parts.task.examples.blocks(0, 500)))
         query = parts.model.encode(batch).detach()
-        known = KnownPairs(query.context[:, 1], query.target, parts.world.n_candidates)
+        known = KnownPairs(query.context[:, 1], query.target, parts.problem.n_candidates)
         drawn = parts.source.draw(query, config.negatives.k, None)  # type: ignore[arg-type]
         assert drawn.ids is not None
         seen = known.contains(query.context[:, 1], drawn.ids).double()
-        share = len(known) / parts.world.n_candidates / len(query.context[:, 1].unique())  # mean over sides
+        share = len(known) / parts.problem.n_candidates / len(query.context[:, 1].unique())  # mean over sides
         assert 0.9 < float(seen.mean()) < 0.99 and share < 0.8
         assert torch.isfinite(drawn.log_q).all() and torch.isfinite(drawn.log_q_target).all()  # type: ignore[arg-type]
 
