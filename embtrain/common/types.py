@@ -270,7 +270,8 @@ class WordVectors(Protocol):
 
     @property
     def table(self) -> np.ndarray: ...                                   # (n, D)
-    def find(self, words: Iterable[str]) -> np.ndarray: ...              # rows (m,) int64, -1 for unknown words
+    # rows (m,) int64, -1 for unknown words; lower: unknown words are looked up in other cases
+    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ base.py          Model, its declarations; names, find
 products.py      dot product and cosine scores, shared by models
 distances.py     distance scores, shared by models
 output_table.py  initial output embedding table: random, or from a file
+start.py         starting values of skip-gram's tables, by word
 skipgram.py      skip-gram for text
 node2vec.py      the same for random walks
 lm.py            LSTM language model

@@ -4,7 +4,7 @@
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
 u: input table, one row per centre word; v: output table, one row per context word, trained or frozen
-(models/output_table.py).
+(models/output_table.py). Both can start from given vectors (models/start.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
 
@@ -29,6 +29,9 @@ class SkipGramConfig(ModelConfig):
     similarity: Literal["dot", "cosine"] = Field("dot", description="inner product, or cosine scaled by tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
     output_table: OutputTableConfig = Field(OutputTableConfig(), description="initialization of the output table v")
+    freeze: Literal["none", "known", "all"] = Field(
+        "none", description=(
+            "rows of u that are not trained, with train.start: those of words that its vectors contain, or all"))
 
 
 class SkipGram(Model):
@@ -39,6 +42,7 @@ class SkipGram(Model):
     Config = SkipGramConfig
     config: SkipGramConfig
     v: Tensor
+    frozen: Tensor | None  # (V,) bool  rows of u without gradient; None: none
 
     def __init__(self, config: SkipGramConfig, problem: ProblemSpec):
         super().__init__(config, problem)
@@ -52,6 +56,8 @@ class SkipGram(Model):
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
         self.u = nn.Parameter(uniform(problem.n_contexts))
+        self.register_buffer("frozen", None if config.freeze == "none"  # models/start.py marks the rows
+                             else torch.zeros(problem.n_contexts, dtype=torch.bool))
         table = initial_table(config.output_table, problem, config.dim)
         if table is None:
             table = uniform(problem.n_candidates) if config.similarity == "cosine" \
@@ -63,6 +69,8 @@ class SkipGram(Model):
     def encode(self, batch: Batch) -> Query:
         centre, window = batch.centre, batch.window                    # type: ignore[attr-defined]
         vector = nn.functional.embedding(centre, self.u, sparse=self.sparse)  # (B, D)
+        if self.frozen is not None:
+            vector = torch.where(self.frozen[centre].unsqueeze(1), vector.detach(), vector)
         group = torch.unique(centre, return_inverse=True)[1]
         return Query(vector, centre, batch.target, batch.slot, group, window)
 

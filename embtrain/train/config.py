@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from embtrain.common.config import Section
 
@@ -43,8 +44,19 @@ class TrainConfig(Section):
             "log_likelihood"))
     checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept")
+    start: str | None = Field(
+        None, description=(
+            "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "
+            "too; null: random"))
+    start_new_rows: Literal["random", "mean"] = Field(
+        "random", description="starting values of words without a vector in start: random, or the mean of the others")
     sinks: list[str] = Field([], description="loggers in addition to metrics.jsonl: tensorboard, mlflow")
     track_until: str | None = Field(
         None, description=(
             "metric value whose steps and seconds are reported, e.g. 'valid/log_likelihood>-7'; null: "
             "none"))
+
+    @field_validator("start")
+    @classmethod
+    def _absolute_path(cls, value: str | None) -> str | None:
+        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder

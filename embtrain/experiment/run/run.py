@@ -38,6 +38,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
+from embtrain.models.skipgram import SkipGram
 from embtrain.report.format import format_text
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
@@ -133,6 +134,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
         _check_new(folder)               # another process may have started one while the corpus was read
         files.write_text(folder / "config.yaml", dump(settings))
         _write_identity(folder, parts, threads)
+        trainers.start_from_vectors(folder, settings, parts)
         return _train_and_report(folder, settings, parts, fresh=True)
 
 
@@ -152,6 +154,14 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
 def check(settings: Settings) -> None:
     """Raise UsageError for settings that are wrong whatever the corpus contains."""
     tasks.find(settings).check(settings)
+    freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
+    if start is None and freeze != "none":
+        raise UsageError(f"model.freeze: {freeze}: needs given vectors; set train.start, or model.freeze: none")
+    if start is not None:
+        if not issubclass(models.find(settings.model.name), SkipGram):
+            raise UsageError(f"train.start: model.name: {settings.model.name} does not start from word vectors; use "
+                             "skipgram or node2vec, or train.start: null")
+        files.check_exists(Path(start), "a run folder or a vector file")
     for name in settings.train.sinks:
         sinks.find(name)
 
@@ -161,6 +171,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
     check(settings)
     components.use_threads(settings.train.threads)
     parts = components.build_for_training(settings, tasks.read(settings))
+    trainers.start_from_vectors(folder, settings, parts)
     trainer = trainers.build(folder, parts)
     trainer.save()
     trainer.run()
@@ -174,6 +185,7 @@ def resume(folder: Path) -> Run:
         settings, parts, has_started, threads = _reopen(folder, settings)
         if not has_started:
             _write_identity(folder, parts, threads)
+            trainers.start_from_vectors(folder, settings, parts)
         return _train_and_report(folder, settings, parts, fresh=not has_started)
 
 

@@ -17,6 +17,8 @@ import torch
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text import stored_corpus
+from embtrain.data.vectors import folders
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import components, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
@@ -26,6 +28,8 @@ from embtrain.experiment.tasks.base import Task
 from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.models.nmt.model import Nmt
+from embtrain.models.skipgram import SkipGram
+from embtrain.models.start import GivenVectors
 from embtrain.train.state import checkpoint
 
 Arrays = Mapping[str, np.ndarray]
@@ -68,6 +72,20 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     _restore(folder, settings, parts)
     parts.model.eval()
     return parts
+
+
+def given_vectors(path: Path) -> GivenVectors:
+    """Read vectors to start from: both tables of a skip-gram run, or one table of any other run, folder or file.
+
+    Raises DataError or ResourceError if they cannot be read.
+    """
+    if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
+        parts = open_run(path)
+        if isinstance(parts.model, SkipGram) and parts.problem.words is not None:
+            words = list(parts.problem.words)
+            u, v = (Vectors(words, table.detach().numpy()) for table in (parts.model.u, parts.model.v))
+            return GivenVectors(str(path), u, v)
+    return GivenVectors(str(path), folders.read_any(path), None)
 
 
 def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None

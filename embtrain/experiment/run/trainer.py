@@ -6,10 +6,14 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from embtrain.common import files
 from embtrain.common.errors import DataError
-from embtrain.experiment.run import provenance
+from embtrain.common.progress import print_line
+from embtrain.experiment.run import provenance, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
+from embtrain.models.skipgram import SkipGram
+from embtrain.models.start import start_from
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
 
@@ -46,3 +50,15 @@ def load_best(folder: Path, settings: Settings, trainer: Trainer) -> None:
     """Load the best state of a run that was trained with patience."""
     if settings.train.patience and (folder / "best").is_dir():
         trainer.load("best")
+
+
+def start_from_vectors(folder: Path, settings: Settings, parts: Components) -> None:
+    """Set the tables of a new run to the vectors of `train.start`, and record which words matched in start.json."""
+    if settings.train.start is None:
+        return
+    assert isinstance(parts.model, SkipGram) and parts.problem.words is not None  # check
+    given = stored.given_vectors(Path(settings.train.start))
+    matches = start_from(parts.model, given, parts.problem.words, parts.problem.counts, settings.train.start_new_rows)
+    files.write_json(folder / "start.json", {"from": given.name, "output_table": given.v is not None,
+                                             **matches._asdict()})
+    print_line(f"start: {given.name}: {matches}")

@@ -40,6 +40,7 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
          "model.similarity: cosine: the kernels score by dot"),
         (isinstance(model, SkipGramConfig) and model.output_table.frozen,
          "model.output_table.frozen: the kernels train both tables"),
+        (isinstance(model, SkipGramConfig) and model.freeze != "none", "model.freeze: the kernels train every row"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
          "model.penalty: the kernels have no regularizer; 0 turns it off"),
         (source.traits.exhaustive or not source.traits.components,

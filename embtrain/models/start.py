@@ -1,0 +1,92 @@
+"""Starting values of the tables of skip-gram: rows of given vectors, matched by word.
+
+    u_a ← row of a in the file, by its exact spelling, else by another case; otherwise as initialized, or the mean
+    v_b ← the same, if the output table is given too (that of a run)
+
+Frozen rows (`model.freeze`) keep their values: their vectors carry no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import WordVectors
+from embtrain.models.skipgram import SkipGram
+
+NEW_ROWS = ("random", "mean")  # starting values of words that the file lacks
+
+
+class GivenVectors(NamedTuple):
+    """Vectors to start from: of the input table, and of the output table if there is one."""
+
+    name: str                  # for messages
+    u: WordVectors
+    v: WordVectors | None
+
+
+class Matches(NamedTuple):
+    """Numbers of words by the way they were found, and the share of the running words with given vectors."""
+
+    exact: int
+    other_case: int
+    new: int
+    running_share: float
+
+    def __str__(self) -> str:
+        total = self.exact + self.other_case + self.new
+        return (f"{self.exact + self.other_case:,} of {total:,} words start from given vectors ({self.other_case:,} of "
+                f"them found in another case; {self.running_share:.1%} of the running words)")
+
+
+@torch.no_grad()
+def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], counts: Tensor, new_rows: str) -> Matches:
+    """Set the rows of u, and of v if it is given and trained, and mark the frozen ones.
+
+    words: V. counts: (V,) of the training text. new_rows: "random" keeps the initial values, "mean" takes the mean of
+    the matched rows. Raises UsageError if the dimensions differ, DataError if no word matches or a vector is not
+    finite.
+    """
+    if (dim := given.u.table.shape[1]) != model.u.shape[1]:
+        raise UsageError(f"train.start: {given.name}: vectors of {dim:,} numbers, but model.dim is "
+                         f"{model.u.shape[1]:,}; set model.dim: {dim}")
+    exact, rows = _find(given.u, words)
+    known = rows >= 0
+    if not known.any():
+        raise DataError(f"train.start: {given.name}: contains none of the {len(words):,} words of the corpus; give "
+                        "vectors with the same language, tokenization and case")
+    _set(model.u, given.u, rows, new_rows, given.name)
+    if given.v is not None and not model.has_frozen_table:
+        _set(model.v, given.v, _find(given.v, words)[1], new_rows, given.name)
+    if model.frozen is not None:
+        model.frozen.copy_(torch.from_numpy(known) if model.config.freeze == "known" else torch.ones(len(words)).bool())
+    weights = counts.cpu().numpy()
+    return Matches(int(exact.sum()), int((known & ~exact).sum()), int((~known).sum()),
+                   float(weights[known].sum() / max(weights.sum(), 1)))
+
+
+def _find(vectors: WordVectors, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each word is found in its exact spelling, (V,) bool, and its row, (V,) int64, -1 if it is missing."""
+    rows = vectors.find(words)
+    exact = rows >= 0
+    missing = np.flatnonzero(~exact)
+    rows = rows.copy()
+    rows[missing] = vectors.find([words[i] for i in missing.tolist()], lower=True)
+    return exact, rows
+
+
+def _set(table: Tensor, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str) -> None:
+    """Copy the found rows (V,) into a table; the others are left, or set to the mean of the found ones."""
+    known = torch.from_numpy(rows >= 0)
+    found = torch.from_numpy(np.ascontiguousarray(vectors.table[rows[rows >= 0]]))
+    if not bool(found.isfinite().all()):
+        raise DataError(f"train.start: {name}: contains NaN or infinity")
+    known = known.to(table.device)
+    table[known] = found.to(table.device, table.dtype)
+    if new_rows == "mean":
+        table[~known] = found.double().mean(0).to(table.device, table.dtype)
