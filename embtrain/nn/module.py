@@ -9,9 +9,10 @@ a run have the same gradient for the same draws.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec,
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
+from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
     OutputLayer,
@@ -42,18 +44,6 @@ from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step, costs_for_source, costs_per_example
 from embtrain.train.engines.false_negatives import mark_false_negatives
-
-
-class Candidates(NamedTuple):
-    """Negatives of the user's own for one call, in place of drawn ones.
-
-    ids: (K,) for all rows, or (N, K). log_q: of the ids, of the same shape; log_q_target: of the targets, (N,). A loss
-    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets.
-    """
-
-    ids: Tensor
-    log_q: Tensor | None = None
-    log_q_target: Tensor | None = None
 
 
 class SampledLoss(nn.Module):
@@ -96,14 +86,17 @@ class SampledLoss(nn.Module):
         self.num_classes, self.sparse, self.refresh = num_classes, sparse, refresh
         self.reduction, self.ignore_index = reduction, ignore_index
         self._similarity, self._scale, self._frozen = similarity, scale if similarity == "cosine" else 1.0, frozen
-        sizes = (num_contexts,) if isinstance(num_contexts, int) else None if num_contexts is None \
-            else tuple(num_contexts)
+        sizes: tuple[int, ...] | None = None
+        if num_contexts is not None:
+            sizes = (num_contexts,) if isinstance(num_contexts, int) else tuple(num_contexts)
         mask = filter or self.default_filter
         if isinstance(negatives, NegativeSource):
-            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes)
+            of_source = negatives.problem
+            sizes = of_source.context_sizes or (of_source.n_contexts and (of_source.n_contexts,))
+            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes or None)
             self._given: NegativeSource | None = negatives
         else:
-            self._spec = spec_of(negatives, num_sampled, options, "window" if share == "query" else share, mask, seed,
+            self._spec = spec_of(negatives, num_sampled, options, share, mask, seed,
                                  sizes)
             self._given = None
         self._counts = self._fixed_counts(counts)                                     # (V,), or None
@@ -113,6 +106,7 @@ class SampledLoss(nn.Module):
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._n_calls, self._learnt = 0, dict[str, float]()
 
+    @torch.compiler.disable
     def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
                 candidates: Candidates | Tensor | None = None, *, context: Tensor | None = None) -> Tensor:
         """Return the loss: (), or the shape of `target` with reduction="none".
@@ -122,7 +116,7 @@ class SampledLoss(nn.Module):
         (B,) or (B, C), for sources that learn a distribution for each (ace, kbgan). Raises UsageError.
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
-        rows = make_rows(query, table, target, context, self.ignore_index)
+        rows = make_rows(query, table, target, context, self.ignore_index, self._spec.context_sizes)
         step = self._prepare(rows, table)
         try:
             scored, output, drawn = self._loss(step, rows, candidates)
@@ -144,7 +138,8 @@ class SampledLoss(nn.Module):
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
         check_ids("ids", ids, self.num_classes)
-        rows = make_rows(query, table, torch.zeros(len(query), dtype=torch.int64, device=query.device), context, None)
+        rows = make_rows(query, table, torch.zeros(len(query), dtype=torch.int64, device=query.device), context, None,
+                         self._spec.context_sizes)
         step = self._prepare(rows, table, is_training=False)
         source = step.source
         if source.traits.density == "none":
@@ -177,7 +172,7 @@ class SampledLoss(nn.Module):
         reader = for_source(query)
         with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
-                else self._taken(candidates, len(query))
+                else as_draw(candidates, len(query), self.num_classes, self.loss.traits.needs_q)
         by_weight = masks_by_weight(source, self.loss, drawn, query.vector.device)
         if not by_weight:
             drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), source.config.filter,
@@ -187,21 +182,6 @@ class SampledLoss(nn.Module):
             scored = without_targets(scored)
         with torch.autocast(query.vector.device.type, enabled=False):
             return scored, self.loss(scored), drawn
-
-    def _taken(self, candidates: Candidates | Tensor, n: int) -> Negatives:
-        """The user's candidates as the draw of n rows."""
-        own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
-        check_ids("candidates", own.ids, self.num_classes)
-        ids = own.ids if own.ids.ndim == 2 else own.ids.unsqueeze(0)
-        if ids.ndim != 2 or ids.shape[0] not in (1, n) or ids.dtype != torch.int64:
-            raise UsageError(f"candidates: have the shape {tuple(own.ids.shape)} and dtype {own.ids.dtype}; they "
-                             f"should be (K,) or ({n}, K) of int64")
-        if self.loss.traits.needs_q != "no" and own.log_q is None:
-            raise UsageError(f"candidates: {self.loss.name} corrects for the probability of each negative; pass "
-                             "Candidates(ids, log_q, log_q_target), or use NegativeSampling")
-        log_q = own.log_q if own.log_q is None or own.log_q.ndim == 2 else own.log_q.unsqueeze(0)
-        mass = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
-        return Negatives(ids, log_q=log_q, log_q_target=own.log_q_target, total_weight=mass)
 
     def _learn_in_backward(self, source: NegativeSource, query: Query, drawn: Negatives, scored: LossInput,
                            output: LossOutput) -> None:
@@ -275,21 +255,32 @@ class SampledLoss(nn.Module):
         if counts is None:
             return None
         found = torch.as_tensor(counts, dtype=torch.float64).cpu()
-        if found.shape != (self.num_classes,) or not bool((found >= 0).all() & found.isfinite().all()):
-            raise UsageError(f"counts: should be {self.num_classes:,} numbers of at least 0, one for each class; got "
-                             f"the shape {tuple(found.shape)}")
+        if found.shape != (self.num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
+            raise UsageError(f"counts: should be {self.num_classes:,} numbers of at least 0, one for each class, and "
+                             f"not all 0; got the shape {tuple(found.shape)}")
         return found
 
     # -- state ----------------------------------------------------------------------------------------------------
 
+    def extra_repr(self) -> str:
+        return f"{self._spec.source_class.name}, num_classes={self.num_classes}, num_sampled={self._spec.config.k}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have the source's state in place of a built source, which can hold pointers."""
+        pending = self._pending if self._step is None else copy.deepcopy(self._step.source.state_dict())
+        return {**self.__dict__, "_step": None, "_pending": pending}
+
     def get_extra_state(self) -> dict[str, Any]:
         """State of the source and of the counts: tensors, numbers and containers of them."""
         source = self._pending if self._step is None else self._step.source.state_dict()
-        return {"source": source, "counts": None if self._stream is None else self._stream.state_dict(),
-                "calls": self._n_calls}
+        return {"negatives": self._spec.source_class.name, "source": source, "calls": self._n_calls,
+                "counts": None if self._stream is None else self._stream.state_dict()}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
+        if state["negatives"] != self._spec.source_class.name:
+            raise UsageError(f"negatives: the state is that of {state['negatives']}, and this module has "
+                             f"{self._spec.source_class.name}; load it into a module made with the same arguments")
         if (state["counts"] is None) != (self._stream is None):
             raise UsageError("counts: the state was saved by a module that " + ("had" if self._stream is not None
                              else "streamed its") + " counts; load it into a module made with the same arguments")

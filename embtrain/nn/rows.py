@@ -63,8 +63,8 @@ class Rows:
         return x.new_zeros(self.targets.shape).masked_scatter(self.kept, x).view(self.shape)
 
 
-def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None,
-              ignore_index: int | None) -> Rows:
+def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None, ignore_index: int | None,
+              context_sizes: tuple[int, ...] | None) -> Rows:
     """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError if shapes or ids are wrong.
 
     Ids are checked on the CPU; on a CUDA device the host would wait for it. Ignored targets cause one wait.
@@ -78,9 +78,7 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
                          f"({len(query)},) or ({len(query)}, T) of int64")
     if len(query) == 0 or target.numel() == 0:
         raise UsageError("query: has no rows; leave empty batches out")
-    if context is not None and (len(context) != len(query) or context.dtype != torch.int64):
-        raise UsageError(f"context: has the shape {tuple(context.shape)} and dtype {context.dtype}; it should be "
-                         f"({len(query)},) or ({len(query)}, C) of int64")
+    _check_context(context, len(query), context_sizes)
     if not torch.is_autocast_enabled(query.device.type) and query.dtype != table.weight.dtype:
         raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them, "
                          "or use torch.autocast")
@@ -104,11 +102,25 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
     return Rows(built, targets, owner, kept, tuple(target.shape))
 
 
-def check_ids(name: str, ids: Tensor, n: int) -> None:
+def _check_context(context: Tensor | None, n: int, sizes: tuple[int, ...] | None) -> None:
+    """Raise UsageError unless context is (n,), or (n, C) for C sizes, with ids below the sizes."""
+    if context is None and sizes is not None:
+        raise UsageError("context: is missing, and this module was made with num_contexts; pass the contexts' ids")
+    if context is None or sizes is None:
+        return
+    shape = (n,) if len(sizes) == 1 else (n, len(sizes))
+    if context.shape != shape or context.dtype != torch.int64:
+        raise UsageError(f"context: has the shape {tuple(context.shape)} and dtype {context.dtype}; it should be "
+                         f"{shape} of int64")
+    for column, size in zip(context.view(n, -1).T, sizes, strict=True):
+        check_ids("context", column, size, "num_contexts")
+
+
+def check_ids(name: str, ids: Tensor, n: int, size_name: str = "num_classes") -> None:
     """Raise UsageError if an id on the CPU is not one of 0..n-1. Ids on another device are not read."""
     if ids.device.type == "cpu" and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise UsageError(f"{name}: {wrong} is not a class; ids are 0 to {n - 1:,} (num_classes = {n:,})")
+        raise UsageError(f"{name}: {wrong} is not one of the ids, 0 to {n - 1:,} ({size_name} = {n:,})")
 
 
 class BatchPositives:

@@ -23,6 +23,8 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 FIRST_REBUILD = 1024  # counted targets before the first rebuild
+# Values of `share` and of the key that they set; None: chosen by the source
+SHARES: dict[str | None, str | None] = {"row": "row", "query": "window", "block": "block", "batch": "batch", None: None}
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,24 @@ def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str 
     with in_arguments():
         found = negatives.find(name)
     tree = {"source": name, "k": num_sampled, "filter": mask, **options}
+    if share not in SHARES:
+        raise UsageError(f"share: {share!r}: should be one of {', '.join(str(name) for name in SHARES)}")
     if "share_draws_by" in options or "k" in options or "source" in options:
         raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and "
                          "share")
-    tree["share_draws_by"] = share or ("batch" if _shares_by_default(found) else "row")
+    tree["share_draws_by"] = SHARES[share] or ("batch" if _shares_by_default(found) else "row")
     with in_arguments():
         return SourceSpec(found, build(found.Config, [Layer("embtrain.nn", tree)], "negatives"), seed, context_sizes)
 
 
+# Arguments in place of the keys of a run, in the order of their replacement.
 ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
-             "loss.name": "loss", "negatives.": "", "loss.": "loss_options: "}
+             "embtrain.nn: k:": "num_sampled:", "embtrain.nn: filter:": "filter:", "embtrain.nn: ": "",
+             "keys here: source, k, filter, share_draws_by, ": "keys here: ", "loss.name": "loss", "negatives.": "",
+             "loss.": "loss_options: ", "but model.name: table learns its own; use another model, e.g. skipgram":
+             "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
+             "conditions on context ids, but this model's contexts have none; choose another source":
+             "learns a distribution for each context; pass num_contexts= here and context= in the call"}
 
 
 @contextlib.contextmanager

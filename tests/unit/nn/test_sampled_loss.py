@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +33,7 @@ V, D, B, T, K = 60, 8, 24, 3, 12
 COUNTS = torch.arange(1, V + 1, dtype=torch.float64)
 ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
 LISTED = ("candidates", "typed")                                       # their lists come from a run's data
+CONDITIONED = ("ace", "kbgan", "nscaching")                            # on the ids of the context
 SOURCES = [name for name in negatives.names() if name not in ("none", *ONE_VECTOR, *LISTED)]
 
 
@@ -52,7 +55,8 @@ class Problem:
 
 
 def module(cls: type[SampledLoss] = sampled.SampledSoftmax, source: str = "unigram", **options: Any) -> SampledLoss:
-    options = {"num_sampled": K, "counts": COUNTS, "num_contexts": B, "seed": 3, **options}
+    options = {"num_sampled": K, "counts": COUNTS, "num_contexts": B if source in CONDITIONED else None, "seed": 3,
+               **options}
     return cls(source, num_classes=V, **options)
 
 
@@ -213,7 +217,7 @@ def test_the_table_of_a_source_gives_the_scores(has_bias: bool) -> None:
     problem = Problem()
     for dtype in (torch.float32, torch.bfloat16):
         table = table_of(problem.weight.to(dtype), problem.bias.to(dtype) if has_bias else None, False, V, True)
-        query = make_rows(problem.query.to(dtype), table, problem.target, None, None).query
+        query = make_rows(problem.query.to(dtype), table, problem.target, None, None, None).query
         model = TableModel(ProblemSpec(V, COUNTS, dim=D), "dot", 1.0, False)
         model.use(table.weight, table.bias, table.sparse)
         scores = model.score(query, torch.arange(V).unsqueeze(0))
@@ -418,6 +422,29 @@ def test_a_saved_module_goes_on_bitwise(source: str, streamed: bool, monkeypatch
                                                                                 strict=True))
 
 
+@pytest.mark.parametrize("source", ["cluster", "ace", "unigram"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+def test_a_copy_goes_on_bitwise(source: str, duplicate: Callable[[SampledLoss], SampledLoss]) -> None:
+    loss = module(suitable(source), source)
+    def call(loss: SampledLoss, seed: int) -> Tensor:
+        problem = Problem(seed)
+        value = loss(problem.query, problem.weight, problem.target, context=problem.context)
+        value.backward()
+        return value.detach()
+    for seed in range(3):
+        call(loss, seed)
+    other = duplicate(loss)
+    assert [call(loss, seed) for seed in range(7, 10)] == [call(other, seed) for seed in range(7, 10)]
+    assert f"{source}, num_classes=60, num_sampled=12" in repr(other)
+
+
+def test_it_works_in_a_compiled_model() -> None:
+    """torch.compile leaves the module out and compiles what is around it."""
+    problem, loss = Problem(), module()
+    compiled = torch.compile(lambda q: loss(2 * q, problem.weight, problem.target), backend="eager")
+    assert torch.allclose(compiled(problem.query), module()(2 * problem.query, problem.weight, problem.target))
+
+
 def test_same_seed_same_draws_and_another_seed_others() -> None:
     problem = Problem()
     values = [module(seed=seed)(problem.query, problem.weight, problem.target) for seed in (1, 1, 2)]
@@ -440,17 +467,32 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     (lambda p: module()(p.query, p.weight, p.target[1:]), "target: has the shape (23,)"),
     (lambda p: module()(p.query, p.weight, p.target.float()), "int64"),
     (lambda p: module()(p.query, p.weight, p.target + V), "target: "),
-    (lambda p: module()(p.query, p.weight, p.target - V), "is not a class; ids are 0 to 59"),
+    (lambda p: module()(p.query, p.weight, p.target - V), "is not one of the ids, 0 to 59"),
     (lambda p: module()(p.query[:0], p.weight, p.target[:0]), "query: has no rows"),
     (lambda p: module()(p.query, p.weight, p.target, p.bias[1:]), "bias: has the shape (59,)"),
     (lambda p: module(similarity="cosine")(p.query, p.weight, p.target, p.bias), "bias: a cosine has no bias"),
     (lambda p: module()(p.query.bfloat16(), p.weight, p.target), "query: has the dtype torch.bfloat16"),
     (lambda p: module()(p.query, nn.Linear(D, V), p.target, p.bias), "bias: this nn.Linear has a bias"),
     (lambda p: module(ignore_index=-1)(p.query, p.weight, p.target * 0 - 1), "every entry is ignore_index"),
-    (lambda p: module()(p.query, p.weight, p.target, candidates=torch.arange(5)), "Candidates(ids, log_q"),
+    (lambda p: module()(p.query, p.weight, p.target, candidates=torch.arange(5)), "pass log_q, as in Candidates(ids, log_q"),
     (lambda p: module(sampled.NegativeSampling)(p.query, p.weight, p.target, candidates=p.target + V), "candidates: "),
     (lambda p: module(sampled.NegativeSampling)(p.query, p.weight, p.target, candidates=p.targets[1:]), "(24, K)"),
-    (lambda p: module(source="ace", num_contexts=None)(p.query, p.weight, p.target), "context"),
+    (lambda p: module(source="ace", num_contexts=None)(p.query, p.weight, p.target), "pass num_contexts= here and"),
+    (lambda p: module(source="ace")(p.query, p.weight, p.target), "context: is missing, and this module was made with"),
+    (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.context + 1), "(num_contexts = 24)"),
+    (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.targets), "it should be (24,) of int64"),
+    (lambda p: module(num_sampled=0), "num_sampled: should be greater than or equal to 1"),
+    (lambda p: module(share="rows"), "share: 'rows': should be one of row, query, block, batch"),
+    (lambda p: module(counts=0 * COUNTS), "and not all 0"),
+    (lambda p: module(loss="vmf", similarity="cosine")(p.query, p.weight, p.target), "pass frozen=True"),
+    (lambda p: module(sampled.NCE)(p.query, p.weight, p.target, candidates=sampled.Candidates(
+        torch.arange(5), torch.zeros(5))), "pass log_q_target, as in Candidates("),
+    (lambda p: module()(p.query, p.weight, p.target, candidates=sampled.Candidates(torch.arange(5), torch.zeros(4))),
+     "candidates: log_q: has the shape (4,)"),
+    (lambda p: module()(p.query, p.weight, p.target, candidates=sampled.Candidates(torch.arange(5), -2.0)),
+     "candidates: log_q: is a float; it should be a tensor"),
+    (lambda p: module()(p.query, p.weight, p.target, candidates=[1, 2]), "candidates: ids: is a list"),
+    (lambda p: module().load_state_dict(module(source="uniform").state_dict()), "negatives: the state is that of uniform"),
     (lambda p: module(source="hardest")(p.query, p.weight, p.target), "negatives: hardest states no probabilities"),
     (lambda p: module(sampled.NegativeSampling, "hardest").log_prob(p.query, p.weight, p.target), "no probability"),
     (lambda p: module(source="in_batch")(p.query[:1], p.weight, p.target[:1]), "in_batch"),

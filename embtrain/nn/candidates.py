@@ -1,0 +1,51 @@
+"""Negatives of the user's own in one call, for example hard negatives that were mined elsewhere."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives
+from embtrain.nn.rows import check_ids
+
+
+class Candidates(NamedTuple):
+    """Negatives of the user's own for one call, in place of drawn ones.
+
+    ids: (K,) for all rows, or (N, K). log_q: of the ids, of the same shape; log_q_target: of the targets, (N,). A loss
+    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets.
+    """
+
+    ids: Tensor
+    log_q: Tensor | None = None
+    log_q_target: Tensor | None = None
+
+
+def as_draw(candidates: Candidates | Tensor, n: int, num_classes: int, needs_q: Literal["no", "drawn", "target"]
+            ) -> Negatives:
+    """Return candidates as the draw of n rows. Raises UsageError for wrong types, shapes or ids, or if q is missing."""
+    own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
+    for name, value in own._asdict().items():
+        if value is not None and not isinstance(value, Tensor):
+            raise UsageError(f"candidates: {name}: is a {type(value).__name__}; it should be a tensor")
+    ids = own.ids if own.ids.ndim == 2 else own.ids.unsqueeze(0)
+    if ids.ndim != 2 or ids.shape[0] not in (1, n) or ids.shape[1] == 0 or ids.dtype != torch.int64:
+        raise UsageError(f"candidates: have the shape {tuple(own.ids.shape)} and dtype {own.ids.dtype}; they should be "
+                         f"(K,) or ({n}, K) of int64")
+    check_ids("candidates", ids, num_classes)
+    for name, value, shape in (("log_q", own.log_q, own.ids.shape), ("log_q_target", own.log_q_target, (n,))):
+        if value is not None and (value.shape != shape or not value.is_floating_point()):
+            raise UsageError(f"candidates: {name}: has the shape {tuple(value.shape)} and dtype {value.dtype}; it "
+                             f"should be {tuple(shape)} of floats")
+    missing = [name for name, value, is_needed in (("log_q", own.log_q, needs_q != "no"),
+                                                   ("log_q_target", own.log_q_target, needs_q == "target"))
+               if value is None and is_needed]
+    if missing:
+        raise UsageError(f"candidates: this loss corrects for q; pass {' and '.join(missing)}, as in Candidates(ids, "
+                         "log_q, log_q_target), or use NegativeSampling")
+    log_q = own.log_q if own.log_q is None or own.log_q.ndim == 2 else own.log_q.unsqueeze(0)
+    mass = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
+    return Negatives(ids, log_q=log_q, log_q_target=own.log_q_target, total_weight=mass)
