@@ -91,9 +91,10 @@ class SampledLoss(nn.Module):
             sizes = (num_contexts,) if isinstance(num_contexts, int) else tuple(num_contexts)
         mask = filter or self.default_filter
         if isinstance(negatives, NegativeSource):
-            of_source = negatives.problem
-            sizes = of_source.context_sizes or (of_source.n_contexts and (of_source.n_contexts,))
-            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes or None)
+            sizes = negatives.problem.context_sizes
+            if sizes is None and negatives.problem.n_contexts is not None:
+                sizes = (negatives.problem.n_contexts,)
+            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes)
             self._given: NegativeSource | None = negatives
         else:
             self._spec = spec_of(negatives, num_sampled, options, share, mask, seed,
@@ -106,7 +107,7 @@ class SampledLoss(nn.Module):
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._n_calls, self._learnt = 0, dict[str, float]()
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
                 candidates: Candidates | Tensor | None = None, *, context: Tensor | None = None) -> Tensor:
         """Return the loss: (), or the shape of `target` with reduction="none".

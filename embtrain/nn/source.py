@@ -72,6 +72,7 @@ ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "neg
              "keys here: source, k, filter, share_draws_by, ": "keys here: ", "loss.name": "loss", "negatives.": "",
              "loss.": "loss_options: ", "but model.name: table learns its own; use another model, e.g. skipgram":
              "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
+             "model.name: table scores by": "this module's similarity is",
              "conditions on context ids, but this model's contexts have none; choose another source":
              "learns a distribution for each context; pass num_contexts= here and context= in the call"}
 
