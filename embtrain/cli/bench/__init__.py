@@ -5,7 +5,8 @@
     ace.py       adversarial training              kernels.py   feature maps of kernels
     transe.py    an epoch of TransE                ranking.py   link prediction
     order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
-    nmt.py       decoders of translation           harness/     parts that all of them use
+    nmt.py       decoders of translation           walks.py     node2vec walks, against gensim
+    harness/     parts that all of them use
 """
 
 from __future__ import annotations
