@@ -12,7 +12,8 @@
 # CXX names the C++ compiler of the core; EMBTRAIN_CORE=off disables the core
 
 PYTHON ?= python3
-VENV   := .venv
+# AREA=doors needs NumPy 1, so it has an environment of its own.
+VENV   := .venv$(if $(filter doors,$(AREA)),-doors)
 BIN    := $(VENV)/bin
 # Each worker begins with one half of the tests, so that it makes the fixtures of a file once, and takes tests of the
 # other when it has finished.
@@ -48,7 +49,7 @@ test: $(VENV)/.ready-test $(VENV)/.core
 test-quick: $(VENV)/.ready-test $(VENV)/.core
 	$(PYTEST) $(SPREAD) -m "not slow and not long" $(TESTS)
 
-test-slow: $(VENV)/.ready-peers $(VENV)/.core
+test-slow: $(VENV)/.ready-$(if $(filter doors,$(AREA)),doors,peers) $(VENV)/.core
 	$(PYTEST) $(SPREAD_$(AREA)) -m slow tests/slow/$(AREA)
 
 docs: $(VENV)/.ready-test
@@ -100,6 +101,9 @@ $(VENV)/.ready-peers: pyproject.toml
 	$(call install,.[test$(comma)docs$(comma)peers])
 	@touch $(VENV)/.ready $(VENV)/.ready-test
 
+$(VENV)/.ready-doors: pyproject.toml
+	$(call install,.[test$(comma)doors])
+
 # Separate from pip, which would hide the output and does not notice edited sources. Without a core no stamp is written,
 # so the next make finds a compiler that is installed later.
 $(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py $(wildcard embtrain/kernels/source/* embtrain/kernels/source/*/* embtrain/kernels/source/*/*/*)
@@ -107,6 +111,6 @@ $(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py 
 	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }
 
 clean:
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-doors build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find embtrain tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf embtrain/kernels/_core_*.so embtrain/kernels/.building-*

@@ -6,6 +6,7 @@
     transe.py    an epoch of TransE                ranking.py   link prediction
     order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
     nmt.py       decoders of translation           nn.py        losses as PyTorch modules
+    walks.py     node2vec walks, against gensim
     harness/     parts that all of them use
 """
 

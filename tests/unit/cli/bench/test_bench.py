@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gensim.models import KeyedVectors
 from helpers.cores import needs_core
 from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, quality, samplers, transe
+from embtrain.cli.bench import kernels, nn, quality, samplers, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.common import progress
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe",
-         "vmf"]
+         "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -224,6 +225,30 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert list(summary["bound"]) == ["CENTRE-d100-t1"] and shares.keys() == {"rows", "arithmetic", "draws"}
     assert min(shares.values()) > 0
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+@needs_core
+def test_walks_against_gensim(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "NODES", 90)
+    monkeypatch.setattr(walks, "OUTSIDE", 1)
+    monkeypatch.setitem(walks.SETTINGS, "vector_size", 16)
+    monkeypatch.setitem(walks.SETTINGS, "epochs", 8)
+    code, lines, err = embtrain_bench("walks", "--rounds", "1", "--threads", "1")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == ["PRIVATE-t1", "SHARED-t1"] and list(summary["rivals"]) == ["gensim"]
+    shares = [share for of in summary["quality"].values() for share in (of["ours"], of["gensim"])]
+    assert all(share["neighbours"] > 0.8 for share in shares)
+    assert (summary["about"]["nodes"], summary["about"]["tokens"]) == (90, 90 * 10 * 40)
+    assert embtrain_bench("walks", "--corpus", "x.txt")[0] == 2
+
+
+def test_right_neighbours_are_those_of_the_community(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "COMMUNITY", 3)
+    monkeypatch.setattr(walks, "TOP", 2)
+    vectors = KeyedVectors(2)
+    vectors.add_vectors([str(i) for i in range(6)], np.array([[1, 0], [1, .1], [1, .2], [0, 1], [.1, 1], [1, .15]]))
+    assert walks.right_neighbours(vectors) == pytest.approx((1 + 1 + 1 + 1 + 1 + 0) / 12)
 
 
 def test_the_necessary_work_of_an_epoch_is_counted(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
