@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/loader.py
-NO_WRAPPERS = {"__init__"}
+NO_WRAPPERS = {"__init__", "rows"}
 FAMILIES = ("sampling", "scoring", "text", "training")
 # The test of each wrapper that passes out-of-range ids to every core. `alias`, `row_products` and `bessel` take no ids.
 OUT_OF_RANGE_TESTS = {"generator": "test_mismatched_arguments_are_rejected",
