@@ -76,7 +76,7 @@ def test_a_run_writes_the_documented_files(graph: Path, tmp_path: Path) -> None:
         "mr/tail", "amri/head")} <= set(result)
     assert all(0 < result[f"{part}/mrr"] <= 1 for part in ("valid", "test"))
     entities, relations = (Vocabulary.read(run.folder / f"{n}.txt") for n in ("entities", "relations"))
-    assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and relations.total == 100
+    assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and sum(relations.counts) == 100
     table = run.word_vectors
     assert table.words == entities.words and table.table.shape == (12, 5)
     of_relations = files_of_vectors.read(run.folder / "relations.safetensors")
