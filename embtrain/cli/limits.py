@@ -13,7 +13,9 @@ from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError, ResourceError
 
-MIN_ADDRESS_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
+# Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory while it imports. `list` and `fit`
+# of a small text failed below 1,130 MiB, on one thread of two cores.
+MIN_ADDRESS_SPACE = 1150 << 20
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
