@@ -28,7 +28,7 @@ from embtrain.experiment.inspect.evaluate import evaluate, export, neighbours
 from embtrain.experiment.run.dry_run import plan
 from embtrain.experiment.run.run import Run, fit, resume
 from embtrain.experiment.run.settings import Settings, resolve
-from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks import base as task_classes
 
 __all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
            "resume"]
@@ -47,7 +47,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
     """
     path = None if config is None else Path(config)
     if isinstance(corpus, Iterable) and not isinstance(corpus, str | bytes | os.PathLike | Mapping):
-        task = tasks.find(resolve(negatives, model, None, loss, path, as_sets(sets or {})))
+        task = task_classes.find(resolve(negatives, model, None, loss, path, as_sets(sets or {})))
         if not task.token_list_keys:
             raise UsageError(f"corpus: takes no {type(corpus).__name__}, because the model learns from "
                              f"{task.corpus_kind}; give the path of a file or folder")
