@@ -74,7 +74,7 @@ def read(path: str | os.PathLike) -> SavedModel:
             raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
         model = SavedModel(tree["arguments"], tree["state"], tree["words"], arrays["counts"], arrays.get("vectors"),
                            arrays.get("contexts"))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: contains no model; {_REMEDY}") from error
     tables = [table for table in (model.vectors, model.contexts) if table is not None]
     if len(model.counts) != len(model.words) or any(len(table) != len(model.words) for table in tables):

@@ -68,7 +68,7 @@ def test_time_to_join_scores_is_linear(tmp_path: Path) -> None:
 
 def test_too_many_scores_for_a_report_are_rejected_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "MAX_SCORES", 100)
-    with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared; give fewer runs"):
+    with pytest.raises(DataError, match=r"102 scores in 2 runs; at most 100 are compared; give fewer runs"):
         _joined(tmp_path, 51)
     assert not (tmp_path / "results.json").exists()
 
@@ -193,9 +193,9 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
     parsing = {path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"json\.loads?\(", path.read_text(encoding="utf-8"))}
     assert parsing == {
-        "common/files.py", "data/catalogue/members.py", "data/formats/detect.py", "data/formats/json_lines.py",
-        "experiment/comparison/workers.py", "experiment/inspect/export.py", "report/load/run.py",
-        "train/state/checkpoint.py", "train/state/metrics_log.py"}
+        "common/files.py", "data/catalogue/members.py", "data/formats/candidate_files.py", "data/formats/detect.py",
+        "data/formats/json_lines.py", "experiment/comparison/workers.py", "experiment/inspect/export.py",
+        "gensim/saved.py", "report/load/run.py", "train/state/checkpoint.py", "train/state/metrics_log.py"}
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
