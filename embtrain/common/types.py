@@ -193,8 +193,7 @@ class LossInput:
 
     @property
     def log_total_weight(self) -> Tensor:
-        """log M of the total weight per positive, (B, 1) or (1, 1). It is log K only if all K negatives have weight 1.
-        """
+        """log M of the total weight per positive, (B, 1) or (1, 1); log K only if all K negatives have weight 1."""
         if self.drawn.total_weight is None:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
         return self.drawn.total_weight.to(self.pos.dtype).log()
@@ -234,11 +233,8 @@ class LossInput:
         if self.weight is not None:
             counted = self.weight != 0
             x = torch.where(counted, x + torch.where(counted, self.weight, 1.0).log(), x.new_full((), lowest))
-        if x.shape[1] == 0:
-            out = x.new_full((x.shape[0],), lowest)
-        else:
-            out = x.logsumexp(1)
-            out = torch.where(out > lowest / 2, out, x.new_full((), lowest))
+        out = x.logsumexp(1) if x.shape[1] else x.new_full((x.shape[0],), lowest)
+        out = torch.where(out > lowest / 2, out, x.new_full((), lowest))
         return out if self.row is None else out.index_select(0, self.row)
 
 
@@ -270,8 +266,8 @@ class WordVectors(Protocol):
 
     @property
     def table(self) -> np.ndarray: ...                                   # (n, D)
-    # rows (m,) int64, -1 for unknown words; lower: unknown words are looked up in other cases
-    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray: ...
+    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray: ...  # rows (m,), -1 if unknown;
+    # lower: unknown words are looked up in other cases
 
 
 @dataclass(frozen=True)
