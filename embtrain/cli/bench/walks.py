@@ -2,6 +2,7 @@
 
 PRIVATE   negatives for each pair, as in gensim
 SHARED    negatives for each window
+SHARED10  10 for each window, weighted to a noise mass of 5
 
 The graph has communities of equal size; a node has edges to nodes of its own community and of others. Both programs
 receive the same walks as lists of strings and call the constructor alone, so reading the vocabulary is timed too.
@@ -23,10 +24,12 @@ from embtrain.common.errors import UsageError
 from embtrain.data.walks.walks import WalksConfig, draw_walks, edges_from_pairs
 from embtrain.gensim import Word2Vec
 
-NODES, COMMUNITY, INSIDE, OUTSIDE = 3000, 30, 4, 4  # edges drawn for each node to its own community and to any
+NODES, COMMUNITY, INSIDE, OUTSIDE = 3000, 30, 6, 2  # edges drawn for each node to its own community and to any
 WALKS = WalksConfig(per_node=10, length=40)
 SETTINGS: dict[str, Any] = {"vector_size": 128, "window": 10, "min_count": 1, "sg": 1, "epochs": 1, "seed": 1}
-LAYOUTS: dict[str, dict[str, Any]] = {"PRIVATE": {}, "SHARED": {"negatives.share_draws_by": "window"}}
+SHARED: dict[str, Any] = {"negatives.share_draws_by": "window"}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "PRIVATE": {}, "SHARED": SHARED, "SHARED10": {**SHARED, "negatives.k": 10, "negatives.total_weight": 5}}
 TOP = 10
 
 

@@ -268,20 +268,19 @@ def test_an_interrupt_is_a_keyboard_interrupt() -> None:
         Word2Vec(topics(), **SMALL, callbacks=[Interrupts()])
 
 
-def test_a_second_call_continues_with_other_draws() -> None:
+def test_a_second_call_continues_with_other_draws(tmp_path: Path) -> None:
     model = Word2Vec(**SMALL)
     model.build_vocab(topics())
-    returned = model.train(topics(), total_examples=300, epochs=2)
-    assert returned == (5400, 5400) and model.train_count == 1
-    once = model.wv.vectors.copy()
-    model.train(topics(), total_words=2700, epochs=1, start_alpha=0.02, end_alpha=0.01)
-    assert model.train_count == 2 and model.min_alpha_yet_reached == 0.01
-    assert not np.array_equal(once, model.wv.vectors)
-    again = Word2Vec(**SMALL)
-    again.build_vocab(topics())
-    again.wv.vectors[...], again.train_count = once, 0
-    again.train(topics(), total_words=2700, epochs=1, start_alpha=0.02, end_alpha=0.01)
-    assert not np.array_equal(again.wv.vectors, model.wv.vectors)
+    assert model.train(topics(), total_examples=300, epochs=2) == (5400, 5400) and model.train_count == 1
+    model.save(tmp_path / "once")
+    once, again, as_first = (Word2Vec.load(tmp_path / "once") for _ in range(3))
+    as_first.train_count = 0
+    for other in (once, again, as_first):
+        other.train(topics(), total_words=2700, epochs=1, start_alpha=0.02, end_alpha=0.01)
+    assert once.train_count == 2 and once.min_alpha_yet_reached == 0.01
+    assert not np.array_equal(once.wv.vectors, model.wv.vectors)
+    assert np.array_equal(once.wv.vectors, again.wv.vectors)
+    assert not np.array_equal(once.wv.vectors, as_first.wv.vectors)  # the same windows and draws as in the first call
 
 
 def test_a_learning_source_keeps_what_it_learned_until_the_vocabulary_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_walks_against_gensim(embtrain_bench: Bench, monkeypatch: pytest.MonkeyP
     code, lines, err = embtrain_bench("walks", "--rounds", "1", "--threads", "1")
     assert code == 0, err
     summary = json.loads(lines[-1])
-    assert list(summary["ours"]) == ["PRIVATE-t1", "SHARED-t1"] and list(summary["rivals"]) == ["gensim"]
+    assert list(summary["ours"]) == ["PRIVATE-t1", "SHARED-t1", "SHARED10-t1"] and list(summary["rivals"]) == ["gensim"]
     shares = [share for of in summary["quality"].values() for share in (of["ours"], of["gensim"])]
     assert all(share["neighbours"] > 0.8 for share in shares)
     assert (summary["about"]["nodes"], summary["about"]["tokens"]) == (90, 90 * 10 * 40)
