@@ -1,8 +1,10 @@
-"""Handles SIGINT and SIGTERM from the first import to the end of the process.
+"""Signal handlers of the embtrain command for SIGINT and SIGTERM, from the first import to the end of the process.
 
-`install_exit_handler` is used when there is nothing to save: while modules are imported, and after the output is
-printed. In between, the handler of `install_stop_handler` raises `Stopped`, so that temporary files are removed and the
-command prints its last line. Training has its own handler, embtrain/train/state/signals.py.
+`install_exit_handler` is used when there is nothing to save: while the command imports its modules at the start, and
+after its output is printed. In between, the handler of `install_stop_handler` raises `Stopped`, so that temporary files
+are removed and the command ends with the line "embtrain: stopped by signal N" on stderr. Some modules are imported only
+when a command needs them; during an import the handler prints that line and ends the process. Training has its own
+handler, embtrain/train/state/signals.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_IMPORTS = "<frozen importlib._bootstrap>"  # the file name of a frame that imports a module
+_IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # co_filename of the frames in which Python imports a module
 
 
 def install_exit_handler() -> None:
@@ -27,7 +29,8 @@ def install_exit_handler() -> None:
 def install_stop_handler() -> None:
     """Install a handler that raises `Stopped` on the first signal and ends the process on a second one.
 
-    A duplicate of the first signal is ignored, see `DUPLICATE_SECONDS` in embtrain/train/state/signals.py.
+    A second signal within `DUPLICATE_SECONDS` (embtrain/train/state/signals.py) of the first is ignored: launchers
+    like `timeout` send one signal twice, to the process and to its process group.
     """
     _install(_StopHandler())
     default_hook = sys.unraisablehook
@@ -44,7 +47,8 @@ def install_stop_handler() -> None:
 
 def _install(handler: Any) -> None:
     for signum in SIGNALS:
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` set it
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by the parent: SIGINT of a job
+            # that a shell script started with &
             signal.signal(signum, handler)
 
 
@@ -69,9 +73,13 @@ class _StopHandler:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported. C++ code that runs then turns `Stopped` into errors of its own."""
+    """Return whether a module is being imported in this frame or its callers.
+
+    Modules with C++ parts, like torch, run Python code while they are imported. An exception that the handler raises
+    there, `Stopped`, would pass through their C++ code, which reports it as an error of its own.
+    """
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORTS:
+        if frame.f_code.co_filename == _IMPORT_FRAME_FILE:
             return True
         frame = frame.f_back
     return False

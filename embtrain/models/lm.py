@@ -1,14 +1,21 @@
-"""LSTM language model: predicts the next word from all previous words of a stream.
+"""LSTM language model: predicts word w_i of a text from all previous words.
 
-    x_i = drop(u_{w_i − 1})        y_i = drop(LSTM_n( ... drop(LSTM_1(x_i)) ... ))        h_i = W y_i
+    x_i = drop(u_{w_{i−1}})        y_i = drop(LSTM_n( ... drop(LSTM_1(x_i)) ... ))        h_i = W y_i
     s(i, b) = τ cos(h_i, v_b)      (`similarity: cosine`: the normalized output of Rawat et al. 2019)
     s(i, b) = h_i · v_b            (`similarity: dot`)
 
-u and v are the input and output tables (V, D), one table if `tied`. v can be initialized and frozen by
-models/output_table.py. W exists if `hidden` is not D. The state of each stream is carried from one block to the next
-without gradient; it is 0 at the beginning of a text. Dropout masks depend on the seed and the number of updates only.
-Hochreiter and Schmidhuber 1997; dropout between layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press
-and Wolf 2017.
+u and v are the input and output tables (V, D) of V words, one table if `tied`; b is a candidate for the next word. v
+can be initialized and frozen by models/output_table.py. The outputs y_i have H = `hidden` numbers; W (D, H) exists only
+if H is not D. τ (`tau`) multiplies the cosine: it is an inverse temperature, and a large one gives a sharp softmax.
+
+The text is cut into S streams, contiguous pieces that are read in parallel. A batch is a block: the next T words of
+each stream, in time-major order, so row t S + s is word t of stream s and B = T S. The state of a stream, the hidden
+and cell state of each LSTM layer, is carried from one block to the next without gradient; it is 0 at the beginning of a
+text. In training the state moves on after the update (`after_update`), so a block that is only encoded leaves it as it
+was. A block in which all streams begin, like a held-out text, starts from 0 in any case.
+
+Dropout masks depend on the seed and the number of updates only. Hochreiter and Schmidhuber 1997; dropout between
+layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press and Wolf 2017.
 """
 
 from __future__ import annotations
@@ -26,7 +33,7 @@ from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
-MAX_WORDS_READ = 65_536  # per call of the LSTM: a held-out text is one long stream
+MAX_WORDS_READ = 65_536  # per call of the LSTM, to bound its memory: a held-out text is one long stream and one block
 
 
 class LmConfig(ModelConfig):
@@ -46,9 +53,10 @@ class LmConfig(ModelConfig):
 
 
 class Lm(Model):
-    """LSTM language model.
+    """LSTM language model, with V candidates and the dimensions D and H of its settings.
 
-    u, v ~ U(−1, 1) √(3/D), of length about 1 (dot: a tenth of it); LSTMs ~ U(−1, 1) / √hidden, forget biases + 1.
+    Initialization: u, v ~ U(−1, 1) √(3/D), of length about 1 (dot: a tenth of it); LSTMs ~ U(−1, 1) / √H, forget
+    biases + 1.
     """
 
     name: ClassVar[str] = "lm"
@@ -86,15 +94,21 @@ class Lm(Model):
                 if "bias_ih" in name:
                     p[H:2 * H] += 1
         self.to(problem.device)
-        self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer at the start of the next block
+        self.state: Tensor | None = None       # (2, n, S, H)  hidden and cell state of each layer before a block
         self.updates = 0
         self._encoded: tuple[Batch, Tensor] | None = None  # the last batch encoded in training, and the state after it
 
     def encode(self, batch: Batch) -> Query:
+        """Return the queries h_i (B, D) of a block; its fields are those of `LanguageBatch` in data/text/streams.py.
+
+        `batch.word` (B,) holds w_{i−1}, `batch.streams` is S, and `batch.begins` (B,) is true at rows without a word
+        before them.
+        """
         word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
         assert len(batch) % streams == 0, "a batch contains as many words of each stream"
         if len(batch) == 0:
-            return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
+            return Query(vector=self.u.new_zeros(0, self.config.dim), context=word, target=batch.target,
+                         slot=batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
         state, y = self._initial_state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
         random = torch.Generator(x.device).manual_seed(_dropout_seed(self.problem.seed, self.updates))
@@ -103,14 +117,15 @@ class Lm(Model):
             y.append(out)
         if self.training:
             self._encoded = batch, state.detach()
-        h = torch.cat(y).flatten(0, 1)                                           # (B, H)
-        return Query(h if self.w is None else h @ self.w.T, word, batch.target, batch.slot)
+        outputs = torch.cat(y).flatten(0, 1)                                     # (B, H)
+        return Query(vector=outputs if self.w is None else outputs @ self.w.T, context=word, target=batch.target,
+                     slot=batch.slot)
 
     def _run_layers(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the outputs of the last layer (T, S, H) for x (T, S, D), and the state after them."""
         ends = []
-        for layer, h, c in zip(self.lstm, *state, strict=True):                  # (S, H) each
-            x, end = layer(self._dropout(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
+        for layer, hidden, cell in zip(self.lstm, *state, strict=True):          # (S, H) each
+            x, end = layer(self._dropout(x, random), (hidden.unsqueeze(0), cell.unsqueeze(0)))
             ends.append(torch.cat(end))                                          # (2, S, H)
         return self._dropout(x, random), torch.stack(ends, 1)
 
@@ -121,9 +136,10 @@ class Lm(Model):
         return x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
     def _initial_state(self, begins: Tensor) -> Tensor:
-        """Return the states of S streams, (2, n, S, H); 0 where a text `begins` (S,).
+        """Return the states of S streams, (2, n, S, H): those after the last block, 0 for streams that `begin` (S,).
 
-        Raises UsageError if the number of streams has changed.
+        A stream begins if the first row of the block has no word before it. Raises UsageError if the number of streams
+        has changed.
         """
         shape = (2, self.config.layers, len(begins), self.config.hidden or self.config.dim)
         if self.state is None or bool(begins.all()):
@@ -142,6 +158,7 @@ class Lm(Model):
         return self.u if self.v is None else self.v
 
     def vectors(self, which: str = "input") -> Tensor:
+        """Return u, the exported vectors. `which` is for models that export several tables; this one has no choice."""
         return self.u
 
     def after_update(self, batch: Batch) -> None:

@@ -1,7 +1,9 @@
 """Scores that are dot products h·c or cosines τ cos(h, c) of queries h (B, D) and candidates c.
 
-Candidates are shared ids (1, K), ids per row (B, K) or vectors (B, K, D). On the CPU the compiled core reads per-row
-candidates in place instead of gathering them.
+A query is the vector that a model computes for an example, a candidate c a row of its output table (V, D). Candidates
+are ids shared by all queries (1, K), ids per query (B, K) or vectors (B, K, D). On the CPU the compiled core, the C++
+kernels of embtrain/kernels if they are built, reads the rows of (B, K) ids in place instead of copying them to (B, K,
+D).
 """
 
 from __future__ import annotations
@@ -16,9 +18,15 @@ from torch.autograd.function import once_differentiable
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.scoring import gathered_dot
 
+MIN_SQUARED_NORM = 1e-24  # lower bound of ‖c‖², as torch's normalize bounds ‖c‖ by 1e-12
+
 
 def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
-    """Return h·c, (B, K). `sparse`: whether the gradient of the table is a sparse tensor."""
+    """Return h·c, (B, K), with gradients of vector and table.
+
+    sparse: whether the gradient of the table is a sparse tensor, where rows are gathered. If all candidates are scored
+    it is dense in any case.
+    """
     if candidates.is_floating_point():
         return torch.einsum("bd,bkd->bk", vector, candidates)
     if is_all_candidates(candidates, len(table)):
@@ -32,7 +40,7 @@ def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) 
 
 
 def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool, tau: float) -> Tensor:
-    """Return τ cos(h, c), (B, K); 0 if a vector has length 0."""
+    """Return τ cos(h, c), (B, K); 0 if a vector has length 0. `sparse` as in `dot_scores`."""
     h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c), which is one more pass over (B, K)
     if candidates.is_floating_point():
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
@@ -40,13 +48,10 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
         is_small_batch = len(h) < table.shape[1]  # a pass over (B, V) is shorter than one over (V, D)
         return _Cosines.apply(h, table) if is_small_batch else h @ nn.functional.normalize(table, dim=1).T
     if _reads_in_place(vector, table, candidates):
-        s, n = _Gathered.apply(h, table, candidates, sparse)
-        return s / n.clamp(min=MIN_SQUARED_NORM).sqrt()
+        s, squared_norm = _Gathered.apply(h, table, candidates, sparse)
+        return s / squared_norm.clamp(min=MIN_SQUARED_NORM).sqrt()
     rows = nn.functional.normalize(nn.functional.embedding(candidates, table, sparse=sparse), dim=2)  # (1|B, K, D)
     return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
-
-
-MIN_SQUARED_NORM = 1e-24  # normalize uses 1e-12 for the norm
 
 
 def is_all_candidates(candidates: Tensor, n: int) -> bool:
@@ -55,42 +60,43 @@ def is_all_candidates(candidates: Tensor, n: int) -> bool:
 
 
 def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
-    """Return whether the core reads per-row candidates in place. With one id per row PyTorch is as fast."""
+    """Return whether the core reads ids per query in place. With one id per query (K = 1) PyTorch is as fast."""
     return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
             and table.dtype == vector.dtype == torch.float32 and core() is not None)
 
 
 class _Cosines(torch.autograd.Function):
-    """s = h·c / ‖c‖ for every row c of a table, (B, V). The table is read once for ‖c‖ and twice for its gradient
+    """s = h·c / ‖c‖ for every row c of a table, (B, V). With g = ∂L/∂s, (B, V),
 
-        ∂c = (g/‖c‖)ᵀ h − (Σ_b g s) c/‖c‖²
+        ∂L/∂c = Σ_b (g_b/‖c‖) h_b − (Σ_b g_b s_b) c/‖c‖²
 
-    whereas autograd copies the table for each step of ∂‖c‖.
+    The table is read once for ‖c‖, once for h·c and once for each of the two terms, whereas autograd copies it for each
+    step of the gradient of ‖c‖. A norm below its lower bound counts as a constant: the second term is 0 then.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
-        n = torch.linalg.vector_norm(table, dim=1).clamp(min=MIN_SQUARED_NORM**0.5)  # (V,)
-        s = (h @ table.T).div_(n)
-        ctx.save_for_backward(h, table, n, s)
+        norm = torch.linalg.vector_norm(table, dim=1).clamp(min=MIN_SQUARED_NORM**0.5)  # (V,)
+        s = (h @ table.T).div_(norm)
+        ctx.save_for_backward(h, table, norm, s)
         return s
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        h, table, n, s = ctx.saved_tensors
-        scaled, grad_h, grad_c = g / n, None, None                         # (B, V)
+        h, table, norm, s = ctx.saved_tensors
+        scaled, grad_h, grad_c = g / norm, None, None                         # (B, V)
         if ctx.needs_input_grad[0]:
             grad_h = scaled @ table
         if ctx.needs_input_grad[1]:
-            # No gradient where the norm is clamped.
-            along = torch.where(n > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / n.square(), 0)
+            # where the norm is clamped, it is a constant
+            along = torch.where(norm > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / norm.square(), 0)
             grad_c = (table * -along.unsqueeze(1)).addmm_(scaled.T, h)
         return grad_h, grad_c
 
 
 class _Gathered(torch.autograd.Function):
-    """s = h·c and n = c·c, (B, K), for ids (B, K)."""
+    """s = h·c and the squared norms c·c, (B, K) each, for ids (B, K), and their gradients."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor, ids: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
@@ -98,8 +104,8 @@ class _Gathered(torch.autograd.Function):
         ctx.save_for_backward(h, table, ids)
         ctx.sparse = sparse
         ctx.set_materialize_grads(False)
-        s, n = gathered_dot.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
-        return torch.from_numpy(s), torch.from_numpy(n)
+        s, squared_norm = gathered_dot.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
+        return torch.from_numpy(s), torch.from_numpy(squared_norm)
 
     @staticmethod
     @once_differentiable
@@ -114,6 +120,7 @@ class _Gathered(torch.autograd.Function):
             grad_h = torch.from_numpy(gathered_dot.query_gradient(g, c, ids, threads))
         if ctx.needs_input_grad[1]:
             gradient = gathered_dot.table_gradient(g, m, h, c, ids, threads)
+            # each id once and ascending, which is_coalesced states, so that the optimizer need not sort them
             rows, values = torch.from_numpy(gradient.ids), torch.from_numpy(gradient.values)
             grad_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
                                              is_coalesced=True) if ctx.sparse \

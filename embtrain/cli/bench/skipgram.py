@@ -2,7 +2,7 @@
 
 PAIR      5 private negatives for each pair (word2vec, gensim)
 CENTRE    5 for each window
-BLOCK     16 for 16 windows, weighted to a noise mass of 5
+BLOCK     16 for 16 windows, with weights that sum to 5 per row
 
 Windows are read in text order, as in gensim; `-shuffled` uses our default, train.shuffle: true, which reads the text at
 random positions and gives better vectors.

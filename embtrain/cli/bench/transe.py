@@ -1,14 +1,24 @@
-"""TransE: seconds for a million positives, by the fused engine and by PyKEEN, at equal dimension, negatives and loss.
+"""TransE: seconds per million positives, by the fused engine and by PyKEEN, at equal dimension, negatives and loss.
 
-Both train with self-adversarial weights, so that every negative counts, on triples with one open side each. Ours
-updates with row-Adagrad, one query or one shared draw at a time. PyKEEN draws private negatives; the faster of two
-settings is reported: batches of 256 with Adam, and of 1024 with Adagrad.
+The fused engine is the compiled trainer of embtrain: C++ code that draws, scores and updates after each query, or after
+each group of queries that share negatives. Both programs corrupt the head or the tail of each triple at random, and use
+the self-adversarial loss [sun2019]. It has no hinge, so every negative has a gradient and costs time.
 
-k1-l1           1 negative, L1
-k64-l1          64 private negatives, L1
-k64-l2-shared   64 negatives shared by 64 queries, L2
+Seconds are those of some positives, divided by their number and multiplied by a million: ours from one epoch of the
+corpus, PyKEEN's from the first 16,384 (1 negative) or 8,192 (64 negatives) triples of that epoch.
 
-Without PyKEEN there is no ratio.
+Differences that remain: optimizers and learning rates are each program's own, since only speed is compared. Ours is
+row-wise Adagrad, one accumulator per row of a table, with rate 0.05, and one update per query or group. PyKEEN is run
+with Adam in batches of 256 and with Adagrad in batches of 1024, both with rate 0.01, and the setting with fewer CPU
+seconds is reported. It draws each triple's own negatives in all cases. PyKEEN is timed on its second epoch, after a
+warm-up epoch; ours is timed on its first, without a warm-up, which can only make ours slower. Neither includes the
+construction of model and optimizer.
+
+k1-l1           1 negative per positive, L1 distance
+k64-l1          64 negatives per positive, drawn for each positive, L1
+k64-l2-shared   64 negatives shared by 64 queries, L2; PyKEEN as in k64, with L2
+
+Case names end in the number of threads: k1-l1-t2. Without PyKEEN there is no ratio.
 """
 
 from __future__ import annotations
@@ -29,32 +39,42 @@ from embtrain import experiment
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.common.config import as_sets
 from embtrain.common.errors import ResourceError
+from embtrain.data.triples.examples import HEAD
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.train.loop import Trainer
 
-CORPUS, DIM, MARGIN = "fb15k-237", 100, 9.0
+CORPUS, DIM, MARGIN, TEMPERATURE = "fb15k-237", 100, 9.0, 1.0  # temperature: of the self-adversarial weights
 SETTINGS: dict[str, Any] = {
-    "model.dim": DIM, "model.span": 0.1, "loss.margin": MARGIN, "negatives.filter": "none", "triples.slot": "random",
+    "model.dim": DIM, "model.span": 0.1, "loss.margin": MARGIN, "loss.temperature": TEMPERATURE,
+    "negatives.filter": "none", "negatives.share_size": 64, "triples.slot": "random",
     "train.epochs": 1, "train.lr": 0.05, "train.optimizer": "row-adagrad", "train.engine": "fused",
     "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
 
 
 class TransECase(NamedTuple):
-    norm: str
-    k: int
-    share: str
-    most: int  # positives that PyKEEN is timed on
+    """Settings of a case."""
+
+    norm: str                  # distance: l1 or l2
+    k: int                     # negatives per draw
+    share_draws_by: str        # row: a draw per query; block: one for `share_size` queries. Ours only
+    max_pykeen_positives: int  # positives that PyKEEN is timed on
 
 
-CASES = {"k1-l1": TransECase("l1", 1, "row", 16_384), "k64-l1": TransECase("l1", 64, "row", 8_192),
-         "k64-l2-shared": TransECase("l2", 64, "block", 8_192)}
-RIVALS = (("Adam", 256), ("Adagrad", 1024))
+CASES = {"k1-l1": TransECase(norm="l1", k=1, share_draws_by="row", max_pykeen_positives=16_384),
+         "k64-l1": TransECase(norm="l1", k=64, share_draws_by="row", max_pykeen_positives=8_192),
+         "k64-l2-shared": TransECase(norm="l2", k=64, share_draws_by="block", max_pykeen_positives=8_192)}
+PYKEEN_SETTINGS = (("Adam", 256), ("Adagrad", 1024))  # optimizer, batch size; the faster one is reported
+PYKEEN_LR = 0.01
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, for example k64."""
+    """Time every case at every number of threads, `rounds` times, and return the summary.
+
+    only: names of cases, or beginnings of names up to a dash, for example k64-l1-t1 or k64; None: all. corpus: a
+    corpus of triples; None: CORPUS.
+    """
     names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
     chosen = choose(list(names), only)
     task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))
@@ -65,7 +85,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         groups.append(Group(n, {name: partial(ours, task, settings(case, corpus or CORPUS, n))}, rivals))
     return run(
         "transe",
-        "s a million positives",
+        "s per million positives",
         groups,
         rounds,
         {
@@ -78,38 +98,43 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def settings(case: TransECase, corpus: str, threads: int) -> experiment.Settings:
-    keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share_draws_by": case.share}
+    """Return the settings of our run of a case."""
+    keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share_draws_by": case.share_draws_by}
     return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads,
                               sets=as_sets(keys))
 
 
 def ours(task: Task, config: experiment.Settings) -> Timed:
+    """Train one epoch with the fused engine; the trainer counts the seconds of its loop."""
     components.use_threads(config.train.threads)
     parts = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, Path(folder), dict,
-                      parts.known_positives)
-        fit.run()
-    return _a_million(fit.position.seconds, fit.position.cpu_seconds, fit.position.examples)
+        trainer = Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, Path(folder), dict,
+                          parts.known_positives)
+        trainer.run()
+    return _per_million(trainer.position.seconds, trainer.position.cpu_seconds, trainer.position.examples)
 
 
 def pykeen(task: Task, case: TransECase, threads: int) -> Timed:
-    """The faster of the two settings, on the first triples of an epoch."""
+    """Return the PyKEEN setting with fewer CPU seconds, timed on the first triples of an epoch."""
     components.use_threads(threads)
-    positives = tuple(x[:case.most] for x in epoch_triples(task))
-    return min((_pykeen(task, case, positives, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
+    positives = tuple(x[:case.max_pykeen_positives] for x in epoch_triples(task))
+    return min((_pykeen(task, case, positives, optimizer, batch) for optimizer, batch in PYKEEN_SETTINGS),
+               key=lambda timing: timing.cpu_seconds)
 
 
 def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
+    """Time the second epoch of PyKEEN on these positives (heads, relations, tails), after a warm-up epoch."""
     triples = importlib.import_module("pykeen.triples")
     models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
     training = importlib.import_module("pykeen.training")
     problem = task.problem_spec("cpu")
     assert problem.context_sizes is not None
+    n_relations = problem.context_sizes[1] // 2  # a context is an entity and one of 2R directed relations
     factory = triples.CoreTriplesFactory(torch.stack(positives, 1), num_entities=problem.n_candidates,
-                                         num_relations=problem.context_sizes[1] // 2)
+                                         num_relations=n_relations)
     model = models.TransE(triples_factory=factory, embedding_dim=DIM, scoring_fct_norm=int(case.norm[1]),
-                          loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
+                          loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=TEMPERATURE), random_seed=1)
     steps = [0]
 
     class StepCounter(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN creates its own instance
@@ -117,7 +142,7 @@ def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimiz
             steps[0] += 1
             return super().step(closure)
 
-    update = StepCounter(model.parameters(), lr=0.01)
+    update = StepCounter(model.parameters(), lr=PYKEEN_LR)
     loop = training.SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=update, negative_sampler="basic",
                                       negative_sampler_kwargs={"num_negs_per_pos": case.k})
     train = partial(loop.train, triples_factory=factory, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)
@@ -128,19 +153,20 @@ def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimiz
     if steps[0] != 2 * before or before != -(-len(positives[0]) // batch):
         raise ResourceError(f"bench: this version of PyKEEN took {steps[0] - before} steps in its second epoch and "
                             f"{before} in its first, so it cannot be timed; install another version")
-    return _a_million(seconds, cpu, len(positives[0]))
+    return _per_million(seconds, cpu, len(positives[0]))
 
 
 def epoch_triples(task: Task) -> tuple[Tensor, ...]:
-    """Head, relation and tail (n,) of the triples of an epoch, in its order."""
+    """Return head, relation and tail (n,) of the triples of our first epoch, in its order."""
     n = task.examples.n_blocks(0, 1)
     batch: Any = next(iter(task.examples.blocks(0, max(1, n))))
-    head_open = batch.slot.numpy() == 1
+    is_head_open = batch.slot.numpy() == HEAD  # the target is the head, and the known entity the tail; else reversed
     known, target = batch.entity.numpy(), batch.target.numpy()
-    return tuple(torch.from_numpy(x) for x in (np.where(head_open, target, known), batch.relation.numpy(),
-                                               np.where(head_open, known, target)))
+    return tuple(torch.from_numpy(x) for x in (np.where(is_head_open, target, known), batch.relation.numpy(),
+                                               np.where(is_head_open, known, target)))
 
 
-def _a_million(seconds: float, cpu_seconds: float, positives: int) -> Timed:
+def _per_million(seconds: float, cpu_seconds: float, positives: int) -> Timed:
+    """Convert the seconds of some positives to those of a million."""
     return Timed(seconds * 1e6 / positives, cpu_seconds * 1e6 / positives,
                  {"positives_per_cpu_second": positives / cpu_seconds})

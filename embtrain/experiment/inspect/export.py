@@ -1,6 +1,9 @@
 """Export a run for other programs: its vectors as one file, or as a folder in the layout that a program reads.
 
-File formats: embtrain/data/vectors/vectors.py; folder formats: embtrain/data/vectors/folders.py.
+A run is a folder with a trained model: settings (config.yaml), vectors, names and scores. Its strategy is a negative
+sampler (source), a loss and their settings. Folder formats: `huggingface` for the Hub, with a model card; `projector`
+for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors. File formats are in
+embtrain/data/vectors/vectors.py, folder formats in embtrain/data/vectors/folders.py.
 """
 
 from __future__ import annotations
@@ -30,14 +33,21 @@ from embtrain.report.render import escape_markdown as md
 
 FOLDERS = ("huggingface", "projector", "pykeen")
 FORMATS = (*vectors.FORMATS, *FOLDERS)
-FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+TRAINING = "training"                # costs of training, listed among the scores of a run
+FAR_NEIGHBOURS = "neighbours 45-50"  # numbers on the 45th to 50th neighbours of some words: a diagnosis
+FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),  # files that each writes
          "projector": ("vectors.tsv", "metadata.tsv"),
          "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
                    "relation.npy")}
 
 
 def export(run: Run, format: str, out: Path) -> None:
-    """Write a run's vectors to a file or folder. UsageError if the format is unknown or not available for this run."""
+    """Write a run's vectors to a file or folder.
+
+    Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
+    folder format if `out` is a file or a folder with other files than an earlier export. Raises DataError if the run
+    has no vectors yet, a needed file of it is missing or damaged, or the corpus is not the one it was trained on.
+    """
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     if format not in FOLDERS:
@@ -56,11 +66,12 @@ def export(run: Run, format: str, out: Path) -> None:
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:
-    """Whether a folder is an earlier export of a format; other files are never overwritten."""
+    """Return whether a folder is an earlier export of a format, which may be overwritten."""
     if not all((folder / name).is_file() for name in FILES[format]):
         return False
-    if format != "huggingface":                              # other programs use these file names, too
+    if format != "huggingface":
         return True
+    # Models of other programs have the same file names, but not our version in config.json.
     try:
         config = json.loads(read_text(folder / folders.CONFIG))
     except (DataError, ValueError, RecursionError):
@@ -69,11 +80,13 @@ def _is_earlier_export(folder: Path, format: str) -> bool:
 
 
 def _relations(run: Run) -> Vectors | None:
+    """The vectors of relations; None if the model has none."""
     path = run.folder / "relations.safetensors"
     return vectors.read(path) if path.is_file() else None
 
 
 def _counts(run: Run) -> Mapping[str, int] | None:
+    """How often each name occurs in the training data: words, entities of triples, or labels of documents."""
     for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
         if (run.folder / name).is_file():
             vocabulary = Vocabulary.read(run.folder / name)
@@ -82,6 +95,7 @@ def _counts(run: Run) -> Mapping[str, int] | None:
 
 
 def _pykeen(run: Run, out: Path) -> None:
+    """Write the triples of the three parts with the vectors of entities and relations."""
     if tasks.find(run.settings) is not TriplesTask:
         raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
                          f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")
@@ -97,6 +111,7 @@ def _pykeen(run: Run, out: Path) -> None:
 # -- a model card -----------------------------------------------------------------------------------------------------
 
 def _config(run: Run) -> dict[str, Any]:
+    """The content of config.json."""
     settings = run.settings
     return {"model_type": f"embtrain-{settings.model.name}", "embtrain_version": embtrain.__version__,
             "embtrain": _public_settings(run).model_dump(mode="json")}
@@ -106,7 +121,7 @@ def _front_matter(run: Run) -> dict[str, Any]:
     """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
     settings = run.settings
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
-               for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
+               for row in run.scores if row.value is not None and row.benchmark not in (TRAINING, FAR_NEIGHBOURS)]
     kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
     dataset = {"type": _corpus(run), "name": _corpus(run)}
     return {"library_name": "embtrain", "tags": ["embeddings", settings.model.name, settings.strategy],
@@ -115,18 +130,20 @@ def _front_matter(run: Run) -> dict[str, Any]:
 
 
 def _card(run: Run) -> str:
+    """The model card in Markdown: data, scores, use and settings."""
     s, table = run.settings, run.word_vectors
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
-            for row in run.scores if row.value is not None and row.benchmark != "training"]
+            for row in run.scores if row.value is not None and row.benchmark != TRAINING]
     return "\n".join([
         f"# {md.words(run.folder.resolve().name)}", "",
         f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
         f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
         f"{md.code(s.loss.name)}), seed {s.train.seed}, {s.train.epochs} epochs.", "",
         "## Data", "", *_data(run), "",
-        "## Scores", "", "Intervals cover the items of a benchmark, not seeds.", "",
-        "| benchmark | measure | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
+        "## Scores", "",
+        "Intervals are over the n items of a benchmark (pairs, questions or examples), not over seeds.", "",
+        "| benchmark | metric | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
         "## Use", "", "Row i of `embedding.weight` in `model.safetensors` belongs to line i of `vocab.txt`.", "",
         "```python", "from pathlib import Path", "", "from safetensors.numpy import load_file", "",
         'table = load_file("model.safetensors")["embedding.weight"]',
@@ -141,10 +158,12 @@ def _public_settings(run: Run) -> Settings:
 
 
 def _corpus(run: Run) -> str:
+    """The name of the corpus, without folders."""
     return Path(run.settings.corpus).name
 
 
 def _data(run: Run) -> list[str]:
+    """Lines on the corpus: name and hash, and for a corpus with a recipe (a file on how to get it) also its licence."""
     lines = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.corpus_hash(run.folder))}."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)

@@ -35,7 +35,7 @@ from embtrain.evaluate.heldout import higher_better
 from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.paper.spec import Check, Expected, Paper
-from embtrain.report.comparison.decimals import measure
+from embtrain.report.comparison.decimals import metric_label
 
 LEVEL = 0.95
 Values = Mapping[str, Mapping[int, float]]  # label -> seed -> value
@@ -121,7 +121,7 @@ def _verdict_words(verdict: str, checks: Sequence[CheckResult]) -> str:
 def _check_text(check: Check, mean: MeanInterval, above: float | None, below: float | None, verdict: str) -> str:
     subtrahend = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
-        return f"{measure(check.metric)} of {check.run}{subtrahend}: not measured."
+        return f"{metric_label(check.metric)} of {check.run}{subtrahend}: not measured."
     widths = [high - low for low, high in ((mean.low, mean.high), (above, below)) if low is not None is not high]
 
     def format_digits(x: float, sign: str = "+") -> str:
@@ -133,7 +133,7 @@ def _check_text(check: Check, mean: MeanInterval, above: float | None, below: fl
         f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds"
     bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below))
                                 if x is not None])
-    return (f"{measure(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim "
+    return (f"{metric_label(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim "
             f"requires {bounds_text}: {verdict}.")
 
 

@@ -92,12 +92,15 @@ class GeneratorDraws(NamedTuple):
 
 
 class ReinforceSpec(NamedTuple):
+    """Settings of the coefficients a = ρ (r − b), r = (cost − centre) / scale."""
+
     centre: float
     scale: float
     penalty: float
     baseline: float
     clip: float
-    critic: Literal["none", "last", "others"]   # none: b is `baseline`
+    baseline_kind: Literal["none", "last", "others"]   # none: b is `baseline`; last: r of the draw's last negative;
+    #                                                    others: the mean r of the other negatives drawn by g
     importance: bool
 
 
@@ -128,7 +131,7 @@ class DrawnNegatives(NamedTuple):
 class ReinforceTask(ctypes.Structure):
     """struct ReinforceSpec of source/sampling/reinforce.cpp."""
 
-    _fields_ = (*fields("", "", "centre scale penalty baseline clip"), *fields("", "critic importance"))
+    _fields_ = (*fields("", "", "centre scale penalty baseline clip"), *fields("", "baseline_kind importance"))
 
 
 class GradientSums(NamedTuple):

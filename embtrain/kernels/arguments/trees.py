@@ -63,23 +63,23 @@ class WalkRequest(NamedTuple):
     """N requests for Q queries. With a target to exclude: its place, w and p."""
 
     phi: np.ndarray                     # (Q, W) float32   φ(h)
-    least: np.ndarray                   # (Q,) float64     ε(h)
+    floor: np.ndarray                   # (Q,) float64     ε(h), least mass of a node per unit of its prior
     query_id: np.ndarray                # (N,) int64
     position: np.ndarray | None = None  # (N,) int64
-    mass: np.ndarray | None = None      # (N,) float64     w
-    share: np.ndarray | None = None     # (N,) float64     p
+    target_mass: np.ndarray | None = None   # (N,) float64  w = π_t φ(h)·φ(c_t)
+    target_prior: np.ndarray | None = None  # (N,) float64  p = π_t
 
     def check(self, width: int) -> None:
-        q, r = len(self.least), len(self.query_id)
+        q, r = len(self.floor), len(self.query_id)
         check_array("tree: phi", self.phi, np.float32, (q, width))
-        check_array("tree: least", self.least, np.float64, (q,))
+        check_array("tree: floor", self.floor, np.float64, (q,))
         check_array("tree: query_id", self.query_id, np.int64, (r,))
-        if self.position is not None and self.mass is not None and self.share is not None:
+        if self.position is not None and self.target_mass is not None and self.target_prior is not None:
             check_array("tree: position", self.position, np.int64, (r,))
-            check_array("tree: mass", self.mass, np.float64, (r,))
-            check_array("tree: share", self.share, np.float64, (r,))
-        elif not (self.position is None and self.mass is None and self.share is None):
-            raise ValueError("tree: a target needs a position, a mass and a share")
+            check_array("tree: target_mass", self.target_mass, np.float64, (r,))
+            check_array("tree: target_prior", self.target_prior, np.float64, (r,))
+        elif not (self.position is None and self.target_mass is None and self.target_prior is None):
+            raise ValueError("tree: a target needs a position, a target_mass and a target_prior")
 
 
 class TreeDrawTask(ctypes.Structure):

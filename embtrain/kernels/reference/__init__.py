@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-ZERO = 128  # the stored byte of the value 0
+ZERO_POINT = 128  # the stored byte of the value 0
 _STEP = 0x9E3779B97F4A7C15
 
 

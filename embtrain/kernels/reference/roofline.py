@@ -1,4 +1,11 @@
-"""Reference for kernels/roofline.py. Uses one float where the core uses a whole vector."""
+"""Roofline micro-benchmarks in NumPy: random row updates, and multiply-adds of one number.
+
+    rows           table[id_i] ← table[id_i] + 1 for each id, in turn
+    multiply_adds  x ← a x + b, n times from x = 0; returns the number of lanes, 1 here, and x
+
+The compiled core updates a whole vector x where this file updates one float. kernels/roofline.py runs this file if the
+core is missing.
+"""
 
 from __future__ import annotations
 

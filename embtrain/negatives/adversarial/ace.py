@@ -239,8 +239,8 @@ class Ace(NegativeSource):
         centre, scale, config = float(self.reward_mean), float(self.reward_sd), self.config
         # moving: rewards are already centred. none: undo the centring, so that the bare reward remains.
         baseline = -centre / scale if config.baseline == "none" else 0.0
-        critics: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
-        return ReinforceSpec(centre, scale, config.penalty, baseline, config.clip, critics.get(config.baseline, "none"),
+        kinds: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
+        return ReinforceSpec(centre, scale, config.penalty, baseline, config.clip, kinds.get(config.baseline, "none"),
                     config.importance)
 
     def _coefficients_torch(self, drawn: Negatives, log_g: Tensor, cost: Tensor, negative_fraction: Tensor | None

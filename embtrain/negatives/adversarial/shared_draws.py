@@ -116,9 +116,9 @@ def reinforce_coefficients(
 def _baseline(shared: SharedDraw, reward: Tensor, rho: Tensor, rule: ReinforceSpec) -> Tensor:
     """b of each row and negative, broadcastable to (B, K); never a function of the negative's own draw."""
     k = rho.shape[1]
-    if rule.critic == "last":
+    if rule.baseline_kind == "last":
         return reward.gather(1, k + shared.groups.position.unsqueeze(1))
-    if rule.critic == "others":
+    if rule.baseline_kind == "others":
         weighted = rho * reward[:, :k]
         return (weighted.sum(1, keepdim=True) - weighted) / (1 + rho.sum(1, keepdim=True) - rho)
     return reward.new_full((), rule.baseline)

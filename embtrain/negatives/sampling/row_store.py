@@ -17,7 +17,7 @@ from torch import Tensor
 
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.core.tables import zeros_on_huge_pages
-from embtrain.kernels.reference import ZERO
+from embtrain.kernels.reference import ZERO_POINT
 from embtrain.kernels.sampling import int8_rows as kernel
 
 StoredDtype = Literal["float32", "int8"]
@@ -56,13 +56,13 @@ class RowStore:
         step = max(1, MAX_VALUES // x.shape[1])
         for index_part, x_part in zip(index.split(step), x.split(step), strict=True):
             integers, scale = quantize(x_part)
-            self.stored[index_part] = integers.add_(ZERO).to(torch.uint8)
+            self.stored[index_part] = integers.add_(ZERO_POINT).to(torch.uint8)
             self.scale[index_part] = scale
 
     def read(self, index: Tensor | slice) -> Tensor:
         """x of the rows `index`: (m, W) float64."""
         values = self.stored[index].double()
-        return values if self.scale is None else values.sub_(ZERO).mul_(self.scale[index].double().unsqueeze(1))
+        return values if self.scale is None else values.sub_(ZERO_POINT).mul_(self.scale[index].double().unsqueeze(1))
 
     def round_query(self, h: Tensor) -> Tensor:
         """Queries (Q, W) in the precision in which they are multiplied with the rows, float64."""

@@ -24,6 +24,7 @@ class Decimals:
         self._by_metric = {metric: _decimals(min(sds)) for metric, sds in spread.items()}
 
     def format(self, metric: str, value: float | None, extra: int = 0) -> str:
+        """Format a value of a metric, with `extra` more decimals than its spread between seeds allows."""
         if value is None or not math.isfinite(value):
             return "–"
         decimals = self._by_metric.get(metric)
@@ -68,12 +69,12 @@ def p_value(p: float | None) -> str:
 
 
 def heading(key: str) -> str:
-    """The measure as a heading; names of benchmarks are not capitalized."""
-    words = measure(key)
+    """The metric label as a heading; names of benchmarks are not capitalized."""
+    words = metric_label(key)
     return words[:1].upper() + words[1:] if key in NAMED or key.partition("/")[0] in SCORED_PART else words
 
 
-def measure(key: str) -> str:
+def metric_label(key: str) -> str:
     """test/log_likelihood -> test log-likelihood; names of benchmarks are kept."""
     if key in NAMED:
         return NAMED[key]

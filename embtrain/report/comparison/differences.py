@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MAX_NEEDED, Difference
-from embtrain.report.comparison.decimals import Decimals, measure, p_value, true_minus
+from embtrain.report.comparison.decimals import Decimals, metric_label, p_value, true_minus
 from embtrain.report.comparison.tables import collapsible_table, level
 from embtrain.report.format import number
 from embtrain.report.load.comparison import Results
@@ -25,7 +25,7 @@ def blocks(results: Results, decimals: Decimals) -> list[Block]:
         out.append(Paragraph("No differences over seeds: they need a baseline and another strategy.", "missing"))
     primary = [d for d in seeds if d.metric == results.plan.get("metric")]
     if primary:
-        out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in primary]))
+        out.append(Items([d.sentence().replace(d.metric, metric_label(d.metric)) for d in primary]))
     for kind, differences, intro in (("seeds", seeds, OVER_SEEDS),
                                      ("items", [d for d in results.differences if d.kind == "items"], OVER_ITEMS)):
         if differences:
@@ -41,7 +41,7 @@ def _difference_tables(kind: str, differences: list[Difference], results: Result
         by_metric.setdefault(difference.metric, []).append(difference)
 
     def rows(metric: str) -> list[TableRow]:
-        out: list[TableRow] = [measure(metric)]
+        out: list[TableRow] = [metric_label(metric)]
         for d in by_metric[metric]:
             mean, low, high = (decimals.format_difference(d, x) for x in (d.mean, d.low, d.high))
             out.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
@@ -72,7 +72,7 @@ def _notes(differences: list[Difference]) -> list[Block]:
     metrics_by_note: dict[tuple[str, str], list[str]] = {}
     for d in differences:
         if d.note:
-            metrics_by_note.setdefault((d.a, d.note), []).append(measure(d.metric))
+            metrics_by_note.setdefault((d.a, d.note), []).append(metric_label(d.metric))
     n_differences = Counter(d.a for d in differences)
     return [Paragraph(f"{a}{'' if len(metrics) == n_differences[a] else ' on ' + ', '.join(metrics)}: {note}.", "note")
             for (a, note), metrics in metrics_by_note.items()]

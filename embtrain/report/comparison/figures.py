@@ -8,7 +8,7 @@ from embtrain.report.charts import strategies
 from embtrain.report.charts.curves import COMPONENT, MAIN
 from embtrain.report.charts.seed_bands import SeedBand, band, pareto_front
 from embtrain.report.charts.strategies import Mark
-from embtrain.report.comparison.decimals import Decimals, heading, measure
+from embtrain.report.comparison.decimals import Decimals, heading, metric_label
 from embtrain.report.format import number
 from embtrain.report.load.comparison import BARE_SUFFIX, Results
 from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable
@@ -27,7 +27,7 @@ def scores(results: Results) -> list[Block]:
     for i, metric in enumerate(drawn_metrics(results)):
         marks = _marks(results, metric)
         if marks:
-            about = f"{measure(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
+            about = f"{metric_label(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
             out.append(Figure(heading(metric), "", [strategies.spread(f"spread{i}", about, marks)], None, small=True))
     return [Paragraph("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *out] if out else []
 
@@ -37,7 +37,7 @@ def curves(results: Results, decimals: Decimals) -> list[Block]:
     keys = _curve_keys(results)
     for i, key in enumerate(keys[:MAX_CURVES]):
         by_axis = {axis: _bands(results, key, axis) for axis, _ in AXES}
-        drawings = [strategies.banded(f"curve{i}-{axis}", f"{measure(key)} against {label}", by_axis[axis], label)
+        drawings = [strategies.banded(f"curve{i}-{axis}", f"{metric_label(key)} against {label}", by_axis[axis], label)
                     for axis, label in AXES if by_axis[axis]]
         if not drawings:
             continue
@@ -63,9 +63,9 @@ def costs(results: Results, decimals: Decimals) -> list[Block]:
         names = ", ".join(marks[i].label for i in best)
         rows = [[m.label, number(m.cost), decimals.format(metric, m.mean), "yes" if j in best else "no"]
                 for j, m in enumerate(marks)]
-        table = ReportTable([("strategy", ""), ("CPU seconds per run", "number"), (measure(metric), "number"),
+        table = ReportTable([("strategy", ""), ("CPU seconds per run", "number"), (metric_label(metric), "number"),
                              ("on the front", "")], rows)
-        about = f"{measure(metric)} against CPU seconds. " + "; ".join(f"{r[0]}: {r[1]} s, {r[2]}" for r in rows)
+        about = f"{metric_label(metric)} against CPU seconds. " + "; ".join(f"{r[0]}: {r[1]} s, {r[2]}" for r in rows)
         out.append(Figure(heading(metric), f"On the Pareto front: {names}.",
                           [strategies.cost(f"cost{i}", about, marks, best)], table,
                           [(m.label, m.place) for m in marks], small=True))

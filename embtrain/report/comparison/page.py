@@ -1,7 +1,18 @@
 """The report of a comparison: report.html, report.md, report.tex and scores.csv, from its folder alone.
 
-One document (document.py) is built here and in figures.py; html.py and markdown_latex.py render it. The same results
-give the same bytes.
+A comparison trains a grid of runs, its plan (results.json and comparison.yaml): each strategy, with each seed. A
+strategy is a negative sampler (source), a loss and their settings; one of them is the baseline that the others are
+compared with. A run is one training with one seed. The verdict is three sentences at the top: the differences from the
+baseline that are separable from chance, the cost, and the undecided differences. If the plan tunes settings, each
+strategy first gets the best of several trials with a separate seed; the section "Tuned settings" lists them.
+
+One document (render/document.py) is built here, from the sections of differences.py, figures.py, reproduction.py and
+rerun.py, with the tables of tables.py and the numbers and metric labels of decimals.py; load/comparison.py reads the
+folder. html.py and markdown_latex.py render the document. The same results give the same bytes.
+
+The second argument of `Paragraph` is its kind: "" is plain text, "note" a small explanation, "missing" replaces
+absent data. So is the second element of a table's heading: "number" is a column of numbers, "text" one that may wrap,
+and "" one of names.
 """
 
 from __future__ import annotations
@@ -13,7 +24,7 @@ from typing import Any
 
 from embtrain.common.files import write_text
 from embtrain.report.comparison import differences, figures, reproduction, rerun
-from embtrain.report.comparison.decimals import Decimals, measure, true_minus
+from embtrain.report.comparison.decimals import Decimals, metric_label, true_minus
 from embtrain.report.comparison.tables import collapsible_table, level
 from embtrain.report.format import number
 from embtrain.report.load import comparison
@@ -57,6 +68,7 @@ def document(results: Results) -> ReportDocument:
                 ReportSection("equal", "At equal epochs and CPU time", _equal(results, decimals)),
                 ReportSection("curves", "Curves", figures.curves(results, decimals)),
                 ReportSection("cost", "Score against cost", figures.costs(results, decimals)),
+                # negatives drawn by the noise distribution (NCE) and by a learned generator, for sources that have both
                 ReportSection("components", "Loss on NCE samples and on adversarial samples",
                               figures.components(results)),
                 *([ReportSection("neighbours", "Neighbours", _neighbours(results))] if _expects_neighbours(results)
@@ -73,11 +85,12 @@ def document(results: Results) -> ReportDocument:
 
 
 def _about(results: Results) -> str:
+    """The line under the title: models, corpus, seeds, baseline, metric and name."""
     plan, seeds = results.plan, sorted({c.seed for c in results.cells})
     facts = [", ".join(_models(plan)),
              f"on {plan['corpus']}" if plan.get("corpus") else "",
              f"{len(seeds)} seed{'s' * (len(seeds) != 1)}", f"baseline {results.baseline}" if results.baseline else "",
-             f"primary metric {measure(str(plan['metric']))}" if plan.get("metric") else "", results.name]
+             f"primary metric {metric_label(str(plan['metric']))}" if plan.get("metric") else "", results.name]
     return " · ".join(text for text in facts if text)
 
 
@@ -96,7 +109,7 @@ def _summary(results: Results, decimals: Decimals) -> list[Block]:
     if not results.summary:
         return [Paragraph("No run finished, so there are no scores.", "missing")]
     def rows(metric: str) -> list[TableRow]:
-        return [measure(metric), *([m.strategy, decimals.format(metric, m.mean), decimals.format(metric, m.sd),
+        return [metric_label(metric), *([m.strategy, decimals.format(metric, m.mean), decimals.format(metric, m.sd),
                                     decimals.format_interval(metric, m.low, m.high), str(m.n)]
                                    for m in results.means(metric))]
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"),
@@ -108,28 +121,33 @@ def _summary(results: Results, decimals: Decimals) -> list[Block]:
 
 
 def _searched(results: Results) -> list[Block]:
-    intro = (f"Chosen for each strategy by {measure(results.searched[0].metric)}, with the same number of trials for "
-             "each and a separate seed; the test split was not used.")
+    """The settings that the search chose for each strategy."""
+    metric = metric_label(results.searched[0].metric)
+    intro = (f"Chosen for each strategy by {metric}, with the same number of trials for each and a separate seed; the "
+             "test split was not used.")
     rows: list[TableRow] = []
     for choice in results.searched:
         chosen = ", ".join(f"{key} = {value}" for key, value in flatten(choice.settings, 1).items())
         rows.append([choice.strategy, chosen, number(choice.value), f"{choice.trials}", f"{choice.failed}",
                      number(choice.cpu_seconds)])
-    head = [("strategy", ""), ("chosen", "text"), (measure(results.searched[0].metric), "number"), ("trials", "number"),
+    head = [("strategy", ""), ("chosen", "text"), (metric, "number"), ("trials", "number"),
             ("failed", "number"), ("CPU seconds", "number")]
     return [Paragraph(intro, "note"), ReportTable(head, rows)]
 
 
 def _equal(results: Results, decimals: Decimals) -> list[Block]:
+    """Metrics during training, at equal epochs and at equal CPU time."""
     epochs, cpu = results.equal_epochs, results.equal_cpu
     if not epochs.values and not cpu.values:
         return [Paragraph("No run was evaluated during training.", "missing")]
-    limits = [] if epochs.spent is None else [f"{epochs.spent:g} epochs, the largest number that all runs completed"]
-    limits += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, the cost of the cheapest run"]
+    limits = [] if epochs.limit is None else [f"{epochs.limit:g} epochs, the largest number that all runs completed"]
+    limits += [] if cpu.limit is None else [f"{number(cpu.limit)} CPU seconds, the most that a run of the cheapest "
+                                            "strategy took"]
     intro = "Metrics during training, means over seeds: the last evaluation"
-    intro += f" within {', and within '.join(limits)}" if limits else " that all runs reached"
+    # each half of the table has its own limit, so both are named if both are known
+    intro += f" within {', and the last within '.join(limits)}" if limits else " that all runs reached"
     def rows(metric: str) -> list[TableRow]:
-        out: list[TableRow] = [measure(metric)]
+        out: list[TableRow] = [metric_label(metric)]
         for strategy in results.strategies:
             cells = [_mean_at(budget.values.get(metric, {}).get(strategy, []), metric, decimals)
                      for budget in (epochs, cpu)]
@@ -175,13 +193,16 @@ def _seeds(results: Results, decimals: Decimals) -> list[Block]:
         for cell in finished:
             cpu = [] if start else [number(cell.cpu_seconds).replace("-", "–")]
             row = values[cell.name]
-            rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.format(key, row.get(key), 1) for key in part)])
+            rows.append([cell.strategy, str(cell.seed), *cpu,
+                         *(decimals.format(key, row.get(key), extra=1) for key in part)])
         out.append(ReportTable([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
-                                *((measure(key), "number") for key in part)], rows))
-    return [Collapsible(f"{len(finished)} runs, {len(keys)} measures", out)]
+                                *((metric_label(key), "number") for key in part)], rows))
+    return [Collapsible(f"{len(finished)} runs, {len(keys)} metrics", out)]
 
 
 def _failed(results: Results) -> list[Block]:
+    """The runs without scores, and the notes of the comparison, except those on a failed run: the table has its error.
+    """
     failed = [c for c in results.cells if not c.finished]
     notes: list[Block] = [Paragraph(_sentence(note), "note") for note in results.notes
                           if not any(note.startswith(f"{c.name}:") for c in failed)]
@@ -208,7 +229,11 @@ def _neighbours(results: Results) -> list[Block]:
     if not known:
         return [Paragraph("No run stored neighbours.", "missing")]
     words = list(dict.fromkeys(w for _, n in known for w in [*n.near, *n.far]))[:MAX_WORDS]
-    out: list[Block] = [Paragraph("Nearest words 1–5 and 45–50 by cosine, of each strategy's first seed.", "note")]
+    intro = ("Nearest words 1–5 (near) and 45–50 (far) by cosine, of each strategy's first seed. Far neighbours should "
+             "still be related to the word. If so, their mean frequency rank is low, since unrelated ones are often "
+             "rare, and their mean PMI with the word is high. PMI is the log, in nats, of how many times more often "
+             "two words occur together than by chance.")
+    out: list[Block] = [Paragraph(intro, "note")]
     if any(n.far_rank is not None or n.far_pmi is not None for _, n in known):
         rows = [[s, number(n.far_rank), "–" if n.far_pmi is None else true_minus(f"{n.far_pmi:.2f}")] for s, n in known]
         out.append(ReportTable([("neighbours 45–50", ""), ("mean frequency rank", "number"), ("mean PMI", "number")],

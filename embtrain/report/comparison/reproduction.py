@@ -5,7 +5,7 @@ from __future__ import annotations
 from embtrain.evaluate.comparison.reproduction import SOURCES, ReportedNumber, Reproduction
 from embtrain.evaluate.comparison.results import MetricMean
 from embtrain.report.charts import strategies
-from embtrain.report.comparison.decimals import Decimals, heading, measure, true_minus
+from embtrain.report.comparison.decimals import Decimals, heading, metric_label, true_minus
 from embtrain.report.format import number
 from embtrain.report.load.comparison import Results
 from embtrain.report.render.document import Block, Figure, Items, Paragraph, ReportTable
@@ -64,11 +64,11 @@ def _figures(results: Results, reproduction: Reproduction, decimals: Decimals) -
         places = {label: place for place, label in enumerate(results.strategies)}
         first = places[along[0][1].strategy]
         points, levels = [(x, _ends(m)) for x, m in along], [(places[m.strategy], _ends(m)) for m in across]
-        about = f"{measure(metric)} against {x_label}"
+        about = f"{metric_label(metric)} against {x_label}"
         drawing = strategies.against(f"axis{i}", about, points, levels, first, x_label)
         rows = [[m.strategy, "–" if x is None else f"{x:g}", decimals.format(metric, m.mean),
                  decimals.format_interval(metric, m.low, m.high)] for x, m in [*along, *((None, m) for m in across)]]
-        table = ReportTable([("run", ""), (x_label, "number"), (measure(metric), "number"),
+        table = ReportTable([("run", ""), (x_label, "number"), (metric_label(metric), "number"),
                              ("95 % interval", "number")],
                             rows)
         legend = [(f"by {x_label}", first), *((m.strategy, places[m.strategy]) for m in across)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from embtrain.evaluate.statistics.difference import Difference
-from embtrain.report.comparison.decimals import measure
+from embtrain.report.comparison.decimals import metric_label
 from embtrain.report.render.document import Collapsible, ReportTable, TableRow
 
 MAX_NAMED = 6     # collapsed metrics that are named in their heading
@@ -23,7 +23,7 @@ def collapsible_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], r
 
 
 def _count(metrics: Sequence[str]) -> str:
-    named = f": {', '.join(map(measure, metrics))}" if len(metrics) <= MAX_NAMED else ""
+    named = f": {', '.join(map(metric_label, metrics))}" if len(metrics) <= MAX_NAMED else ""
     return f"{len(metrics)} further metric{'s' * (len(metrics) != 1)}{named}"
 
 

@@ -53,7 +53,7 @@ class CellRecord:
 class EqualBudget:
     """Evaluations during training at equal cost; None for a run that had none by then."""
 
-    spent: float | None
+    limit: float | None     # epochs, or CPU seconds; None: unknown
     values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value per seed
     note: str
 
@@ -179,8 +179,8 @@ def _error(path: Path) -> tuple[str | None, int | None]:
     return str(row.get("error", "")), code if isinstance(code, int) else None
 
 
-def _equal(at_equal: EqualEpochs | EqualCpu, spent: float | None) -> EqualBudget:
+def _equal(at_equal: EqualEpochs | EqualCpu, limit: float | None) -> EqualBudget:
     values: dict[str, dict[str, list[float | None]]] = {}
     for row in at_equal.rows:
         values.setdefault(row.metric, {}).setdefault(row.strategy, []).append(row.value)
-    return EqualBudget(spent, values, at_equal.note)
+    return EqualBudget(limit, values, at_equal.note)

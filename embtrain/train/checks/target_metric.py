@@ -1,4 +1,8 @@
-"""train.track_until: a metric and the value that counts as reached, for example 'valid/log_likelihood>-7'."""
+"""Parses train.track_until: a metric and a threshold, for example 'valid/log_likelihood>-7'.
+
+A run records the first evaluation at which the metric has passed the threshold, with the step and seconds up to then,
+and a report compares these times. Training goes on to its end.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,27 @@ from embtrain.common.errors import UsageError
 
 
 def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
-    """Parse 'valid/mrr>.1' into the metric's key and a predicate of its value. UsageError if it is not a comparison."""
+    """Parse 'valid/mrr>.1' into the key of the metric and a function of its value that returns whether it is passed.
+
+    The comparison is strict: a value equal to the threshold has not passed it. The threshold may be inf or -inf, but
+    not NaN: 'valid/mrr>inf' is never passed. Raises UsageError if the text is not a key, > or <, and a number.
+    """
     for sign in (">", "<"):
-        key, separator, number = text.partition(sign)
+        metric, separator, number = text.partition(sign)
         if separator:
             try:
-                limit = float(number)
+                threshold = float(number)
             except ValueError:
                 break
-            if math.isnan(limit):
+            if math.isnan(threshold):
                 break
-            return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
+            return metric.strip(), _above(threshold) if sign == ">" else _below(threshold)
     raise UsageError(f"train.track_until: {text!r} is not a comparison; write e.g. 'valid/log_likelihood>-7'")
+
+
+def _above(threshold: float) -> Callable[[float], bool]:
+    return lambda value: value > threshold
+
+
+def _below(threshold: float) -> Callable[[float], bool]:
+    return lambda value: value < threshold

@@ -38,9 +38,9 @@ def by_hand(rule: ReinforceSpec, word: np.ndarray, negatives: DrawnNegatives) ->
     a, sums = np.zeros((n, k)), [0.0] * 9
     for i in range(n):
         for j in range(k):
-            if rule.critic == "last":
+            if rule.baseline_kind == "last":
                 b = reward(i, k - 1)
-            elif rule.critic == "others":
+            elif rule.baseline_kind == "others":
                 others = [reward(*index) for index in g_s if index != (i, j)] if len(g_s) > 1 else []
                 b = sum(others) / len(others) if others else 0.0
             else:
@@ -61,9 +61,9 @@ def by_hand(rule: ReinforceSpec, word: np.ndarray, negatives: DrawnNegatives) ->
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(1, 7), st.booleans(), st.booleans(),
        st.sampled_from(["none", "last", "others"]), st.sampled_from([0.0, -0.7]))
-def test_factors_match_the_formula(seed, n, k, masked, importance, critic, baseline):
+def test_factors_match_the_formula(seed, n, k, masked, importance, kind, baseline):
     word, negatives = word_and_negatives(seed, n, k, masked)
-    rule = ReinforceSpec(0.6, 1.7, 0.8, baseline, 3.0, critic, importance)
+    rule = ReinforceSpec(0.6, 1.7, 0.8, baseline, 3.0, kind, importance)
     a, sums = by_hand(rule, word, negatives)
     for level in CORES:
         with using(level):

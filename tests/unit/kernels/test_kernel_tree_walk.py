@@ -132,7 +132,7 @@ def test_a_walk_equals_plain_python(name: str) -> None:
             for child in (2 * node, 2 * node + 1):
                 subset = slice(child * span, (child + 1) * span)
                 raw = float((tree.prior[subset, None] * tree.phi[subset]).sum(0) @ tree.request.phi[query_id])
-                m.append(max(raw, tree.request.least[query_id] * tree.prior[subset].sum()))
+                m.append(max(raw, tree.request.floor[query_id] * tree.prior[subset].sum()))
             u = (int(splitmix64(int(splitmix64(seed, np.array(level))), np.array(i))) >> 11) / 2 ** 53
             slot = int(u * sum(m) >= m[0])
             node, q = 2 * node + slot, q * m[slot] / sum(m)
@@ -145,7 +145,7 @@ def test_a_walk_equals_plain_python(name: str) -> None:
 def test_block_probabilities_sum_to_one(name: str, excluded: bool, eight: bool) -> None:
     for v, fan, leaf in ((40, 2, 1), (41, 5, 3), (17, 16, 1), (9, 3, 2)):
         tree = planted(v, fan, leaf, n=1, excluded=excluded, eight=eight)
-        request = WalkRequest(tree.request.phi, tree.request.least,
+        request = WalkRequest(tree.request.phi, tree.request.floor,
                               *(None if x is None else x.repeat(tree.blocks) for x in tree.request[2:]))
         with using(name):
             log_q = kernel.walk(tree.levels, request, np.arange(tree.blocks))[1]
@@ -158,7 +158,7 @@ def test_block_probabilities_sum_to_one(name: str, excluded: bool, eight: bool) 
 @pytest.mark.parametrize("eight", [False, True])
 def test_frequencies_match_the_probabilities(name: str, eight: bool) -> None:
     tree, n = planted(90, 4, 1, n=200_000, excluded=True, eight=eight), 200_000
-    single = WalkRequest(tree.request.phi, tree.request.least,
+    single = WalkRequest(tree.request.phi, tree.request.floor,
                          *(x[:1].repeat(n) for x in tree.request[2:]))   # type: ignore[index]
     with using(name):
         block, log_q = kernel.walk(tree.levels, single, anywhere(n), 3)
@@ -216,7 +216,7 @@ def test_invalid_arguments_are_rejected(name: str) -> None:
     places = np.zeros(n, np.int64)
     with using(name):
         for bad in (request._replace(phi=request.phi.astype(np.float64)),
-                    request._replace(least=request.least.astype(np.float32)),
+                    request._replace(floor=request.floor.astype(np.float32)),
                     request._replace(query_id=request.query_id.astype(np.int32)),
                     request._replace(phi=request.phi[:, ::2])):
             with pytest.raises(TypeError, match="tree: "):
@@ -227,7 +227,8 @@ def test_invalid_arguments_are_rejected(name: str) -> None:
                    (request, anywhere(n), 2 ** 64), (request, np.full(n, 10), 0), (request, np.full(n, -2), 0),
                    (request._replace(query_id=places + 3), anywhere(n), 0),
                    (request._replace(query_id=places - 1), anywhere(n), 0),
-                   (request._replace(position=places + 30, mass=places * 1.0, share=places * 1.0), anywhere(n), 0)]
+                   (request._replace(position=places + 30, target_mass=places * 1.0, target_prior=places * 1.0),
+                    anywhere(n), 0)]
         for bad, expected, seed in invalid:
             with pytest.raises(ValueError, match="tree: "):
                 kernel.walk(tree.levels, bad, expected, seed)

@@ -27,7 +27,7 @@ from embtrain.evaluate.statistics.significance import paired_t
 from embtrain.report.charts import strategies as charts
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
 from embtrain.report.comparison import differences, figures, page as report, rerun
-from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
+from embtrain.report.comparison.decimals import Decimals, heading, metric_label, p_value, true_minus
 from embtrain.report.format import number
 from embtrain.report.load import comparison as results, run as record
 from embtrain.report.load.run import Curve
@@ -422,7 +422,7 @@ def test_the_spread_between_seeds_determines_the_decimals(folder: Path) -> None:
     ("training/cpu_seconds", "CPU seconds of training", "CPU seconds of training"), ("odd", "odd", "odd"),
 ])
 def test_names_of_measures(key: str, shown: str, head: str) -> None:
-    assert (measure(key), heading(key)) == (shown, head)
+    assert (metric_label(key), heading(key)) == (shown, head)
 
 
 def test_small_figures() -> None:

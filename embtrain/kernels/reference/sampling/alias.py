@@ -1,4 +1,11 @@
-"""Reference for kernels/sampling/alias.py."""
+"""Draws from a fixed categorical distribution by an alias table (Walker 1977), in NumPy.
+
+    u V = 2⁶⁴ column + remainder        drawn: column if remainder < accept[column], else alias[column]
+
+u is a random number below 2⁶⁴, and accept[column] is 2⁶⁴ times the probability of keeping a column. `draw` takes
+accept (V,) uint64 and alias (V,) int64 and returns n ids, int64 (n,). kernels/sampling/alias.py runs this file if the
+compiled core is missing; the tests compare the two, bit for bit.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,20 @@
-"""Reference for kernels/sampling/cells.py."""
+"""Draws a cell by its mass, then a candidate inside it by a softmax of its scores, in NumPy float64.
+
+    q(i|h) = P(c) r(i|c, h)       P(c) = M_c / Σ M       r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j}
+    o_i = h·c_i, or h·c_i / ‖c_i‖ if the candidates are unit vectors
+
+A cell c is a cluster of candidates that are contiguous in the order of places, M_c its approximate mass for the query
+h: e^{log_mass}, or size e^{h·mean}. If a target is excluded, its cell keeps the share 1 − r of its mass, and r is that
+of the others. `draw` returns ids (G, K), log q (G, K) and the log q of the targets (B,). kernels/sampling/cells.py runs
+this file if the compiled core is missing; the tests compare the two.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from embtrain.kernels.arguments.cells import CellDrawRequest, CellLayout, CellMembers
-from embtrain.kernels.reference import ZERO, quantize, uniform01
+from embtrain.kernels.reference import ZERO_POINT, quantize, uniform01
 
 MIN_LOG_MASS = -87.0    # log of the smallest mass relative to the largest
 
@@ -63,7 +72,7 @@ def scores(members: CellMembers, places: slice, h: np.ndarray) -> np.ndarray:
     """Scores o of the given places for h (d,), (n,) float64."""
     if members.copy is not None and members.scale is not None:
         y, scale = quantize(h.astype(np.float32))
-        int_products = (members.copy[places].astype(np.int64) - ZERO) @ y
+        int_products = (members.copy[places].astype(np.int64) - ZERO_POINT) @ y
         quantized_scores: np.ndarray = int_products * (scale * members.scale[places].astype(np.float64))
         return quantized_scores
     c = members.table[members.order[places]].astype(np.float64)

@@ -1,5 +1,9 @@
-"""Reference for kernels/sampling/generator.py.
+"""Draws from the adversarial mixture of noise p and generator g, and its densities, in NumPy.
 
+    q(y|x) = λ p(y) + (1 − λ) g(y|x)      log g(y|x) = w_c·z_x − log Z_x + log π(y|c),  c = class of y
+
+`summarize_rows` computes log Z and running sums of g for contexts x, `draw` and `density` return log g and log q of
+ids, `soften` and `slope` the softmax of g and the gradient of its logits, with the entropy term.
 The ids agree with the core, except for draws within rounding of a class boundary; densities agree to float32 tolerance.
 """
 

@@ -1,11 +1,21 @@
-"""Reference for kernels/sampling/tree_draw.py."""
+"""Draws candidates through a tree of sums in NumPy: from queries h to ids and log q.
+
+    q(i|h) = q(block|h) r(i|block, h)      q(block): the product of child probabilities (tree_walk.py), each ∝
+                                           max(φ(h)·S, ε(h) P);  r ∝ e^{score} inside the block (cells.py)
+    φ(x) = D^{-1/2} [cos w_j·x …, sin w_j·x …],  x = stretch h      ε(h) = floor e^{−(‖x‖² + largest)/2}
+
+φ and ε are those of random Fourier features with D frequencies w_j [rawat2019], or are given with the request. With
+`exclude`, the target and its mass are left out of the tree. `draw` returns ids (G, K) and their log q for G draws, and
+the log q of the targets (B,), empty with `exclude`. kernels/sampling/tree_draw.py runs this file if the compiled core
+is missing; the tests compare the two.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from embtrain.kernels.arguments.trees import TreeBlocks, TreeDrawRequest, WalkRequest
-from embtrain.kernels.reference import ZERO
+from embtrain.kernels.reference import ZERO_POINT
 from embtrain.kernels.reference.sampling import cells, tree_walk
 
 MAX_LOG_WEIGHT = 60.0      # log of the largest weight of a candidate's features, as in the sums
@@ -61,7 +71,7 @@ def target_masses(blocks: TreeBlocks, request: TreeDrawRequest, phi: np.ndarray)
     if blocks.members is None:
         target_sums = blocks.levels.sums[-1][place].astype(np.float64)                          # (G, W)
         if blocks.levels.scale is not None:
-            target_sums = (target_sums - ZERO) * blocks.levels.scale[-1][place].astype(np.float64)[:, None]
+            target_sums = (target_sums - ZERO_POINT) * blocks.levels.scale[-1][place].astype(np.float64)[:, None]
     else:
         assert blocks.w is not None
         y = blocks.members.table[request.target].astype(np.float64)

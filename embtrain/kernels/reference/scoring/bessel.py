@@ -1,4 +1,11 @@
-"""Reference for kernels/scoring/bessel.py, also used for tensors on other devices."""
+"""The normalizer of the von Mises-Fisher distribution and its derivative, for many κ².
+
+    −Λ = log C(κ) − log C(0)      R = A(κ) / κ, the ratio of Bessel functions over κ
+
+The uniform expansion of the Bessel function of order w is lowered `raised` times by the three-term recurrence, as
+losses/bessel.py explains. `log_c` returns −Λ and R in the shape and dtype of κ². It is written for NumPy arrays and,
+with `log1p=torch.log1p`, for tensors on any device; kernels/scoring/bessel.py runs it if the compiled core is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Reference for kernels/scoring/gathered_dot.py; gathers the rows."""
+"""Dot products of queries with gathered rows, and their gradients, in NumPy.
+
+    s_bk = h_b·c_i      n_bk = c_i·c_i      i = ids_bk              h (B, D), c (V, D), ids (B, K)
+    ∂h_b = Σ_k g_bk c_i        ∂c_i = Σ_{b,k: ids_bk = i} g_bk h_b + 2 m_bk c_i        g = ∂L/∂s, m = ∂L/∂n
+
+`table_gradient` returns the distinct ids (U,) and their gradients (U, D). The rows are copied here; the compiled core
+reads them in place. kernels/scoring/gathered_dot.py runs this file if the core is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Reference for kernels/scoring/ranking.py."""
+"""Counts the candidates that score better than a target, and those that score the same, in NumPy.
+
+    cost(q, c) = Σ_k |q_k − c_k|: l1    Σ_k (q_k − c_k)²: l2    −Σ_k q_k c_k: dot    Σ_k |q_k − c_k|, complex: modulus
+    better = #{c: cost(q, c) < cost(q, t)}        equal = #{c ≠ t: cost(q, c) = cost(q, t)}
+
+over all candidates c except the known positives of the query q. `counts` returns both (targets,) int64; better is −1 if
+the cost of the target is NaN. Sums run over the dimensions in order, in float32, so that the compiled core agrees to
+the bit. kernels/scoring/ranking.py runs this file if the core is missing.
+"""
 
 from __future__ import annotations
 

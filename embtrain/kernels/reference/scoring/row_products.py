@@ -1,4 +1,9 @@
-"""Reference for kernels/scoring/row_products.py."""
+"""Norms, dot products and gradients for losses that compare rows of two tables, in NumPy.
+
+    measure: κ²_n = h_n·h_n, c_n = h_n·e_n, (n,) each       combine: a_n h_n + b_n e_n, (n, d)       h, e (n, d)
+
+kernels/scoring/row_products.py runs this file if the compiled core is missing; the tests compare the two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reference for kernels/text/scan.py in plain Python: the same types, ids and line ends."""
+"""Scans bytes of text into word types and ids, in plain Python.
+
+A type is a distinct word as bytes, numbered by first appearance. Words end at blanks (WHITESPACE), at all but letters
+(WORDS), or at a blank or line feed (VERBATIM). `scan` appends new types and returns the type id of each word, the line
+ends and counts. kernels/text/scan.py documents the rules in full and runs this file if the compiled core is missing;
+types, ids and line ends are equal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Reference for kernels/text/windows.py: the same integers, bit for bit."""
+"""Subsampling of token ids, permutations and skip-gram windows, in NumPy.
+
+  subsample    keep occurrence i of word w if the upper 31 bits of u(seed, i) are below limit[w]; u: splitmix64
+  permutation  a bijection of 0..n-1: six rounds of a Feistel network over Z_a × Z_b, ab ≥ n (Black and Rogaway 2002)
+  pairs        the window at position p reaches b = 1 + ⌊W u(seed, p)⌋ words to each side, inside its sequence
+
+kernels/text/windows.py runs this file if the compiled core is missing; the integers are equal, bit for bit.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Reference for kernels/training/skipgram.py, pair by pair in float64.
+"""The skip-gram update in NumPy, pair by pair in float64: scores, loss, gradients and updated rows.
 
+A pair is a centre word a with table row u_a, and a context word b with row v_b: the target or one of K negatives.
 In a unit (one window, or the windows of a block) every gradient is evaluated before the unit. Gradients of a repeated
 row are summed, and then each row is updated once:
 

@@ -1,5 +1,8 @@
-"""Reference for kernels/training/triples.py, row by row in float64.
+"""The update of TransE and DistMult in NumPy, row by row in float64.
 
+A row is a query with an entity a and a relation r, its target and K negatives b. The score s_b is −‖q − b‖ with
+q = a ± r (l1, l2; minus if the head is predicted), or q·b with q = a ∘ r (dot). A unit is a row, or the rows that share
+one draw of negatives.
 Scores, slopes and q are evaluated before a unit. Then its rows are updated in turn, each from its current value:
 
     l1  ∂s/∂b = sign(q − b) = −∂s/∂q      l2  ∂s/∂b = (q − b) / ‖q − b‖ = −∂s/∂q      dot  ∂s/∂b = q, ∂s/∂q = b
