@@ -1,6 +1,9 @@
-"""Records of traits: what a source or a loss declares about itself, once, on its class or its instance.
+"""Traits: facts that a source or a loss declares about itself, like `learns` or `density`, in one record.
 
-A record is a frozen dataclass whose fields are made by `trait`. The reference pages are generated from these fields.
+A source is a negative sampler. A record of traits is a frozen dataclass whose fields are made by `trait`; a class sets
+an instance of it as its attribute `traits`, for example `traits = Traits(learns=True)`, and an object may replace it in
+its constructor. Other parts of the package read traits instead of the names of classes. The reference pages are
+generated from the fields of the record.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ from embtrain.common.errors import UsageError
 
 
 def trait(default: Any, group: str, about: str) -> Any:
-    """Field of a record: its default, its group, and its meaning for the reference pages."""
+    """Return a field of a record: its default, and for the reference pages its heading (`group`) and its meaning."""
     return field(default=default, metadata={"group": group, "about": about})
 
 
-def refuse_attributes(place: str, attributes: Mapping[str, Any], record: Any) -> None:
-    """Raise UsageError if an attribute of a class or an instance has the name and type of a trait of its record.
+def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: Any) -> None:
+    """Raise UsageError if a class or an object has an attribute that should be a trait of its record.
 
-    Such an attribute would have no effect, because traits are read from the record.
+    owner: its name in the message. attributes: `vars` of the class or object. record: its instance of the dataclass of
+    traits. Such an attribute has the name and type of a trait and no effect, because traits are read from the record.
+    An attribute of another type, like a method of that name, is a different thing and allowed.
     """
     for found in fields(record):
         value = attributes.get(found.name)
         if isinstance(value, type(found.default)):
-            raise UsageError(f"{place}: {found.name} = {value!r} is not read; set it in the record, "
+            raise UsageError(f"{owner}: {found.name} = {value!r} is not read; set it in the record, "
                              f"traits = {type(record).__name__}({found.name}={value!r})")

@@ -141,14 +141,12 @@ class Negatives:
             return x[index] if has_draw_per_row and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
         def cut_row_field(x: Tensor | None) -> Tensor | None:
             return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
-        false_negatives = self.false_negatives
-        if false_negatives is not None:
+        if (false_negatives := self.false_negatives) is not None:
             start, stop = index.start or 0, index.stop
             keep = (false_negatives[0] >= start) & (false_negatives[0] < stop)
             false_negatives = torch.stack([false_negatives[0][keep] - start, false_negatives[1][keep]])
         draw_id = None if self.draw_id is None else self.draw_id[index]
-        vectors = None if self.vectors is None else self.vectors[index]
-        target = None if self.log_q_target is None else self.log_q_target[index]
+        vectors, target = (None if x is None else x[index] for x in (self.vectors, self.log_q_target))
         return Negatives(cut_draw_field(self.ids), vectors, draw_id, cut_draw_field(self.log_q),
                          cut_draw_field(self.weight), cut_draw_field(self.origin), target,
                          cut_row_field(self.total_weight), false_negatives)
@@ -175,7 +173,6 @@ class LossInput:
     drawn: Negatives
     query: Query
     row: Tensor | None = None  # (B,) int64  the scored row of each example; None: R = B
-
     # Per-draw fields aligned with the rows of neg; None if the source reported none.
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
     weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
@@ -198,8 +195,8 @@ class LossInput:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
         return self.drawn.total_weight.to(self.pos.dtype).log()
 
-    def negative_mask(self) -> Tensor | None:
-        """Return a mask (B, K), False at false negatives; None if there are none."""
+    def kept_negatives(self) -> Tensor | None:
+        """Return a mask (B, K), True at the negatives that count, False at false negatives; None if all count."""
         if self.drawn.false_negatives is None or self.drawn.false_negatives.shape[1] == 0:
             return None
         assert self.row is None, ROWS_DIFFER

@@ -27,7 +27,7 @@ from torch.nn.functional import logsigmoid
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
-from embtrain.common.traits import refuse_attributes, trait
+from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 
 
@@ -80,7 +80,7 @@ class Loss(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
+        refuse_misplaced_traits(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
     def __init__(self, config: LossConfig, problem: ProblemSpec):
         super().__init__()

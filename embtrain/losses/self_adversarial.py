@@ -56,8 +56,8 @@ class SelfAdversarial(Loss):
         counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
             counted = (scored.weight != 0).expand(s.shape)
-        if scored.row is None and (mask := scored.negative_mask()) is not None:
-            counted = counted & mask
+        if scored.row is None and (is_kept := scored.kept_negatives()) is not None:
+            counted = counted & is_kept
         top = s.masked_fill(~counted, -torch.inf).max(1, keepdim=True).values if s.shape[1] else s
         x = self.config.temperature * (s - top)                          # no overflow at any α
         if scored.weight is not None:

@@ -1,12 +1,23 @@
-"""Interface of negative sources: they draw candidates and report the probability of each draw.
+"""Interface of negative sources, the samplers that draw candidates and report the probability of each.
 
 `draw(query, k, view) -> Negatives` · `log_prob(query, ids)` · and, if the source learns from the cost of its negatives,
-`learn(query, drawn, cost)`. A source receives a detached query and a read-only view, never a model.
+`learn(query, drawn, cost)`. A source receives detached queries and a view, an object that reads the current model and
+cannot change it; it never receives the model.
 
-Traits.density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
-                conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (M q_j) =
-                Σ_id f(id) with the total weight M = Σ_j w_j, and a target has no q; estimated: q, also that of targets,
-                is estimated from the data; none: no density.
+A batch has B rows: examples with a query (for word2vec the centre word) and a target. A draw is a set of K negatives
+for one or more rows, and a batch needs G draws: G = B, or fewer if rows share one, as `negatives.share_draws_by` sets.
+A window is the set of rows of one centre word; under `block`, `share_size` windows share a draw. A strategy is a YAML
+file that names a source and a loss with their settings.
+
+w_j is the weight of negative j of a row in the loss, M = Σ_j w_j its total weight (K if every weight is 1), q the noise
+distribution, q_j the probability with which id_j was drawn. `Traits.density` is one of
+
+exact         log_prob gives log q_j for any id, and Σ_id q(id) = 1
+conditional   q_j is conditional on the ids that were shortlisted or excluded before. For any function f of an id, the
+              expectation over the draw is E Σ_j w_j f(id_j) / (M q_j) = Σ_id f(id), over the ids that can be drawn
+              then; the target has no q
+estimated     q, also that of targets, is estimated from the data
+none          q is unknown
 """
 
 from __future__ import annotations
@@ -23,7 +34,7 @@ from torch import Tensor
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
-from embtrain.common.traits import refuse_attributes, trait
+from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.plugin_checks import guarded
 
@@ -34,7 +45,8 @@ class NegativesConfig(Section):
     source: str = Field("unigram", description="negative sampler, a module of embtrain.negatives")
     k: int = Field(5, ge=1, le=1_000_000, description="negatives per draw")
     filter: Literal["none", "target", "observed"] = Field(
-        "target", description="known positives that are masked among the negatives; changes the optimum (see docs)")
+        "target", description="negatives that are masked, i.e. left out of the loss: none, those equal to the row's "
+                              "target, or all known (observed) positives of the query; changes the optimum (see docs)")
     share_draws_by: Literal["row", "window", "block", "batch"] = Field("row", description="rows that share a draw")
     share_size: int = Field(
         64, ge=1, description="windows (or rows, without windows) that share a draw under share_draws_by: block")
@@ -45,7 +57,7 @@ class NegativesConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Traits of a source, which decide how it may be used.
+    """Traits of a source: what it needs, what it reports and how its draws may be shared.
 
     A class declares them: `traits = Traits(learns=True)`. Its constructor sets those that depend on the settings:
     `self.traits = replace(self.traits, density="conditional")`. They do not change afterwards. A subclass of a source
@@ -54,29 +66,32 @@ class Traits:
 
     geometry: frozenset[str] = trait(frozenset(), "needs", "geometries of the model that it supports; empty: all")
     needs_frozen_table: bool = trait(False, "needs", "needs a frozen table with rows of length 1")
-    uses_model: bool = trait(False, "needs", "reads `query.vector` or the view")
+    uses_model: bool = trait(False, "needs", "reads `query.vector` or the view of the model")
     uses_counts: bool = trait(False, "needs", "draws by the counts of the positives: built again when they change")
-    redraws_each_update: bool = trait(False, "needs", "depends on the current query: a draw for each update")
+    redraws_each_update: bool = trait(False, "needs", "builds negatives from the query vectors: a draw for each update")
     min_batch_size: int = trait(1, "needs", "rows that a batch needs for a draw")
 
     density: Literal["exact", "conditional", "estimated", "none"] = trait(
         "exact", "offers", "kind of the probability of a draw, as the module `embtrain.negatives.base` defines it")
     iid: bool = trait(True, "offers", "negatives are i.i.d. draws from one q, with weight 1")
     exhaustive: bool = trait(False, "offers", "every candidate is a negative")
-    components: tuple[str, ...] = trait(("noise",), "offers", "origins of its negatives; empty: it draws none")
+    components: tuple[str, ...] = trait(
+        ("noise",), "offers", "parts of the source that draw its negatives (noise, generator, synthetic), logged "
+                              "separately; empty: it draws none")
     supports_total_weight: bool = trait(
         False, "offers", "draws with replacement and supports `negatives.total_weight`")
     supports_without_replacement: bool = trait(False, "offers", "can draw without replacement")
 
     sharing_modes: tuple[str, ...] = trait(
         ("row", "window", "block", "batch"), "sharing", "allowed values of `negatives.share_draws_by`")
-    sharing_limit: str = trait("draws for each query", "sharing", "why no others, for the error message")
+    sharing_limit: str = trait(
+        "draws for each query", "sharing", "why other modes are impossible: the error puts it after the source's name")
     standard_layout: bool = trait(
-        True, "sharing", "draws as `negatives.share_draws_by` sets, with one total weight for all rows")
+        True, "sharing", "G and the draw of each row follow `negatives.share_draws_by`, and all rows have one M")
 
     learns: bool = trait(False, "learning", "receives the cost of its negatives in `learn`")
     learns_per_row: bool = trait(False, "learning", "`learn` receives costs per row, not per draw")
-    fits_to_queries: bool = trait(False, "learning", "its weights are fitted to the queries of earlier draws")
+    fits_to_queries: bool = trait(False, "learning", "its distribution q is fitted to the queries of earlier draws")
 
 
 class NegativeSource:
@@ -93,7 +108,7 @@ class NegativeSource:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        refuse_attributes(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
+        refuse_misplaced_traits(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
 
     def __init__(self, config: NegativesConfig, problem: ProblemSpec):
         self.config, self.problem, traits = config, problem, self.traits
@@ -107,16 +122,16 @@ class NegativeSource:
         if config.total_weight is not None and not (traits.supports_total_weight and config.replacement):
             raise UsageError(
                 f"negatives.total_weight: {self.name} with these settings does not draw k negatives with replacement, "
-                "as a shared mass requires; set negatives.total_weight: null"
+                "as one total weight for all rows requires; set negatives.total_weight: null"
             )
         self.random = torch.Generator(device=problem.device).manual_seed(problem.seed)
-        self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k
+        self._weight_and_total: dict[int, tuple[Tensor | None, Tensor]] = {}      # by k
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        """Draw k negatives for each draw of the batch: ids (G, K), with log q, weight and total noise weight.
+        """Return G draws of K = k negatives for a batch: ids (G, K), with log q, weights and the total weight M.
 
-        query: B rows, detached. view: the current model, read-only. Rows share draws as set by
-        `negatives.share_draws_by`.
+        query: B rows, detached. view: reads the current model. Rows share draws as `negatives.share_draws_by` sets, see
+        `draw_layout`.
         """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
@@ -160,18 +175,23 @@ class NegativeSource:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.random.set_state(state["random"])
 
-    def weight_and_mass(self, k: int) -> tuple[Tensor | None, Tensor]:
-        """Weight of each of k negatives, (1, 1), or None if it is 1, and their total (1, 1)."""
-        if k not in self._weight_and_mass:
-            mass = float(k) if self.config.total_weight is None else self.config.total_weight
-            weight = None if mass == k else torch.full((1, 1), mass / k, device=self.problem.device)
-            self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.problem.device)
-        return self._weight_and_mass[k]
+    def weight_and_total(self, k: int) -> tuple[Tensor | None, Tensor]:
+        """Weight of each of k negatives, (1, 1), or None if it is 1, and their total weight M, (1, 1)."""
+        if k not in self._weight_and_total:
+            total = float(k) if self.config.total_weight is None else self.config.total_weight
+            weight = None if total == k else torch.full((1, 1), total / k, device=self.problem.device)
+            self._weight_and_total[k] = weight, torch.full((1, 1), total, device=self.problem.device)
+        return self._weight_and_total[k]
 
     def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:
-        """Number of draws G that the batch needs under `share_draws_by`, and the draw of each row (B,).
+        """Number of draws G that the batch needs under `share_draws_by`, and the draw of each row, (B,) int64.
 
-        The latter is None if each row has its own draw or if G = 1.
+        The latter is None if each row has its own draw (row, and window for examples without windows) and under
+        `batch`, where all rows read draw 0. Under window and block it is always a tensor, zeros if G = 1.
+
+        `query.window` (B,) numbers the window of each row, ascending; None: the examples have no windows.
+        `query.windows()` then makes each row its own window. `query.window_offsets` (W + 1,) holds the first row of
+        each window, if known.
         """
         n, share = len(query), self.config.share_draws_by
         if share == "batch" or n == 0:
@@ -198,6 +218,7 @@ def names() -> list[str]:
 def find(name: str) -> type[NegativeSource]:
     """Source class of a name. Raises UsageError, which lists the names, if there is none.
 
-    The draws of a class of another package are checked, and its exceptions are named (plugin_checks.py).
+    A class of another package is returned as a subclass that checks its draws and turns its exceptions into errors of
+    one line with the file and line that raised them (plugin_checks.py).
     """
     return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from embtrain.common import registry
 from embtrain.common.errors import EmbtrainError, UsageError
-from embtrain.common.traits import refuse_attributes
+from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
 
 FIRST = 3             # draws of which log q is checked
@@ -106,7 +106,7 @@ def _checked_init(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         named(self, *args, **kwargs)
-        refuse_attributes(f"{_line(function)}: negatives.source: {self.name}", vars(self), self.traits)
+        refuse_misplaced_traits(f"{_line(function)}: negatives.source: {self.name}", vars(self), self.traits)
     return init
 
 

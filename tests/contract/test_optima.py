@@ -157,7 +157,7 @@ def test_mutant_component_density_is_detected(monkeypatch):
 
 def test_mutant_masked_draws_subtracted_from_the_mass_is_detected(monkeypatch):
     def log_mass(s: LossInput) -> torch.Tensor:
-        keep = s.negative_mask()
+        keep = s.kept_negatives()
         n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)
         return n.clamp(min=0.5).log()
 

@@ -9,7 +9,7 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.traits import refuse_attributes
+from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
 from embtrain.experiment.run import memory
@@ -50,7 +50,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, problem)
     loss = losses.find(settings.loss.name)(settings.loss, problem).to(device)
-    refuse_attributes(f"loss.name: {loss.name}", vars(loss), loss.traits)
+    refuse_misplaced_traits(f"loss.name: {loss.name}", vars(loss), loss.traits)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.traits.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} uses the other targets in the batch as negatives and "

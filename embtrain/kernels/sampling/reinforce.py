@@ -47,9 +47,11 @@ def factors(spec: ReinforceSpec, records: np.ndarray, drawn: DrawnNegatives) -> 
     """Return the coefficients a (G, K) float32 of K negatives in each of G draws, and sums over the negatives.
 
     records (V,): one record per candidate, of type WORD; only the noise probability p is read. drawn: ids, origin
-    (int8: 0 noise, 1 g, 2 probe), log g(id|x), cost and f, (G, K) each; f may be None, which is 1 everywhere. The sums count
-    the negatives drawn by g, those with ρ > 0, those drawn by the noise, and those of the noise with ρ = clip. The
-    others run over the negatives drawn by g: Σ (1 − f) counts false negatives, then cost, cost², r − b and (r − b)².
+    (int8: 0 noise, 1 g, 2 probe), log g(id|x), cost and f, (G, K) each; f may be None, which is 1 everywhere.
+
+    The sums count the negatives drawn by g, those with ρ > 0, those drawn by the noise, and those of the noise with
+    ρ = clip. The others run over the negatives drawn by g: Σ (1 − f) counts false negatives, then cost, cost², r − b
+    and (r − b)².
     Raises IndexError for an id outside 0 … V − 1, TypeError or ValueError for an array of another type or shape.
     """
     ids, origin, log_g, cost, negative_share = drawn

@@ -136,17 +136,17 @@ class Ace(NegativeSource):
             drawn = self.cache.draw(row, 2 * k if stratified else k, k if stratified else None, with_probe, self.random)
             target = self.cache.log_q(query.target, row, start)
             state = AceState(self.cache.generation, row, drawn.log_g)
-        weight, mass = self.weight_and_mass(k)
+        weight, total = self.weight_and_total(k)
         if stratified:
-            component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device)
+            component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=total.device)
             component_weight = component_weight.repeat_interleave(k, 1)
             weight = component_weight if weight is None else component_weight * weight
         if with_probe:  # scored but not trained on
             shape = (1, 2 * k if stratified else k)
-            weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
+            weight = torch.ones(shape, device=total.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
         return Negatives(drawn.ids, draw_id=draw_id, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
-                         log_q_target=target, total_weight=mass, state=state)
+                         log_q_target=target, total_weight=total, state=state)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class ListedSource(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
-        weight, mass = self.weight_and_mass(k)
+        weight, total = self.weight_and_total(k)
         row, groups = self._find_lists(query), self._groups(query)                                # (B,)
         self.has_list = row >= 0
         if groups is not None:
@@ -97,14 +97,14 @@ class ListedSource(NegativeSource):
             drawing = (row if draw_id is None else row[group_starts(draw_id)]).unsqueeze(1).expand(n, k)
         ids = self._draw_ids(drawing)
         if self.config.mix == 0:
-            return Negatives(ids, draw_id=draw_id, weight=weight, total_weight=mass)
+            return Negatives(ids, draw_id=draw_id, weight=weight, total_weight=total)
         target = query.target.unsqueeze(1)                                                        # (B, 1)
         if groups is None:
             q, q_target = self._q(drawing, ids), self._q(row.unsqueeze(1), target)[:, 0]
         else:
             q = self._mean_q(row, groups, ids)
             q_target = self._mean_q(row, groups, query.target[groups.member])[groups.group_id, groups.position]
-        return Negatives(ids, draw_id=draw_id, log_q=q.log().float(), weight=weight, total_weight=mass,
+        return Negatives(ids, draw_id=draw_id, log_q=q.log().float(), weight=weight, total_weight=total,
                          log_q_target=q_target.log().float())
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:

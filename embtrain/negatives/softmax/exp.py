@@ -80,8 +80,9 @@ class Exp(NegativeSource):
         log_q_target = None
         if not self.config.exclude_target:
             log_q_target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
-        weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, log_q_target=log_q_target, total_weight=mass)
+        weight, total = self.weight_and_total(k)
+        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, log_q_target=log_q_target,
+                         total_weight=total)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""

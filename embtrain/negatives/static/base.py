@@ -53,12 +53,12 @@ class StaticSource(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
-        weight, mass = self.weight_and_mass(k)
+        weight, total = self.weight_and_total(k)
         if not self.config.replacement:
             ids, log_q = self._draw_without_replacement(n, k)
-            return Negatives(ids, draw_id=draw_id, log_q=log_q, total_weight=mass)
+            return Negatives(ids, draw_id=draw_id, log_q=log_q, total_weight=total)
         ids = self.draw_ids(n, k)
-        return Negatives(ids, draw_id=draw_id, log_q=self.log_q[ids], weight=weight, total_weight=mass,
+        return Negatives(ids, draw_id=draw_id, log_q=self.log_q[ids], weight=weight, total_weight=total,
                          log_q_target=self.log_q[query.target])
 
     def draw_ids(self, n_draws: int, k: int) -> Tensor:

@@ -48,8 +48,8 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
         ("synthetic" in source.traits.components,
          f"negatives.source: {negatives.source}: its negatives are vectors, but the kernels need ids"),
         (not source.traits.standard_layout,
-         f"negatives.source: {negatives.source}: its draws are shared by a batch, or each row has its own mass; the "
-         "kernels need draws according to negatives.share_draws_by with one mass"),
+         f"negatives.source: {negatives.source}: its draws are shared by a batch, or each row has its own total "
+         "weight; the kernels need draws according to negatives.share_draws_by with one total weight"),
         (negatives.share_draws_by == "batch", "negatives.share_draws_by: batch: there are no batches; share_draws_by: "
                                               "block is closest"),
         (negatives.share_draws_by == "block" and negatives.share_size > MAX_UNITS_PER_DRAW,

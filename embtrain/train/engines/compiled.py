@@ -128,9 +128,9 @@ class CompiledStep(Engine):
         k, n = self.source.config.k, self._n_draws(block)
         if self.static_source:
             source = cast(StaticSource, self.source)
-            weight, mass = source.weight_and_mass(k)
+            weight, total = source.weight_and_total(k)
             return Negatives(source.draw_ids(n, k), draw_id=self._group(block) if query is not None else None,
-                             weight=weight, total_weight=mass)
+                             weight=weight, total_weight=total)
         assert query is not None
         drawn = self.source.draw(query, k, self.view)
         if drawn.ids is None or len(drawn.ids) != n:
@@ -139,13 +139,13 @@ class CompiledStep(Engine):
         return drawn
 
     def _columns(self, drawn: Negatives) -> NegativeBatch:
-        """The negatives in the form of the kernels. UsageError if the noise mass differs between pairs."""
+        """The negatives in the form of the kernels. UsageError if the total weight differs between pairs."""
         ids = cast(Tensor, drawn.ids)
         mask, corrects = self.source.config.filter, self.loss.traits.needs_q != "no"
-        mass = drawn.total_weight
-        if mass is not None and mass.numel() != 1:
-            raise UsageError(f"train.engine: fused needs one noise mass for all pairs, but {self.source.name} has one "
-                             "for each; use step")
+        total = drawn.total_weight
+        if total is not None and total.numel() != 1:
+            raise UsageError(f"train.engine: fused needs one total weight for all pairs, but {self.source.name} has "
+                             "one for each; use step")
         static_log_q = cast(StaticSource, self.source).log_q.numpy() if self.static_source and corrects else None
         log_q = None if drawn.log_q is None or not corrects else drawn.log_q.float().expand(ids.shape).contiguous()
         weight = drawn.weight
@@ -162,7 +162,7 @@ class CompiledStep(Engine):
             static_log_q,
             _array(log_q_target),
             _array(weight),
-            float(drawn.k if mass is None else mass),
+            float(drawn.k if total is None else total),
             mask == "target" and false_negatives is None,
             None if false_negatives is None else false_negatives.contiguous().numpy(),
         )

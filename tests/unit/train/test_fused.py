@@ -327,7 +327,7 @@ def test_unsupported_kernel_input_is_rejected_by_name() -> None:
                                                                 2.0)) if self.config.share_draws_by == "row" else \
                 Negatives(model.ids[:1])
 
-    for share, says in (("row", "one noise mass"), ("window", "needs ids of 2 draws")):
+    for share, says in (("row", "one total weight"), ("window", "needs ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
         built = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), problem(7)), loss, 7)
         with pytest.raises(UsageError, match=says):

@@ -31,21 +31,23 @@ class SlopeSpec(Protocol):
 
 
 class Pair(NamedTuple):
-    """The scores and corrections of one pair with K negatives."""
+    """The scores of one target t with K negatives, and what the loss subtracts from them."""
 
-    s_t: float
-    s: np.ndarray          # (K,)
-    log_q_t: float
-    log_q: np.ndarray      # (K,)
-    weight: np.ndarray     # (K,)
-    is_kept: np.ndarray       # (K,) bool: not masked and of nonzero weight
-    c: float
-    log_mass: float
+    s_t: float              # score of the target
+    s: np.ndarray           # (K,) scores of the negatives
+    log_q_t: float          # log probability of the target under the noise distribution q
+    log_q: np.ndarray       # (K,) those of the negatives
+    weight: np.ndarray      # (K,) weights of the negatives in the loss
+    is_kept: np.ndarray     # (K,) bool: not masked and of nonzero weight
+    c: float                # learned log Z that NCE subtracts; 0 if it learns none
+    log_total_weight: float  # log M, M = Σ weight; 0 if the loss does not subtract log q
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Update u and v in place. Returns the loss, the scores of the negatives (G, K), and ∂L/∂c."""
+    """Update the tables u and v in place by all windows. Returns the loss, summed over pairs, the scores of the
+    negatives (G, K), and ∂L/∂c of the learned log Z, None if it learns none.
+    """
     n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
     c_grad = None if loss_spec.c is None else np.zeros(loss_spec.c.shape)
@@ -83,8 +85,9 @@ def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossS
     x, ids = u.x[a].astype(np.float64), negatives.ids[g]
     weight, is_kept, log_q, log_q_t = draw_terms(negatives, false_negatives, t, p, g)
     c = 0.0 if loss_spec.c is None else float(loss_spec.c[a] if loss_spec.c.ndim else loss_spec.c)
-    log_mass = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
-    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, is_kept, c, log_mass)
+    log_total_weight = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
+    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, is_kept, c,
+                log_total_weight)
 
 
 def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, float]:
@@ -100,14 +103,14 @@ def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, 
         if len(kept) == 0:
             return 0.0, 0.0, g, 0.0
         o_t = s_t - pair.log_q_t if loss_spec.ranking else s_t
-        o = s[kept] - pair.log_q[kept] - (0.0 if loss_spec.ranking else pair.log_mass) + np.log(w)
+        o = s[kept] - pair.log_q[kept] - (0.0 if loss_spec.ranking else pair.log_total_weight) + np.log(w)
         others = float(np.logaddexp.reduce(o))
         beaten = float(sigmoid(others - o_t))
         g[kept] = beaten * np.exp(o - others)
         return float(softplus(others - o_t)), -beaten, g, 0.0
     if loss_spec.loss == "nce":
-        s_t = s_t - pair.c - (pair.log_mass + pair.log_q_t)
-        s = s - pair.c - (pair.log_mass + pair.log_q)
+        s_t = s_t - pair.c - (pair.log_total_weight + pair.log_q_t)
+        s = s - pair.c - (pair.log_total_weight + pair.log_q)
     g[kept] = w * sigmoid(s[kept])
     g_t = -float(sigmoid(-s_t))
     return float(softplus(-s_t)) + float(w @ softplus(s[kept])), g_t, g, -g_t - float(g.sum())

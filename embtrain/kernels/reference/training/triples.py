@@ -30,15 +30,17 @@ class _Row(NamedTuple):
     q: np.ndarray      # (D,)
     a: np.ndarray      # (D,) its entity
     r: np.ndarray      # (D,) its relation
-    s_t: float
-    s: np.ndarray      # (K,)
-    g_t: float
-    g: np.ndarray      # (K,)
+    s_t: float         # score of its target
+    s: np.ndarray      # (K,) scores of its negatives
+    g_t: float         # ∂L/∂s_t
+    g: np.ndarray      # (K,) ∂L/∂s
 
 
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Update e and r in place. Returns the loss, the scores of the negatives (G, K), and ∂L/∂c."""
+    """Update the tables of entities e and relations r in place. Returns the loss, summed over rows, the scores of the
+    negatives (G, K), and ∂L/∂c of the learned log Z, None if it learns none.
+    """
     scores, loss = np.zeros(negatives.ids.shape), 0.0
     c_grad = None if loss_spec.c is None else np.zeros(())
     false_negatives = false_negative_pairs(negatives)

@@ -116,8 +116,8 @@ class KernelSource(NegativeSource):
         ids, log_q, draw_id, log_q_target = self.sampler.draw(
             query, k, self._required_view, self.touched if self.config.update_every else None,
             None if self._is_noise_checked else self._warn_if_noisy)
-        weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=mass,
+        weight, total = self.weight_and_total(k)
+        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=total,
                          log_q_target=None if self.config.exclude_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
