@@ -21,11 +21,11 @@ def trait(default: Any, group: str, about: str) -> Any:
 
 
 def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: Any) -> None:
-    """Raise UsageError if a class or an object has an attribute that should be a trait of its record.
+    """Raise UsageError if a class or an object sets a trait as an attribute (`learns = True`) instead of in `traits`.
 
-    owner: its name in the message. attributes: `vars` of the class or object. record: its instance of the dataclass of
-    traits. Such an attribute has the name and type of a trait and no effect, because traits are read from the record.
-    An attribute of another type, like a method of that name, is a different thing and allowed.
+    The attribute would have no effect, because traits are read from the record. An attribute of another type, like a
+    method of that name, is a different thing and allowed. owner: the name of the class or object in the message.
+    attributes: its `vars`. record: its instance of the dataclass of traits; no default of a trait is None.
     """
     for found in fields(record):
         value = attributes.get(found.name)

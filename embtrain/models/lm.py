@@ -150,6 +150,7 @@ class Lm(Model):
         return torch.where(begins[:, None], 0.0, self.state)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
+        """Return s(i, b) of candidates b, (B, K): ids (1, K) for all rows or (B, K), or vectors (B, K, D)."""
         if self.config.similarity == "dot":
             return dot_scores(query.vector, self.table(), candidates, self.sparse)
         return cosine_scores(query.vector, self.table(), candidates, self.sparse, self.tau)

@@ -22,7 +22,7 @@ MIN_SQUARED_NORM = 1e-24  # lower bound of ‖c‖², as torch's normalize bound
 
 
 def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
-    """Return h·c, (B, K), with gradients of vector and table.
+    """Return h·c, (B, K), differentiable in `vector` (h) and in the table or, if they are vectors, the candidates.
 
     sparse: whether the gradient of the table is a sparse tensor, where rows are gathered. If all candidates are scored
     it is dense in any case.

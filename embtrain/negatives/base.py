@@ -104,7 +104,7 @@ class NegativeSource:
     name: ClassVar[str]
     Config: ClassVar[type[NegativesConfig]] = NegativesConfig
     traits: Traits = Traits()
-    floored_fraction: float | None = None         # measured share of weights at the floor (FeatureMap.positive)
+    floored_fraction: float | None = None         # random features: share of estimated weights raised to a floor
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -148,8 +148,9 @@ class NegativeSource:
         cost (G, K): the mean over the rows that share the draw, false negatives excluded; (B, K), one line per row, if
         `traits.learns_per_row`.
 
-        query and drawn are those of one earlier `draw`, with false negatives added. Other data of that
-        draw that this method needs are in `drawn.state`, which `draw` sets: other draws may have been made in between.
+        query and drawn are those of one earlier `draw`; `drawn.false_negatives` now lists the negatives that
+        `negatives.filter` leaves out of the loss, because they are known positives. Other data of that draw that this
+        method needs are in `drawn.state`, which `draw` sets: other draws may have been made in between.
         """
         return {}
 

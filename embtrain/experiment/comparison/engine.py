@@ -1,4 +1,4 @@
-"""Chooses one training engine and one block size for all runs of a comparison.
+"""Chooses one training engine and one block size for all runs of a comparison, unless the user compares engines.
 
 A comparison trains a grid of runs, which differ in strategy (a negative sampler, called source, a loss and their
 settings), model or seed. Each run is a `Cell`. An engine is the code that makes the updates: `autograd` computes a

@@ -1,9 +1,10 @@
 """Export a run for other programs: its vectors as one file, or as a folder in the layout that a program reads.
 
 A run is a folder with a trained model: settings (config.yaml), vectors, names and scores. Its strategy is a negative
-sampler (source), a loss and their settings. Folder formats: `huggingface` for the Hub, with a model card; `projector`
-for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors. File formats are in
-embtrain/data/vectors/vectors.py, folder formats in embtrain/data/vectors/folders.py.
+sampler (source), a loss and their settings. The vectors are those of the run's vectors.safetensors: the input table of
+words, or the vectors of entities, nodes, concepts or labels. File formats: `word2vec`, `word2vec-binary`, `glove` and
+`safetensors` (embtrain/data/vectors/vectors.py). Folder formats (folders.py there): `huggingface` for the Hub, with a
+model card; `projector` for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def export(run: Run, format: str, out: Path) -> None:
     """Write a run's vectors to a file or folder.
 
     Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
-    folder format if `out` is a file or a folder with other files than an earlier export. Raises DataError if the run
-    has no vectors yet, a needed file of it is missing or damaged, or the corpus is not the one it was trained on.
+    folder format if `out` is a file, or a folder that is not empty and lacks the files of an earlier export. Raises
+    DataError if the run has no vectors yet, a needed file of it is missing or damaged, or the corpus is not the one it
+    was trained on.
     """
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
@@ -66,7 +68,7 @@ def export(run: Run, format: str, out: Path) -> None:
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:
-    """Return whether a folder is an earlier export of a format, which may be overwritten."""
+    """Return whether a folder has the files that an export of this format writes, and so may be overwritten."""
     if not all((folder / name).is_file() for name in FILES[format]):
         return False
     if format != "huggingface":
@@ -95,7 +97,7 @@ def _counts(run: Run) -> Mapping[str, int] | None:
 
 
 def _pykeen(run: Run, out: Path) -> None:
-    """Write the triples of the three parts with the vectors of entities and relations."""
+    """Write the triples for training, validation and test with the vectors of entities and relations."""
     if tasks.find(run.settings) is not TriplesTask:
         raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
                          f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")

@@ -76,8 +76,9 @@ def collect(tables: GeneratorTables, ids: np.ndarray, row: np.ndarray, a: np.nda
     """Add the one-hot part of the gradient of −Σ a log g, for G draws of K negatives, to the arrays of `sums_into`.
 
     tables: the parameters w (C, H) of C classes and z (R, H) of R contexts x, with log_z (R,) = log Z_x. ids (G, K).
-    row (G,): the context of each draw, a row of z. a (G, K): the coefficients. With c the class of an id, w_c −= a z_x,
-    z_x −= a w_c and total_x += a for each negative, and draws_x += 1 for each draw. Errors as in `factors`.
+    row (G,): the context of each draw, a row of z. a (G, K): the coefficients. With c the class of an id, and dw and dz
+    the arrays of the gradient in `sums_into`: dw_c −= a z_x, dz_x −= a w_c and total_x += a for each negative, and
+    draws_x += 1 for each draw; w and z do not change. Errors as in `factors`.
     """
     tables.check()
     row_arg = array_arg("row", row, np.int64, (len(ids),))

@@ -1,8 +1,8 @@
 """The report of a comparison: report.html, report.md, report.tex and scores.csv, from its folder alone.
 
-A comparison trains a grid of runs, its plan (results.json and comparison.yaml): each strategy, with each seed. A
-strategy is a negative sampler (source), a loss and their settings; one of them is the baseline that the others are
-compared with. A run is one training with one seed. The verdict is three sentences at the top: the differences from the
+A comparison trains every strategy with every seed. Its folder has the plan (comparison.yaml) and the results
+(results.json). A strategy is a negative sampler (source), a loss and their settings; one of them is the baseline that
+the others are compared with. A run is one training with one seed. The verdict is three sentences at the top: the differences from the
 baseline that are separable from chance, the cost, and the undecided differences. If the plan tunes settings, each
 strategy first gets the best of several trials with a separate seed; the section "Tuned settings" lists them.
 
@@ -11,8 +11,8 @@ rerun.py, with the tables of tables.py and the numbers and metric labels of deci
 folder. html.py and markdown_latex.py render the document. The same results give the same bytes.
 
 The second argument of `Paragraph` is its kind: "" is plain text, "note" a small explanation, "missing" replaces
-absent data. So is the second element of a table's heading: "number" is a column of numbers, "text" one that may wrap,
-and "" one of names.
+absent data. A table's heading is (text, kind): "number" is a column of numbers, "text" one that may wrap, and "" one of
+names. A string among the rows of a table is a subheading.
 """
 
 from __future__ import annotations

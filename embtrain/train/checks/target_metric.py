@@ -1,7 +1,7 @@
 """Parses train.track_until: a metric and a threshold, for example 'valid/log_likelihood>-7'.
 
-A run records the first evaluation at which the metric has passed the threshold, with the step and seconds up to then,
-and a report compares these times. Training goes on to its end.
+The training loop uses it to record the first evaluation at which the metric has passed the threshold, with the step and
+seconds up to then; a report compares these times. Training goes on to its end.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ with probability m / Σ m, where the sum runs over the children of one node and 
     m_N(h) = max(φ(h)·S_N, ε(h) P_N),  or 0 if no candidate is below N       ε(h): floor, because φ(h)·S may be
                                                                negative
 
-With a target to exclude, the node above the target has S, P and its count reduced by those of the target:
+With a target to exclude, on each level the node that contains the target has S, P and its count reduced by those of the
+target:
 φ(h)·S_N − w, P_N − π_target and one candidate less, w = π_target φ(h)·φ(target).
 
 The walk ends at a leaf block. The caller draws the candidate inside it (kernels/reference/sampling/tree_draw.py).
