@@ -2,9 +2,10 @@
 
 A comparison trains every strategy with every seed. Its folder has the plan (comparison.yaml) and the results
 (results.json). A strategy is a negative sampler (source), a loss and their settings; one of them is the baseline that
-the others are compared with. A run is one training with one seed. The verdict is three sentences at the top: the differences from the
-baseline that are separable from chance, the cost, and the undecided differences. If the plan tunes settings, each
-strategy first gets the best of several trials with a separate seed; the section "Tuned settings" lists them.
+the others are compared with. A run is one training with one seed. The verdict is three sentences at the top: the
+differences from the baseline that are separable from chance, the cost, and the undecided differences. If the plan tunes
+settings, each strategy first gets the best of several trials with a separate seed; the section "Tuned settings" lists
+them.
 
 One document (render/document.py) is built here, from the sections of differences.py, figures.py, reproduction.py and
 rerun.py, with the tables of tables.py and the numbers and metric labels of decimals.py; load/comparison.py reads the
