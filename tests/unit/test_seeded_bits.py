@@ -24,16 +24,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_runs.write(tmp_path_factory.mktemp("bits"))
 
 
+def recorded_hash(recorded: dict[str, str], name: str) -> str:
+    if name not in recorded:                              # a case that was added on another machine
+        pytest.skip(f"bits: no hash of {name} is recorded for {seeded_bits.machine()}")
+    return recorded[name]
+
+
 @pytest.mark.parametrize(("name", "engine"), tiny_runs.EVERY)
 def test_parameters_of_a_run(recorded: dict[str, str], place: Path, name: str, engine: str) -> None:
-    assert seeded_bits.of_run(place, name, engine) == recorded[seeded_bits.run_name(name, engine)]
+    expected = recorded_hash(recorded, seeded_bits.run_name(name, engine))
+    assert seeded_bits.of_run(place, name, engine) == expected
 
 
 @pytest.mark.parametrize("case", source_worlds.CASES)
 def test_draws_of_a_source(recorded: dict[str, str], case: str) -> None:
-    assert seeded_bits.of_source(case) == recorded[f"source {case}"]
+    assert seeded_bits.of_source(case) == recorded_hash(recorded, f"source {case}")
 
 
-def test_recorded_names_are_those_of_runs_and_sources(recorded: dict[str, str]) -> None:
-    runs = {seeded_bits.run_name(name, engine) for name, engine in tiny_runs.EVERY}
-    assert recorded.keys() == runs | {f"source {case}" for case in source_worlds.CASES}
+def test_every_case_is_recorded_on_one_machine_and_no_other_name_is() -> None:
+    names = {seeded_bits.run_name(name, engine) for name, engine in tiny_runs.EVERY}
+    names |= {f"source {case}" for case in source_worlds.CASES}
+    known = json.loads(seeded_bits.FILE.read_text(encoding="utf-8"))
+    assert set().union(*known.values()) == names
