@@ -20,7 +20,7 @@ import typer
 
 from embtrain.cli import interrupt, limits, streams
 from embtrain.cli.commands import app
-from embtrain.common.errors import EmbtrainError, Stopped, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.terminal import plain
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
@@ -40,7 +40,22 @@ def main() -> NoReturn:
         code = _print_error(stopped.code, str(stopped), kind="")
     if code == 0 and (reason := streams.lost_reason(sys.stdout)):
         code = _print_error(4, _output_lost(reason))
+    _silence_exit_callbacks(code)
     sys.exit(code)
+
+
+def _silence_exit_callbacks(code: int) -> None:
+    """Drop errors of libraries' exit callbacks that the machine causes: Python would print a traceback for each.
+
+    After code 4 the callbacks lack the same memory or disk as the command; torch has one that imports a module.
+    """
+    default_hook = sys.unraisablehook
+
+    def report(args: Any) -> None:
+        if code != ResourceError.code and not issubclass(args.exc_type, MemoryError):
+            default_hook(args)
+
+    sys.unraisablehook = report
 
 
 def _output_lost(reason: str) -> str:
@@ -149,6 +164,13 @@ def _print_error(code: int, *lines: str, kind: str = "error: ") -> int:
 
 def _save_crash(error: Exception) -> str:
     """Write a crash report to the current or the temporary folder; return its path, else the error itself."""
+    with contextlib.suppress(MemoryError):                   # a library may raise another error when memory runs out
+        if (path := _write_crash(error)) is not None:
+            return path
+    return f"this: {type(error).__name__}: {error}"
+
+
+def _write_crash(error: Exception) -> str | None:
     import platform
     import shlex
     import tempfile
@@ -157,7 +179,6 @@ def _save_crash(error: Exception) -> str:
     from importlib import metadata
 
     import embtrain
-    from embtrain.common.errors import ResourceError
     from embtrain.common.files import write_text
 
     versions = [f"embtrain {embtrain.__version__}", f"python {platform.python_version()} {platform.platform()}"]
@@ -176,4 +197,4 @@ def _save_crash(error: Exception) -> str:
         except (OSError, ResourceError):
             continue
         return str(path)
-    return f"this: {type(error).__name__}: {error}"
+    return None

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError, ResourceError
 
-MIN_ADDRESS_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
+# Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory for imports. On two cores with
+# OMP_NUM_THREADS=1, `list` failed with 1,120 MiB and ended with 0 with 1,150; `fit` of a small text failed with 1,110.
+MIN_ADDRESS_SPACE = 1150 << 20
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,

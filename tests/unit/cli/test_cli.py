@@ -339,6 +339,19 @@ def test_a_crash_report_goes_to_the_temporary_folder_if_this_one_is_not_writable
     assert done.returncode == 70 and str(saved) in err and len(err.splitlines()) == 1
 
 
+def test_an_internal_error_without_memory_for_its_report_is_one_line(
+        console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("platform.platform", fail)
+    console.fit = lambda: {}["inner"]
+    assert console("fit") == (
+        70, "", "embtrain: error: a bug in embtrain (KeyError); please report this: KeyError: 'inner'\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("args", [["neighbours", "x", "word"], ["fit", "--help"]])
 def test_a_reader_that_goes_away_ends_it_silently(args: list[str]) -> None:
     reading, writing = os.pipe()

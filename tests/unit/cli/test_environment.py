@@ -242,7 +242,7 @@ def test_too_little_address_space_is_detected_before_a_library_ends_the_process(
     done = shell("embtrain list", before=limited)
     assert (done.returncode, done.stderr) == (
         4, "embtrain: error: the address space is limited to 200 MiB, and the numerical libraries need more than "
-           "1,024; raise the limit (ulimit -v)\n")
+           "1,150; raise the limit (ulimit -v)\n")
 
 
 def test_too_few_threads_are_detected_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +296,17 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
 ])
 def test_errors_caused_by_the_machine_are_explained(error: BaseException, line: str | None) -> None:
     assert limits.reason(error) == line
+
+
+@pytest.mark.parametrize(("code", "error", "is_shown"), [(4, "ImportError", False), (0, "MemoryError", False),
+                                                          (0, "ImportError", True), (2, "ImportError", True)])
+def test_exit_callbacks_without_memory_print_nothing(code: int, error: str, is_shown: bool) -> None:
+    """A library's callback fails at exit, after the last line of the command."""
+    program = (f"import atexit, sys\ndef fail(): raise {error}\natexit.register(fail)\n"
+               f"from embtrain.cli import entry_point, main\nentry_point.run = lambda: {code}\nmain()")
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, is_shown), done.stderr
+    assert is_shown or done.stderr == ""
 
 
 # --- signals before and after the work ------------------------------------------------------------------------------
