@@ -13,8 +13,8 @@ from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError, ResourceError
 
-# Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory while it imports. `list` and `fit`
-# of a small text failed below 1,130 MiB, on one thread of two cores.
+# Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory for imports. On two cores with
+# OMP_NUM_THREADS=1, `list` failed with 1,120 MiB and ended with 0 with 1,150; `fit` of a small text failed with 1,110.
 MIN_ADDRESS_SPACE = 1150 << 20
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
