@@ -22,7 +22,7 @@ from licences import licence_table
 from raw import CPU, RESULTS, ROWS, Comparison, about, cell, comparison, comparisons, figure, over_seeds, picture, table
 
 from embtrain.experiment.paper import claims, spec
-from embtrain.report.comparison.decimals import measure, true_minus
+from embtrain.report.comparison.decimals import metric_label, true_minus
 
 GENERATED = RESULTS / "generated"
 REPORT = RESULTS.parent / "pictures" / "report.svg"  # the chart of the README
@@ -56,14 +56,14 @@ def section(found: Comparison) -> str:
              picture(found), "\nMeans over seeds and their 95 % t intervals:\n\n"]
     columns = [over_seeds(found.values[m], found.labels) for m in shown_metrics(found)]
     rows = [[label, *(cell(means[label], spread) for means, spread in columns)] for label in found.labels]
-    parts.append(table(["run", *(measure(m) for m in shown_metrics(found))], rows))
+    parts.append(table(["run", *(metric_label(m) for m in shown_metrics(found))], rows))
     if found.paper:
         parts += ["\n", *(f"- {text}\n" for text in verdicts(found.paper, found)), "\n",
                   reported_table(found.paper, found), "\nDifferences from the paper's protocol:\n\n",
                   table(["setting", "theirs", "ours"], [[p.what, p.theirs, p.ours] for p in found.paper.protocol])]
     else:
         choices = {metric: choose(found, metric) for metric in shown_metrics(found) if metric in METRIC_LABELS}
-        parts += ["\n", *(f"- {measure(m)}: highest is {c.best}; worse: "
+        parts += ["\n", *(f"- {metric_label(m)}: highest is {c.best}; worse: "
                           f"{', '.join(f'{label} {by}' for label, by in c.worse) or 'none'}; the others are not "
                           "separable from it.\n" for m, c in choices.items())]
     return "".join(parts)
@@ -87,7 +87,7 @@ def by_loss(found: Comparison, metric: str) -> str:
     for source in dict.fromkeys(source for source, _ in runs.values()):
         cells = {loss: cell(means[label], spread) for label, (name, loss) in runs.items() if name == source}
         rows.append([source, *(cells.get(loss, "") for loss in losses)])
-    return table([measure(metric), *(f"`{loss}`" for loss in losses)], rows)
+    return table([metric_label(metric), *(f"`{loss}`" for loss in losses)], rows)
 
 
 def verdicts(paper: spec.Paper, found: Comparison) -> list[str]:
@@ -112,7 +112,7 @@ def panels(found: Comparison, metrics: list[str]) -> list[Panel]:
     drawn = []
     for metric in metrics:
         means, spread = over_seeds(found.values[metric], found.labels)
-        drawn.append(Panel(measure(metric), [Point(label, m.mean, m.low, m.high, figure(m.mean, spread))
+        drawn.append(Panel(metric_label(metric), [Point(label, m.mean, m.low, m.high, figure(m.mean, spread))
                                              for label, m in means.items() if m.mean is not None]))
     return drawn
 
