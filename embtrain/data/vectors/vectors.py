@@ -4,6 +4,7 @@
     word2vec-binary   the raw float32 values, as gensim writes them
     glove             text without a header
     safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: UTF-8, separated by newlines
+    fasttext          fastText's .bin (embtrain/data/vectors/fasttext_file.py), with the vectors of n-grams
 
 If a word occurs twice in a file, its first vector is kept, as in gensim, with a warning (GloVe's own files have
 duplicates). Every other fault of a file is an error.
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import safetensors
@@ -29,6 +30,8 @@ from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
+from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
+from embtrain.data.vectors.fasttext_model import FastTextModel, plain_model
 from embtrain.data.vectors.files import (
     MAX_DIM,
     MAX_WORD,
@@ -46,10 +49,17 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
-FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
+FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors", "fasttext")
 FLOATS = ("F32", "F16", "BF16")  # table types in safetensors files
 _log = logging.getLogger("embtrain")
 _BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at these, or reject it
+_BREAKS_OF = {"safetensors": frozenset("\n"), "fasttext": _BREAKS - {" "}}
+
+
+class Composer(Protocol):
+    """Composes the vector of any word, for example from its character n-grams."""
+
+    def compose(self, words: Sequence[str]) -> np.ndarray: ...  # (n, D) float32; zeros if a word has no vector
 
 
 @dataclass(eq=False)
@@ -59,6 +69,7 @@ class Vectors:
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
+    composer: Composer | None = None  # of vectors for words without a row
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -75,7 +86,7 @@ class Vectors:
 
     def first(self, n: int | None) -> Vectors:
         """Return the vectors of the first n words, the most frequent ones; None: all."""
-        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n])
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.composer)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -131,18 +142,33 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     path = Path(path)
     limit = default_max_bytes() if max_bytes is None else max_bytes
     format = detect_format(path, reading) if format is None else format
+    if format == "fasttext":
+        model = read_fasttext(path, limit, reading)
+        table = model.table()
+        if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+            raise DataError(f"{path}: word {bad[0] + 1:,}, {model.words[bad[0]][:40]!r}: the sum of its rows is too "
+                            "large for float32")
+        return Vectors(model.words, table, model if model.ngrams else None)
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
-def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
-    """Write a file atomically. DataError if the format cannot represent a word or a number."""
+def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts: np.ndarray | None = None) -> None:
+    """Write a file atomically. DataError if the format cannot represent a word or a number.
+
+    counts: (V,) how often each word occurs, for fasttext; None: unknown.
+    """
     if format not in FORMATS:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     path = Path(path)
-    words = _check_words(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    words = _check_words(path, vectors, _BREAKS_OF.get(format, _BREAKS))
+    if format == "fasttext":
+        model = vectors.composer
+        write_fasttext(path, model if isinstance(model, FastTextModel) and model.words == vectors.words else
+                       plain_model(vectors.words, vectors.table, counts))
+        return
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own; this format cannot represent it")
