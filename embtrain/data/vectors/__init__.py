@@ -4,5 +4,6 @@
     files.py     text formats (word2vec, GloVe), read within memory bounds
     binary.py    word2vec's binary format
     folders.py   export folders: Hugging Face, Embedding Projector, PyKEEN
+    subword_table.py  rows of words and character n-grams, which give a vector to any word
     open.py      `ReadOptions`; unpacks files and rejects other file types
 """
