@@ -1,24 +1,22 @@
 """A model of fastText: vectors of words and of their character n-grams [bojanowski2017].
 
     u_w = (1/|R_w|) Σ_{r ∈ R_w} input_r       R_w: the word's own row, if it has one, then those of its n-grams
-
-The sum is in float32 and in this order, so that vectors are bitwise those of fastText.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from embtrain.common.errors import DataError
 from embtrain.data.text.ngrams import Ngrams
-from embtrain.data.vectors.pooling import add_rows
+from embtrain.data.vectors.subword_table import SubwordTable
 
 MODELS = {"cbow": 1, "sg": 2}
 LOSSES = {"hs": 1, "ns": 2, "softmax": 3, "ova": 4}
-_WORDS = 1 << 14      # words that are composed at once
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,9 @@ class FastTextSettings:
         return self.bucket > 0 and self.maxn > 0 and self.minn <= self.maxn
 
 
+DEFAULTS = FastTextSettings(dim=1)
+
+
 @dataclass(frozen=True, eq=False)
 class FastTextModel:
     """A model of V words, B buckets and D dimensions."""
@@ -57,40 +58,37 @@ class FastTextModel:
     output: np.ndarray | None   # (V, D) float32; None: not read, and written as zeros
 
     @cached_property
-    def ngrams(self) -> Ngrams | None:
-        """The n-grams of words; None if words have no n-grams."""
+    def subwords(self) -> SubwordTable | None:
+        """The rows that pool the vector of any word; None if words have no n-grams."""
         given = self.settings
-        return Ngrams(max(given.minn, 1), given.maxn, given.bucket) if given.has_ngrams else None
-
-    def compose(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors (n, D) float32 of words with and without a row; zeros for a word without n-grams."""
-        out = np.zeros((len(words), self.settings.dim), np.float32)
-        for begin in range(0, len(words), _WORDS):
-            chunk = words[begin:begin + _WORDS]
-            ids = np.array([self._index.get(word, -1) for word in chunk], np.int64)
-            known = ids >= 0
-            sums = out[begin:begin + len(chunk)]
-            sums[known] += self.word_rows[ids[known]]
-            n_terms = known.astype(np.int64)
-            if self.ngrams is not None:
-                start, row = self.ngrams.rows(chunk)
-                add_rows(sums, self.ngram_rows, start, row)
-                n_terms += np.diff(start)
-            sums *= (1 / np.maximum(n_terms, 1)).astype(np.float32)[:, None]
-        return out
+        if not given.has_ngrams:
+            return None
+        ngrams = Ngrams(max(given.minn, 1), given.maxn, given.bucket)
+        return SubwordTable(ngrams, self.ngram_rows, self.words, self.word_rows, "mean")
 
     def table(self) -> np.ndarray:
         """Return the vectors (V, D) float32 of the words."""
-        return self.word_rows if self.ngrams is None else self.compose(self.words)  # a mean over one row is the row
-
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.words)}
+        return self.word_rows if self.subwords is None else self.subwords.compose(self.words)
 
 
-def plain_model(words: list[str], table: np.ndarray, counts: np.ndarray | None) -> FastTextModel:
-    """Return a model without n-grams, with the vectors of `table` (V, D). counts: (V,); None: unknown, 1 each."""
+def make_model(path: Path, words: list[str], table: np.ndarray, subwords: SubwordTable | None,
+               counts: np.ndarray | None, output: np.ndarray | None = None,
+               settings: FastTextSettings = DEFAULTS) -> FastTextModel:
+    """Return a model that has the vectors of `table` (V, D), and those that `subwords` gives to other words.
+
+    words: V. counts: (V,); None: unknown, 1 each. output: (V, D). settings: of training; those of sizes and n-grams are
+    set here. DataError, which names `path`, if fastText has no such n-grams.
+    """
     V, D = table.shape
     counts = np.ones(V, np.int64) if counts is None else counts
-    settings = FastTextSettings(dim=D, min_count=int(min(counts.min(initial=1), 2**31 - 1)))
-    return FastTextModel(settings, words, counts, table, np.zeros((0, D), np.float32), None)
+    settings = replace(settings, dim=D, min_count=int(min(counts.min(initial=1), 2**31 - 1)))
+    if subwords is None:
+        return FastTextModel(settings, words, counts, table, np.zeros((0, D), np.float32), output)
+    if subwords.ngrams.is_exact or subwords.pooling != "mean":
+        kind = "have a row each" if subwords.ngrams.is_exact else "are summed"
+        raise DataError(f"{path}: its n-grams {kind}, which fastText's files cannot represent; train with "
+                        "model.subword.buckets: 2000000 and model.subword.pooling: mean, or choose another format")
+    rows = [subwords.index[word] for word in words]
+    chosen = slice(V) if rows == list(range(V)) else rows      # a slice copies nothing
+    settings = replace(settings, bucket=subwords.ngrams.n_rows, minn=subwords.ngrams.min_n, maxn=subwords.ngrams.max_n)
+    return FastTextModel(settings, words, counts, subwords.word_rows[chosen], subwords.table, output)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from embtrain.common import machine
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
 
@@ -83,6 +84,11 @@ class ReadOptions:
 
 
 PLAIN = ReadOptions()
+
+
+def default_max_bytes() -> int:
+    """Return the default memory limit of a table, in bytes."""
+    return int(machine.total() * 0.8)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Rows of words and of character n-grams, from which the vector of any word is pooled [bojanowski2017].
 
-    h_a = Σ_r x_r      pooling: sum; divided by the number of rows under mean
-    rows: that of the word a, if it is in the vocabulary, and those of its n-grams, repeated ones counted again
+    h_a = Σ_r x_r      pooling: sum; times 1 / (number of rows) under mean
+    rows: that of the word a, if it is in the vocabulary, then those of its n-grams, repeated ones counted again
+
+The sum is in float32 and in this order, and the reciprocal is rounded, so that vectors are bitwise those of fastText.
 
 The file is subwords.safetensors of a run folder, next to its vectors. It has a sha256 (data/storage/checksummed.py):
 
@@ -26,10 +28,11 @@ from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors.files import check_memory
-from embtrain.data.vectors.vectors import default_max_bytes
+from embtrain.data.vectors.open import default_max_bytes
+from embtrain.data.vectors.pooling import add_rows
 
 FILE = "subwords.safetensors"
-CHUNK = 1024  # words that are pooled at once
+CHUNK = 1 << 14  # words that are pooled at once
 SHAPES = {"ngram_rows": ("F32", 2), "word_rows": ("F32", 2), "words": ("U8", 1), "numbers": ("I64", 1),
           "ngrams": ("U8", 1)}
 
@@ -63,17 +66,14 @@ class SubwordTable:
         """Return the vectors of words, known or not, (n, D) float32; zeros for an unknown word without n-grams."""
         vectors = np.zeros((len(words), self.word_rows.shape[1]), np.float32)
         for begin in range(0, len(words), CHUNK):
-            part = words[begin:begin + CHUNK]
+            part, out = words[begin:begin + CHUNK], vectors[begin:begin + CHUNK]
             start, row = self.ngrams.rows(part)
-            size = np.diff(start)
-            has_ngrams = np.flatnonzero(size)
-            out = vectors[begin:begin + CHUNK]
-            if len(has_ngrams):
-                out[has_ngrams] = np.add.reduceat(self.table[row], start[has_ngrams], axis=0)
-            known = np.array([self.index.get(word, -1) for word in part], np.int64)
-            out[known >= 0] += self.word_rows[known[known >= 0]]
+            ids = np.array([self.index.get(word, -1) for word in part], np.int64)
+            known = ids >= 0
+            out[known] += self.word_rows[ids[known]]
+            add_rows(out, self.table, start, row)
             if self.pooling == "mean":
-                out /= np.maximum(size + (known >= 0), 1)[:, None]
+                out *= (1 / np.maximum(np.diff(start) + known, 1)).astype(np.float32)[:, None]
         return vectors
 
     def save(self, path: Path) -> None:

@@ -19,19 +19,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
 
-from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
-from embtrain.data.vectors.fasttext_model import FastTextModel, plain_model
+from embtrain.data.vectors.fasttext_model import make_model
 from embtrain.data.vectors.files import (
     MAX_DIM,
     MAX_WORD,
@@ -42,7 +41,8 @@ from embtrain.data.vectors.files import (
     read_glove,
     read_text,
 )
-from embtrain.data.vectors.open import PLAIN, ReadOptions, detect_packing, open_unpacked
+from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, detect_packing, open_unpacked
+from embtrain.data.vectors.subword_table import SubwordTable
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -56,12 +56,6 @@ _BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word a
 _BREAKS_OF = {"safetensors": frozenset("\n"), "fasttext": _BREAKS - {" "}}
 
 
-class Composer(Protocol):
-    """Composes the vector of any word, for example from its character n-grams."""
-
-    def compose(self, words: Sequence[str]) -> np.ndarray: ...  # (n, D) float32; zeros if a word has no vector
-
-
 @dataclass(eq=False)
 class Vectors:
     """Words and a table (V, D) float32; row i belongs to words[i]. The most frequent word is first. Immutable by
@@ -69,7 +63,7 @@ class Vectors:
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
-    composer: Composer | None = None  # of vectors for words without a row
+    subwords: SubwordTable | None = None  # rows that pool vectors of words without a row
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -86,7 +80,7 @@ class Vectors:
 
     def first(self, n: int | None) -> Vectors:
         """Return the vectors of the first n words, the most frequent ones; None: all."""
-        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.composer)
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subwords)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -148,7 +142,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
         if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
             raise DataError(f"{path}: word {bad[0] + 1:,}, {model.words[bad[0]][:40]!r}: the sum of its rows is too "
                             "large for float32")
-        return Vectors(model.words, table, model if model.ngrams else None)
+        return Vectors(model.words, table, model.subwords)
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
@@ -165,9 +159,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts
     path = Path(path)
     words = _check_words(path, vectors, _BREAKS_OF.get(format, _BREAKS))
     if format == "fasttext":
-        model = vectors.composer
-        write_fasttext(path, model if isinstance(model, FastTextModel) and model.words == vectors.words else
-                       plain_model(vectors.words, vectors.table, counts))
+        write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, counts))
         return
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
@@ -280,8 +272,3 @@ def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) ->
     _log.warning("%s: %s rows repeat a word (for example %r); the first of each is kept", path,
                  f"{len(words) - len(first):,}", twice[:40])
     return Vectors(list(first), table[list(first.values())])
-
-
-def default_max_bytes() -> int:
-    """Return the default memory limit of a table, in bytes."""
-    return int(machine.total() * 0.8)

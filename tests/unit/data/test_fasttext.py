@@ -22,6 +22,7 @@ from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
 from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings
 from embtrain.data.vectors.open import ReadOptions
+from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 
 UNSEEN = ["Käsekuchen", "kings", "北京", "👍", "k"]
@@ -46,8 +47,8 @@ def path(tmp_path: Path) -> Path:
 def by_a_loop(model: FastTextModel, word: str) -> np.ndarray:
     """Return the mean of the rows of a word as fastText computes it: float32 sums, times a float32 reciprocal."""
     rows = [model.word_rows[model.words.index(word)]] if word in model.words else []
-    assert model.ngrams is not None
-    rows += [model.ngram_rows[i] for i in model.ngrams.rows([word])[1]]
+    assert model.subwords is not None
+    rows += [model.ngram_rows[i] for i in model.subwords.ngrams.rows([word])[1]]
     total = np.zeros(model.settings.dim, np.float32)
     for row in rows:
         total = total + row
@@ -57,14 +58,14 @@ def by_a_loop(model: FastTextModel, word: str) -> np.ndarray:
 def test_vectors_are_means_in_the_order_of_fasttext() -> None:
     model = make_model()
     words = [*model.words, *UNSEEN, ""] * 3
-    assert model.compose(words).tobytes() == np.stack([by_a_loop(model, word) for word in words]).tobytes()
-    assert (model.compose(["</s>"])[0] == model.word_rows[0]).all()
-    assert model.table().tobytes() == model.compose(model.words).tobytes()
+    assert model.subwords.compose(words).tobytes() == np.stack([by_a_loop(model, word) for word in words]).tobytes()
+    assert (model.subwords.compose(["</s>"])[0] == model.word_rows[0]).all()
+    assert model.table().tobytes() == model.subwords.compose(model.words).tobytes()
 
 
 def test_a_word_without_ngrams_and_row_is_zero() -> None:
     model = make_model(minn=4)
-    assert not model.compose(["k"]).any() and model.compose([]).shape == (0, 5)
+    assert not model.subwords.compose(["k"]).any() and model.subwords.compose([]).shape == (0, 5)
 
 
 def test_gensim_reads_our_file(path: Path) -> None:
@@ -72,7 +73,7 @@ def test_gensim_reads_our_file(path: Path) -> None:
     assert theirs.wv.index_to_key == model.words and theirs.syn1neg.tobytes() == model.output.tobytes()
     assert theirs.wv.vectors_ngrams.tobytes() == model.ngram_rows.tobytes()
     words = [*model.words[1:], *UNSEEN[:-1]]  # gensim gives </s> n-grams, which fastText does not
-    np.testing.assert_allclose([theirs.wv[word] for word in words], model.compose(words), rtol=0, atol=1e-6)
+    np.testing.assert_allclose([theirs.wv[word] for word in words], model.subwords.compose(words), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("sg", [0, 1])
@@ -85,7 +86,7 @@ def test_we_read_the_file_of_gensim(tmp_path: Path, sg: int) -> None:
     np.testing.assert_array_equal(model.word_rows, theirs.wv.vectors_vocab)
     np.testing.assert_array_equal(model.output, theirs.syn1neg)
     words = [*model.words, *UNSEEN[:-1]]
-    np.testing.assert_allclose(model.compose(words), [theirs.wv[word] for word in words], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(model.subwords.compose(words), [theirs.wv[word] for word in words], rtol=0, atol=1e-7)
     write_fasttext(tmp_path / "ours.bin", model)
     assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "theirs.bin").read_bytes()
 
@@ -100,17 +101,18 @@ def test_every_field_is_read_back(path: Path) -> None:
 
 def test_vectors_of_a_model_compose_and_are_written_with_their_ngrams(path: Path) -> None:
     vectors = vector_files.read(path)
-    assert vectors.words == make_model().words and vectors.composer is not None
+    assert vectors.words == make_model().words and vectors.subwords is not None
     assert vectors.table.tobytes() == make_model().table().tobytes()
-    assert vectors.first(2).composer is vectors.composer
+    assert vectors.first(2).subwords is vectors.subwords
     vector_files.write(path.with_name("again"), vectors, "fasttext")
-    assert (vector_files.read(path.with_name("again")).composer.compose(UNSEEN) == make_model().compose(UNSEEN)).all()
+    again = vector_files.read(path.with_name("again")).subwords
+    assert (again.compose(UNSEEN) == make_model().subwords.compose(UNSEEN)).all()
 
 
 def test_vectors_without_ngrams_become_a_model_without_ngrams(tmp_path: Path) -> None:
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     vector_files.write(tmp_path / "m", Vectors(["a", "b c", "d"], table), "fasttext", np.array([2, 9, 4]))
-    assert vector_files.read(tmp_path / "m").composer is None
+    assert vector_files.read(tmp_path / "m").subwords is None
     theirs = load_facebook_model(str(tmp_path / "m"))
     assert theirs.wv.index_to_key == ["a", "b c", "d"] and (theirs.wv.vectors == table).all()
     assert [theirs.wv.get_vecattr(word, "count") for word in ("a", "b c", "d")] == [2, 9, 4]
@@ -119,7 +121,7 @@ def test_vectors_without_ngrams_become_a_model_without_ngrams(tmp_path: Path) ->
 def test_limit_reads_the_first_words_and_all_ngrams(path: Path) -> None:
     vectors, model = vector_files.read(path, reading=ReadOptions(limit=2)), make_model()
     assert vectors.words == model.words[:2] and (vectors.table == model.table()[:2]).all()
-    assert (vectors.composer.compose(UNSEEN) == model.compose(UNSEEN)).all()
+    assert (vectors.subwords.compose(UNSEEN) == model.subwords.compose(UNSEEN)).all()
 
 
 def test_packed_model_is_read(path: Path) -> None:
@@ -258,5 +260,25 @@ def test_arrays_that_do_not_fit_are_not_written(tmp_path: Path, changed: dict[st
 
 
 def test_ngrams_of_a_model() -> None:
-    assert make_model(minn=0).ngrams.min_n == 1 and make_model(minn=5).ngrams is None  # minn above maxn
-    assert isinstance(make_model().ngrams, Ngrams) and make_model(maxn=0).ngrams is None
+    assert make_model(minn=0).subwords.ngrams.min_n == 1 and make_model(minn=5).subwords is None  # minn above maxn
+    assert make_model().subwords.ngrams.n_rows == 50 and make_model(maxn=0).subwords is None
+
+
+@pytest.mark.parametrize(("ngrams", "pooling", "message"), [
+    (Ngrams.exact(2, 3, ["ab"]), "mean", "its n-grams have a row each"), (Ngrams(2, 3, 9), "sum", "are summed")])
+def test_other_subwords_than_those_of_fasttext_are_refused(tmp_path: Path, ngrams: Ngrams, pooling: str, message: str
+                                                           ) -> None:
+    table = np.ones((1, 2), np.float32)
+    subwords = SubwordTable(ngrams, np.ones((ngrams.n_rows, 2), np.float32), ["ab"], table, pooling)
+    with pytest.raises(DataError, match=rf"m: .*{message}.*cannot represent; train with model\.subword"):
+        vector_files.write(tmp_path / "m", Vectors(["ab"], table, subwords), "fasttext")
+    assert not (tmp_path / "m").exists()
+
+
+def test_some_words_of_a_model_are_written(path: Path) -> None:
+    vectors = vector_files.read(path)
+    some = Vectors(vectors.words[3:1:-1], vectors.table[3:1:-1], vectors.subwords)
+    vector_files.write(path.with_name("some"), some, "fasttext", np.array([4, 3]))
+    again = read_fasttext(path.with_name("some"), 1 << 20)
+    assert again.words == some.words and again.counts.tolist() == [4, 3] and again.table().tobytes() == \
+        np.ascontiguousarray(some.table).tobytes()
