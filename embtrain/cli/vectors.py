@@ -28,8 +28,8 @@ def neighbours(path: options.Vectors,
 def export(path: options.Vectors,
            out: Annotated[Path, typer.Option(metavar="PATH", help="Output file or folder.")],
            format: Annotated[str, typer.Option(
-               metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors. Folder: huggingface, "
-                                    "projector, pykeen.")] = "word2vec",
+               metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors, fasttext. Folder: "
+                                    "huggingface, projector, pykeen.")] = "word2vec",
            limit: options.Limit = None,
            encoding: options.Encoding = None) -> None:
     """Export vectors to the formats of other programs."""

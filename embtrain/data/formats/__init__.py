@@ -5,6 +5,7 @@ running_text   which files of a folder are running text, by suffix or content
 delimited      lines of fields separated by tab, comma or blanks, and CSV
 json_lines     one JSON object a line
 candidate_files  lists of candidates by query, TSV or JSON lines
+subwords       join text that is split into subwords
 xml            incremental XML without entity declarations
 tei            the text of TEI files
 wiki_markup    the text of MediaWiki markup

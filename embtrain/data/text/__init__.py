@@ -4,7 +4,7 @@ corpus          read text into ids, arrange its parts, and split them
 readers         documents of plain text, TEI, wiki dumps, JSON lines and tagged text
 tokenize        tokenizers, and one pass over the text in Python
 scan            the same pass through the compiled core
-words           words of prose             subwords  joins subwords into words
+words           words of prose             ngrams  character n-grams
 vocabulary      the words with an id
 holdout         choose held-out documents
 windows         skip-gram windows

@@ -29,13 +29,12 @@ from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.formats import detect, json_lines, running_text, xml
+from embtrain.data.formats import detect, json_lines, running_text, subwords, xml
 from embtrain.data.formats.running_text import CONTROL, MAX_BINARY_SHARE
 from embtrain.data.formats.tei import read_body_text
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage.containers import TEXT, Source, without_packing
 from embtrain.data.storage.encoding import UTF16_MARKS, encoding_hint
-from embtrain.data.text import subwords
 
 Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
 CHUNK = 1 << 20             # characters read at once

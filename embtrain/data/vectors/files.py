@@ -1,7 +1,7 @@
 """Reads text files of word vectors within bounds: the header is checked before memory is allocated.
 
     word2vec text     "V D\n", then V lines "word x_1 ... x_D"        (values in decimal)
-    word2vec binary   embtrain/data/vectors/binary.py
+    word2vec binary   embtrain/data/vectors/binary.py         fastText's .bin   embtrain/data/vectors/fasttext_file.py
     GloVe             lines "word x_1 ... x_D" without a header
 
 Values are separated by any mixture of blanks and TABs; only a newline byte ends a line. The text before the last D
@@ -24,9 +24,10 @@ import numpy as np
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 
-Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors"]
+Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors", "fasttext"]
 WordsAndTable = tuple[list[str], np.ndarray]
 
+FASTTEXT_MAGIC = b"\xba\x16O/"
 MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
 MAX_LINE = 64 * MAX_DIM   # bytes
@@ -81,12 +82,14 @@ class VectorRows:
 
 
 def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
-    """Detect the format of a file by its content. DataError if it is none of the four."""
+    """Detect the format of a file by its content. DataError if it is none of these."""
     path = Path(path)
     with open_unpacked(path, reading) as file:
         head = file.read(_CHUNK)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _LARGEST_SAFE_HEADER:
             return "safetensors"
+        if head.startswith(FASTTEXT_MAGIC):
+            return "fasttext"
         refuse_other_formats(path, head)
         if not head.strip():
             raise DataError(f"{path}: is not a vector file: it is empty; fetch it again")
@@ -104,7 +107,7 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
         if _possible_dims(first):
             return "glove"
-    raise DataError(f"{path}: is not a vector file; give word2vec text or binary, GloVe or safetensors")
+    raise DataError(f"{path}: is not a vector file; give word2vec text or binary, GloVe, fastText or safetensors")
 
 
 def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:

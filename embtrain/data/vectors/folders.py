@@ -28,8 +28,8 @@ from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
-from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
-from embtrain.data.vectors.vectors import FLOATS, Vectors, default_max_bytes, read_float_tensor
+from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
+from embtrain.data.vectors.vectors import FLOATS, Vectors, read_float_tensor
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"

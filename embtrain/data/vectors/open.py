@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from embtrain.common import machine
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
 
@@ -39,8 +40,6 @@ _TORCH = ("is probably a pickle, as written by torch.save, and a pickle can run 
 _NUMPY = ("is a NumPy array, which contains no words; convert it in Python: embtrain.data.vectors.vectors.write(PATH, "
           "Vectors(words, np.load(FILE)), 'safetensors')")
 _OTHERS = (
-    (b"\xba\x16O/", "is a fastText model (.bin); give the .vec file that fastText wrote next to it, or convert it in "
-                    "gensim: models.fasttext.load_facebook_vectors(FILE).save_word2vec_format(...)"),
     (b"\x93NUMPY", _NUMPY),
     (b"\x28\xb5\x2f\xfd", "is compressed with zstd; unpack it first: zstd -d FILE"),
     (b"7z\xbc\xaf\x27\x1c", "is compressed with 7z; unpack it first: 7z x FILE"),
@@ -85,6 +84,11 @@ class ReadOptions:
 
 
 PLAIN = ReadOptions()
+
+
+def default_max_bytes() -> int:
+    """Return the default memory limit of a table, in bytes."""
+    return int(machine.total() * 0.8)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
     word2vec-binary   the raw float32 values, as gensim writes them
     glove             text without a header
     safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: UTF-8, separated by newlines
+    fasttext          fastText's .bin (embtrain/data/vectors/fasttext_file.py), with the vectors of n-grams
 
 If a word occurs twice in a file, its first vector is kept, as in gensim, with a warning (GloVe's own files have
 duplicates). Every other fault of a file is an error.
@@ -23,12 +24,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors
 
-from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
+from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
+from embtrain.data.vectors.fasttext_model import make_model
 from embtrain.data.vectors.files import (
     MAX_DIM,
     MAX_WORD,
@@ -39,17 +41,19 @@ from embtrain.data.vectors.files import (
     read_glove,
     read_text,
 )
-from embtrain.data.vectors.open import PLAIN, ReadOptions, detect_packing, open_unpacked
+from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, detect_packing, open_unpacked
+from embtrain.data.vectors.subword_table import SubwordTable
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
 
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
-FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
+FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors", "fasttext")
 FLOATS = ("F32", "F16", "BF16")  # table types in safetensors files
 _log = logging.getLogger("embtrain")
 _BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at these, or reject it
+_BREAKS_OF = {"safetensors": frozenset("\n"), "fasttext": _BREAKS - {" "}}
 
 
 @dataclass(eq=False)
@@ -59,6 +63,7 @@ class Vectors:
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
+    subwords: SubwordTable | None = None  # rows that pool vectors of words without a row
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -75,7 +80,7 @@ class Vectors:
 
     def first(self, n: int | None) -> Vectors:
         """Return the vectors of the first n words, the most frequent ones; None: all."""
-        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n])
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subwords)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -131,18 +136,31 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     path = Path(path)
     limit = default_max_bytes() if max_bytes is None else max_bytes
     format = detect_format(path, reading) if format is None else format
+    if format == "fasttext":
+        model = read_fasttext(path, limit, reading)
+        table = model.table()
+        if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+            raise DataError(f"{path}: word {bad[0] + 1:,}, {model.words[bad[0]][:40]!r}: the sum of its rows is too "
+                            "large for float32")
+        return Vectors(model.words, table, model.subwords)
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
-def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
-    """Write a file atomically. DataError if the format cannot represent a word or a number."""
+def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts: np.ndarray | None = None) -> None:
+    """Write a file atomically. DataError if the format cannot represent a word or a number.
+
+    counts: (V,) how often each word occurs, for fasttext; None: unknown.
+    """
     if format not in FORMATS:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     path = Path(path)
-    words = _check_words(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    words = _check_words(path, vectors, _BREAKS_OF.get(format, _BREAKS))
+    if format == "fasttext":
+        write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, counts))
+        return
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own; this format cannot represent it")
@@ -254,8 +272,3 @@ def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) ->
     _log.warning("%s: %s rows repeat a word (for example %r); the first of each is kept", path,
                  f"{len(words) - len(first):,}", twice[:40])
     return Vectors(list(first), table[list(first.values())])
-
-
-def default_max_bytes() -> int:
-    """Return the default memory limit of a table, in bytes."""
-    return int(machine.total() * 0.8)

@@ -2,9 +2,10 @@
 
 A run is a folder with a trained model: settings (config.yaml), vectors, names and scores. Its strategy is a negative
 sampler (source), a loss and their settings. The vectors are those of the run's vectors.safetensors: the input table of
-words, or the vectors of entities, nodes, concepts or labels. File formats: `word2vec`, `word2vec-binary`, `glove` and
-`safetensors` (embtrain/data/vectors/vectors.py). Folder formats (folders.py there): `huggingface` for the Hub, with a
-model card; `projector` for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors.
+words, or the vectors of entities, nodes, concepts or labels. File formats: `word2vec`, `word2vec-binary`, `glove`,
+`safetensors` and `fasttext` (embtrain/data/vectors/vectors.py). Folder formats (folders.py there): `huggingface` for
+the Hub, with a model card; `projector` for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation
+vectors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 import embtrain
 from embtrain.common import shipped
@@ -53,7 +56,7 @@ def export(run: Run, format: str, out: Path) -> None:
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     if format not in FOLDERS:
-        vectors.write(check_output_file(out), run.word_vectors, cast(vectors.Format, format))
+        vectors.write(check_output_file(out), run.word_vectors, cast(vectors.Format, format), _count_column(run))
         return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
@@ -94,6 +97,12 @@ def _counts(run: Run) -> Mapping[str, int] | None:
             vocabulary = Vocabulary.read(run.folder / name)
             return dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True))
     return None
+
+
+def _count_column(run: Run) -> np.ndarray | None:
+    """The count (V,) of each of the run's words; None if they are not counted."""
+    counts = _counts(run)
+    return None if counts is None else np.array([counts.get(word, 0) for word in run.word_vectors.words], np.int64)
 
 
 def _pykeen(run: Run, out: Path) -> None:

@@ -111,7 +111,7 @@ def unsealed(content: bytes) -> bytes:
     return safetensors.numpy.save(safetensors.numpy.load(content))
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "fasttext"])
 def test_repeated_word_keeps_its_first_vector_with_a_warning(tmp_path: Path, format: str,
                                                           caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "x", Vectors(["a", "b", "c"], np.arange(6).reshape(3, 2)), format)
