@@ -27,7 +27,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "fit"]
+__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "align", "fit"]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from embtrain.experiment import fit_api
 
         return fit_api
+    if name == "align":
+        from embtrain.experiment.inspect.align import align_paths
+
+        return align_paths
     if name == "Run":
         from embtrain.experiment import Run
 

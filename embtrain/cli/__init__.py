@@ -3,7 +3,7 @@
     commands.py     the application and most of its commands
     experiments.py  compare, reproduce, report, diagnose and bench
     prediction.py   predict
-    vectors.py      neighbours and export
+    vectors.py      neighbours, export and align
     doctor.py       doctor
     options.py      options shared by several commands
     entry_point.py  errors as one line and an exit code

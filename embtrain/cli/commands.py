@@ -174,6 +174,7 @@ def translate(
 app.command()(vectors.neighbours)
 app.command()(prediction.predict)
 app.command()(vectors.export)
+app.command()(vectors.align)
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""The commands `neighbours` and `export`."""
+"""The commands `neighbours`, `export` and `align`."""
 
 from __future__ import annotations
 
@@ -39,3 +39,23 @@ def export(path: options.Vectors,
     options.configure_output(False)
     experiment.export(path, format, resolve_output_link(out), *options.read_options(limit, encoding))
     show(plain(str(out)))
+
+
+def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or vector file, which is rotated.")],
+          second: Annotated[Path, typer.Argument(metavar="B", help="Run folder or vector file, which stays.")],
+          out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all vectors of A, rotated.")] = None,
+          format: Annotated[str, typer.Option(
+              metavar="NAME", help="Format of --out: word2vec (text), word2vec-binary, glove, safetensors.")
+              ] = "word2vec",
+          most_frequent: Annotated[int | None, typer.Option(
+              min=1, metavar="N", help="Align only the N most frequent common words.")] = None,
+          words: Annotated[Path | None, typer.Option(
+              metavar="FILE", help="Align only the words of this file, one a line.")] = None,
+          count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of changed words to list.")] = 10,
+          as_json: options.Json = False) -> None:
+    """Rotate vectors onto others, to compare seeds or periods; list the words that changed most."""
+    from embtrain.experiment.inspect import align as aligning
+
+    options.configure_output(False)
+    alignment = aligning.align_paths(first, second, out, format, most_frequent, words, count)
+    options.emit(alignment.tree(), as_json, lambda: aligning.format_text(alignment))

@@ -3,5 +3,6 @@
 evaluate.py    scores, neighbours and export of a run or of a vector file
 benchmarks.py  resolve the names of `evaluate --on`
 export.py      write a run's vectors for other programs
+align.py       rotate the vectors of a run or file onto those of another
 sentences.py   one side of a parallel corpus, tokenized as a translator reads it
 """

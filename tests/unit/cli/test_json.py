@@ -43,6 +43,7 @@ DATA = {
     "bench": [("reading", "bench")],
     "evaluate": [("run --on wordsim353", "evaluate")],
     "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
+    "align": [("run run --count 3", "align")],
     "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
     "list": [("", "list")],
     "doctor": [("", "doctor")],
