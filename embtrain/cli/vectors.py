@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
-from embtrain.common.terminal import plain, show
+from embtrain.common.terminal import note, plain, show
 
 
 def neighbours(path: options.Vectors,
@@ -29,16 +29,26 @@ def export(path: options.Vectors,
            out: Annotated[Path, typer.Option(metavar="PATH", help="Output file or folder.")],
            format: Annotated[str, typer.Option(
                metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors, fasttext. Folder: "
-                                    "huggingface, projector, pykeen.")] = "word2vec",
+                                    "faiss, usearch, huggingface, projector, pykeen.")] = "word2vec",
+           dtype: Annotated[str, typer.Option(
+               metavar="NAME", help="float32, float16 (safetensors, faiss, usearch) or int8 (faiss, usearch).")
+           ] = "float32",
+           index: Annotated[str, typer.Option(
+               metavar="NAME", help="Index of faiss: flat (exact) or hnsw (a graph); auto: flat up to 100,000 words.")
+           ] = "auto",
            limit: options.Limit = None,
            encoding: options.Encoding = None) -> None:
     """Export vectors to the formats of other programs."""
     from embtrain import experiment
     from embtrain.common.files import resolve_output_link
+    from embtrain.data.vectors.open import PLAIN
 
     options.configure_output(False)
-    experiment.export(path, format, resolve_output_link(out), *options.read_options(limit, encoding))
+    (reading,) = options.read_options(limit, encoding) or (PLAIN,)
+    kept = experiment.export(path, format, resolve_output_link(out), reading, dtype, index)
     show(plain(str(out)))
+    if kept is not None:
+        note(f"{out}: {kept}")
 
 
 def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or vector file, which is rotated.")],

@@ -9,4 +9,5 @@ folders      the cache folder, and retries if a part of it is deleted
 npy          .npy files, with checked headers
 token_lists  lists of tokens as a text file in the cache
 checksummed  safetensors files that contain their own sha256
+stored_corpus  the corpus arrays in a run folder
 """

@@ -20,18 +20,19 @@ from embtrain.common.errors import DataError
 
 CHECKSUM_KEY = "sha256"
 CHUNK = 1 << 22  # bytes copied at once
-NAMES = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # names of the format
+NAMES = {"<f2": "F16", "<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # names of the format
 
 
-def file_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
-    """Yield the bytes of a safetensors file of `arrays`, in chunks of about CHUNK bytes.
+def file_chunks(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+                ) -> Iterator[memoryview | bytes]:
+    """Yield the bytes of a safetensors file of `arrays`, in chunks of about CHUNK bytes. metadata: more of it.
 
     The result is the file that the library would write, which needs all arrays in memory twice. The format is a
     little-endian u64, that many bytes of JSON, and the bytes of the arrays.
     """
     # The widest dtype first, as in the library: each array then starts at a multiple of its element size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header: dict[str, Any] = {"__metadata__": {CHECKSUM_KEY: _digest(arrays)}}
+    header: dict[str, Any] = {"__metadata__": {**(metadata or {}), CHECKSUM_KEY: _digest(arrays)}}
     end = 0
     for name in order:
         start, end = end, end + arrays[name].nbytes

@@ -9,8 +9,8 @@ vocabulary      the words with an id
 holdout         choose held-out documents
 windows         skip-gram windows
 streams         streams of a language model
+phrases         join frequent pairs of words
 census          count the letters and digits that a tokenizer drops
 remarks         warnings about a reading
 spelling        look up words in other spellings
-stored_corpus   the corpus arrays in a run folder
 """

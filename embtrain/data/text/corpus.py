@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -28,6 +28,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location
 from embtrain.data.storage.containers import TEXT
 from embtrain.data.text import holdout, readers, remarks
 from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
+from embtrain.data.text.phrases import PhrasesConfig, join_phrases
 from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOptions, documents
 from embtrain.data.text.scan import NeedsPythonReader, scan
 from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
@@ -39,7 +40,7 @@ RULES = 2           # incremented if readers or tokenizers change: older cached 
 _log = logging.getLogger("embtrain")
 
 
-class ReadingConfig(PartsConfig):
+class ReadingConfig(PhrasesConfig):
     """Settings of reading and tokenizing text, for all tasks on text."""
 
     lower: bool = Field(True, description="fold the text to lower case")
@@ -50,7 +51,6 @@ class ReadingConfig(PartsConfig):
     sequence: Literal["line", "document"] = Field("line", description="unit that no window crosses")
     format: Reader = Field("auto", description="format of your own files; auto: by their first bytes")
     field: str = Field("text", min_length=1, description="field with the text of each object (format jsonl)")
-    section: ClassVar[str] = "text"  # section of the settings, for errors
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
@@ -100,6 +100,7 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
     nothing is left; UsageError for an unknown reader.
     """
     settings, read = plan_reading(where, reader, config, config.max_sequence, cache, name, recipe_parts, parts_by_name)
+    settings, read = join_phrases(settings, read, config, cache, name)
     return arrange(settings, read, config, cache, name)
 
 
@@ -118,9 +119,10 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
     key, folder = cache_location(cache, name, "text", arranging)
     encoded = load_or_build(folder, key, arranged)
     log_warnings(encoded)
-    counts = {n: encoded.facts[n] for n in ("documents", "tokens", "types")}
-    identity = {"name": name, "sha256": settings["content"], "settings": arranging, "files": files,
-                "counts": {**counts, "words": len(encoded.words), "kept": len(encoded.ids)}}
+    counts: dict[str, int] = {n: encoded.facts[n] for n in ("documents", "tokens", "types", "phrases")
+                              if n in encoded.facts}
+    counts |= {"words": len(encoded.words), "kept": len(encoded.ids)}
+    identity = {"name": name, "sha256": settings["content"], "settings": arranging, "files": files, "counts": counts}
     vocabulary = Vocabulary(encoded.words, encoded.counts, encoded.facts["total"])
     return Corpus(encoded.ids, encoded.sequence, encoded.document, vocabulary, identity,
                   (encoded.facts["first_valid"], encoded.facts["first_test"]))

@@ -29,6 +29,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import choose_held_out, overlap_warning
+from embtrain.data.text.phrases import join_phrases
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 from embtrain.data.text.windows import WindowBatch
 
@@ -66,6 +67,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     """
     min_count = config.min_count or 2
     settings_read, read = corpus.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
+    settings_read, read = join_phrases(settings_read, read, config, cache, name)
     files = settings_read.pop("files")
     encoded = read()
     corpus.log_warnings(encoded)
@@ -87,9 +89,11 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     if not {1, 2} <= set(encoded.part.tolist()):
         shares += ["valid", "test", "split_seed"]
     settings = {**settings_read, **config.model_dump(include=set(shares)), "min_count": min_count}
-    identity = {"name": name, "sha256": settings_read["content"], "settings": settings, "files": files, "counts": {
-        "documents": encoded.facts["documents"], "tokens": len(ids_with_ends), "types": encoded.facts["types"],
-        "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}}
+    counts_by_name: dict[str, int] = {n: encoded.facts[n] for n in ("documents", "types", "phrases")
+                                      if n in encoded.facts}
+    counts_by_name |= {"tokens": len(ids_with_ends), "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}
+    identity = {"name": name, "sha256": settings_read["content"], "settings": settings, "files": files,
+                "counts": counts_by_name}
     return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
 
 

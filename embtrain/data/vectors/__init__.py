@@ -6,6 +6,7 @@
     fasttext_file.py, fasttext_model.py  fastText's .bin, and the vectors of its words and n-grams
     pooling.py   sums of table rows in a fixed order
     folders.py   export folders: Hugging Face, Embedding Projector, PyKEEN
+    search_index.py  indexes for nearest-neighbour search: faiss, usearch
     subword_table.py  rows of words and character n-grams, which give a vector to any word
     open.py      `ReadOptions`; unpacks files and rejects other file types
 """

@@ -40,11 +40,11 @@ TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
     """Write a Hugging Face folder. front: YAML of the card; card: its Markdown. config.json also receives the sizes."""
-    _write_lines(folder / VOCABULARY, vectors.words)
+    write_lines(folder / VOCABULARY, vectors.words)
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     if relations is not None:
-        _write_lines(folder / RELATIONS, relations.words)
+        write_lines(folder / RELATIONS, relations.words)
         arrays[RELATION_TABLE] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_atomically(folder / MODEL) as file:
@@ -128,10 +128,10 @@ def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | 
         for row in vectors.table:
             file.write(line % tuple(row.tolist()))
     if counts is None:
-        _write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
+        write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
         return
     _check_fields(folder / "metadata.tsv", vectors.words, tabs=False)
-    _write_lines(
+    write_lines(
         folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)]
     )
 
@@ -149,17 +149,18 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
                             "the beginning of a quoted field; this layout cannot represent it")
     for name, vectors in (("entity", entities), ("relation", relations)):
         _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
-        _write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
+        write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
         with write_atomically(folder / f"{name}.npy") as file:
             np.lib.format.write_array(file, vectors.table, allow_pickle=False)
     names, relation_names = entities.words, relations.words[:n_relations]
     for part, ids in parts.items():
-        _write_lines(
+        write_lines(
             folder / f"{part}.tsv", [f"{names[h]}\t{relation_names[r]}\t{names[t]}" for h, r, t in ids.tolist()]
         )
 
 
-def _write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+def write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+    """Write lines. DataError for one that would not be read as one line, or, without `tabs`, as one field."""
     _check_fields(path, lines, tabs)
     write_text(path, "".join(f"{line}\n" for line in lines))
 

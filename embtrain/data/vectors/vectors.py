@@ -15,11 +15,11 @@ from __future__ import annotations
 import codecs
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import safetensors
@@ -149,10 +149,12 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
-def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts: np.ndarray | None = None) -> None:
+def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metadata: Mapping[str, str] | None = None,
+          dtype: Literal["float32", "float16"] = "float32", counts: np.ndarray | None = None) -> None:
     """Write a file atomically. DataError if the format cannot represent a word or a number.
 
-    counts: (V,) how often each word occurs, for fasttext; None: unknown.
+    metadata, dtype: of safetensors; the other formats have float32 alone. counts: (V,) how often each word occurs, for
+    fasttext; None: unknown.
     """
     if format not in FORMATS:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
@@ -168,7 +170,8 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts
     with write_atomically(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
-            file.writelines(checksummed.file_chunks({"vectors": vectors.table, "words": text}))
+            table = vectors.table if dtype == "float32" else round_to_float16(path, vectors)
+            file.writelines(checksummed.file_chunks({"vectors": table, "words": text}, metadata))
             return
         if format != "glove":
             file.write(f"{V} {D}\n".encode())
@@ -179,6 +182,16 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, counts
         line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits identify every float32
         for word, row in zip(words, vectors.table, strict=True):
             file.write(line % (word, *row.tolist()))
+
+
+def round_to_float16(path: Path, vectors: Vectors) -> np.ndarray:
+    """Return the table (V, D) as float16. DataError for a number that it cannot represent; path: for the error."""
+    with np.errstate(over="ignore"):
+        table = vectors.table.astype("<f2")
+    if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+        raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: its vector contains numbers "
+                        "above 65,504, the largest float16; export float32")
+    return table
 
 
 def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:

@@ -15,8 +15,9 @@ from embtrain.common.terminal import plain
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
-from embtrain.data.vectors import folders, vectors as vector_files
+from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import PLAIN, ReadOptions
+from embtrain.data.vectors.search_index import KeptNeighbours
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.pairs.scorer import Scorer
@@ -170,18 +171,19 @@ def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
             for word, near in nearest.items()]
 
 
-def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN) -> None:
+def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dtype: str = "float32",
+           index: str = "auto") -> KeptNeighbours | None:
     """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
 
-    reading: how a file of vectors is read. UsageError for a folder format if the vectors are not those of a run.
+    reading: how a file of vectors is read. UsageError for a format that needs a run if the vectors are not those of
+    one.
     """
     if _is_run(what) and reading == PLAIN:
-        run_export.export(Run(what), format, out)
-    elif format in vector_files.FORMATS:
-        vector_files.write(out, _open(what, reading), format)
-    else:
-        raise UsageError(f"--format: {format!r}: a vector file can be exported to {', '.join(vector_files.FORMATS)}, a "
-                         f"run also to {', '.join(run_export.FOLDERS)}")
+        return run_export.export(Run(what), format, out, dtype, index)
+    if format in run_export.OF_VECTORS:
+        return run_export.export_vectors(_open(what, reading), format, out, dtype, index)
+    raise UsageError(f"--format: {format!r}: a vector file can be exported to {', '.join(run_export.OF_VECTORS)}, a "
+                     f"run also to {', '.join(run_export.FOLDERS)}")
 
 
 def _is_run(what: Path) -> bool:

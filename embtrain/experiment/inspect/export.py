@@ -3,15 +3,16 @@
 A run is a folder with a trained model: settings (config.yaml), vectors, names and scores. Its strategy is a negative
 sampler (source), a loss and their settings. The vectors are those of the run's vectors.safetensors: the input table of
 words, or the vectors of entities, nodes, concepts or labels. File formats: `word2vec`, `word2vec-binary`, `glove`,
-`safetensors` and `fasttext` (embtrain/data/vectors/vectors.py). Folder formats (folders.py there): `huggingface` for
-the Hub, with a model card; `projector` for the Embedding Projector; `pykeen` for PyKEEN, with triples and relation
-vectors.
+`safetensors` and `fasttext` (embtrain/data/vectors/vectors.py). Folder formats: `faiss` and `usearch` for
+nearest-neighbour search (search_index.py there); `huggingface` for the Hub, with a model card; `projector` for the
+Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors (folders.py there).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,8 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_output_file, check_output_folder, resume_command
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors import folders, search_index, vectors
+from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
@@ -36,17 +38,21 @@ from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
 
 FOLDERS = ("huggingface", "projector", "pykeen")
-FORMATS = (*vectors.FORMATS, *FOLDERS)
+OF_VECTORS = (*vectors.FORMATS, *search_index.FORMATS)  # formats that need no more than vectors and their words
+FORMATS = (*OF_VECTORS, *FOLDERS)
+FLOAT16 = ("safetensors", *search_index.FORMATS)        # formats with --dtype float16
 TRAINING = "training"                # costs of training, listed among the scores of a run
 FAR_NEIGHBOURS = "neighbours 45-50"  # numbers on the 45th to 50th neighbours of some words: a diagnosis
-FILES = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),  # files that each writes
-         "projector": ("vectors.tsv", "metadata.tsv"),
-         "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
-                   "relation.npy")}
+FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes
+    "huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+    "projector": ("vectors.tsv", "metadata.tsv"),
+    "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
+               "relation.npy"),
+    **{name: (f"index.{name}", search_index.WORDS, search_index.METADATA) for name in search_index.FORMATS}}
 
 
-def export(run: Run, format: str, out: Path) -> None:
-    """Write a run's vectors to a file or folder.
+def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str = "auto") -> KeptNeighbours | None:
+    """Write a run's vectors to a file or folder; see `export_vectors`.
 
     Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
     folder format if `out` is a file, or a folder that is not empty and lacks the files of an earlier export. Raises
@@ -55,19 +61,61 @@ def export(run: Run, format: str, out: Path) -> None:
     """
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
-    if format not in FOLDERS:
-        vectors.write(check_output_file(out), run.word_vectors, cast(vectors.Format, format), _count_column(run))
-        return
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
-        raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
-                         "contains an earlier export in this format")
-    check_output_folder(out)
+    _check_options(format, dtype, index)
+    if format in OF_VECTORS:
+        counts = _count_column(run) if format == "fasttext" else None
+        return export_vectors(run.word_vectors, format, out, dtype, index, counts)
+    _check_folder(out, format)
     if format == "huggingface":
         folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
     elif format == "projector":
         folders.write_projector(out, run.word_vectors, _counts(run))
     else:
         _pykeen(run, out)
+    return None
+
+
+def export_vectors(table: Vectors, format: str, out: Path, dtype: str = "float32", index: str = "auto",
+                   counts: np.ndarray | None = None) -> KeptNeighbours | None:
+    """Write vectors in one of the formats OF_VECTORS.
+
+    index: of faiss and usearch. counts: (V,) how often each word occurs, for fasttext; None: unknown.
+
+    Returns the share of nearest neighbours that float16, int8 or an index keep; None if the file has the same numbers.
+    Raises UsageError if the format does not have the option, or as `export`.
+    """
+    _check_options(format, dtype, index)
+    if format in search_index.FORMATS:
+        _check_folder(out, format)
+        return search_index.write(out, table, format, cast(Dtype, dtype), cast(Kind, index))
+    path, file_format = check_output_file(out), cast(vectors.Format, format)
+    if dtype == "float32":
+        vectors.write(path, table, file_format, counts=counts)
+        return None
+    rounded = Vectors(table.words, vectors.round_to_float16(path, table))
+    kept = search_index.measure(table, search_index.exact_search(rounded))
+    vectors.write(path, table, file_format, {"kept_neighbours": json.dumps(asdict(kept))}, "float16")
+    return kept
+
+
+def _check_options(format: str, dtype: str, index: str) -> None:
+    """Raise UsageError if a format does not have a dtype or an index."""
+    for flag, value, values in (("--dtype", dtype, search_index.DTYPES), ("--index", index, search_index.KINDS)):
+        if value not in values:
+            raise UsageError(f"{flag}: {value!r} is not one of {', '.join(values)}")
+    formats = {"float32": FORMATS, "float16": FLOAT16, "int8": search_index.FORMATS}[dtype]
+    if format not in formats:
+        raise UsageError(f"--dtype: {dtype}: {format} cannot have it; set --format {' or '.join(formats)}")
+    if index != "auto" and format not in search_index.FORMATS:
+        raise UsageError(f"--index: {index}: {format} has no index; set --format {' or '.join(search_index.FORMATS)}")
+
+
+def _check_folder(out: Path, format: str) -> None:
+    """Raise UsageError or ResourceError if a folder format cannot be written to `out`."""
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
+        raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
+                         "contains an earlier export in this format")
+    check_output_folder(out)
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:

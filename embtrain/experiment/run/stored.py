@@ -16,7 +16,7 @@ import torch
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import components, settings as run_settings

@@ -22,7 +22,7 @@ from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.labels import documents as document_files, examples as label_examples, sparse
 from embtrain.data.labels.examples import LabelBatch, LabelExamples
 from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors

@@ -29,7 +29,7 @@ from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, Pai
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import PairsEvaluate, words_config

@@ -16,7 +16,7 @@ from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import graph, own_triples, query_names
 from embtrain.data.triples.examples import (

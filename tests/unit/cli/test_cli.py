@@ -22,6 +22,7 @@ from embtrain import cli
 from embtrain.cli import commands
 from embtrain.common import errors, progress, shipped
 from embtrain.common.types import Score
+from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.kernels.core.loader import core, describe
 
 pytestmark = pytest.mark.long
@@ -71,7 +72,8 @@ class Console:
     def record(self, name: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             self.calls.append((name, *args))
-            return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW], "plan": lambda: PLAN}.get(
+            return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW], "plan": lambda: PLAN,
+                    "export": lambda: None}.get(
                 name, name.upper)()
 
         return call
@@ -131,7 +133,10 @@ def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "neighbours\n", "")
     assert console.calls == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
-    assert console.calls == [("export", Path("runs/x"), "safetensors", Path("o"))]
+    assert console.calls == [("export", Path("runs/x"), "safetensors", Path("o"), PLAIN, "float32", "auto")]
+    options = ["--dtype", "int8", "--index", "hnsw", "--limit", "9"]
+    assert console("export", "runs/x", "--format", "faiss", "--out", "o", *options) == (0, "o\n", "")
+    assert console.calls == [("export", Path("runs/x"), "faiss", Path("o"), ReadOptions(9), "int8", "hnsw")]
 
 
 RUN_COMMANDS = {"resume": [], "report": [], "diagnose": ["--negatives", "sgns"], "evaluate": [], "neighbours": ["king"],

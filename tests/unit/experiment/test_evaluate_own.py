@@ -19,7 +19,7 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Score
 from embtrain.data import own_benchmarks
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.inspect.evaluate import evaluate_run, evaluate_vectors

@@ -262,5 +262,5 @@ def test_an_impossible_export_is_refused(run: Run, tmp_path: Path, monkeypatch: 
         assert cli.run() == 2
         assert says in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
-    assert export.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "fasttext", "huggingface",
-                                "projector", "pykeen")
+    assert export.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "fasttext", "faiss", "usearch",
+                              "huggingface", "projector", "pykeen")

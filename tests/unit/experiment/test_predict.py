@@ -22,8 +22,8 @@ from embtrain import cli
 from embtrain.common import progress
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.labels import documents as document_files
+from embtrain.data.storage import stored_corpus
 from embtrain.data.storage.containers import sources
-from embtrain.data.text import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.experiment import Run
 from embtrain.experiment.prediction import base, predict

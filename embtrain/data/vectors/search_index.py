@@ -1,0 +1,161 @@
+"""Search indexes of vectors for other programs, and the share of neighbours that they keep.
+
+    faiss     index.faiss: flat (IndexFlatIP, IndexScalarQuantizer) or a graph (IndexHNSWFlat, IndexHNSWSQ); the inner
+              product of rows of length 1 is their cosine, so a query should have length 1 too
+    usearch   index.usearch: a graph with metric cos and the row numbers as keys
+
+words.txt names row i in line i, index.json has the settings, the sizes and the kept neighbours. flat compares a query
+with every row; hnsw searches a graph [malkov2020]. int8 is the 8-bit scalar quantizer of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+
+import embtrain
+from embtrain.common.errors import UsageError
+from embtrain.common.files import write_atomically, write_json
+from embtrain.data.vectors.folders import write_lines
+from embtrain.data.vectors.vectors import Vectors
+
+Format = Literal["faiss", "usearch"]
+Dtype = Literal["float32", "float16", "int8"]
+Kind = Literal["auto", "flat", "hnsw"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WORDS, METADATA = "words.txt", "index.json"
+MAX_FLAT = 100_000                       # words of a flat index with `auto`; one query takes a few milliseconds there
+LINKS, BUILD, SEARCH = 32, 128, 64       # edges of a node, and candidates while building and searching (M, ef)
+N_QUERIES, N_NEIGHBOURS = 1_000, 10      # of the kept neighbours
+TIE = 1e-6                               # difference of cosines below which two neighbours are equally near
+MAX_COSINES = 1 << 24                    # computed at once
+
+Search = Callable[[np.ndarray, int], np.ndarray]  # rows (n, D) of length 1, k -> row numbers (n, k); -1: none found
+
+
+@dataclass(frozen=True)
+class KeptNeighbours:
+    """The share of the nearest neighbours by exact float32 cosine that are still found."""
+
+    share: float
+    neighbours: int   # of each word
+    words: int        # the most frequent ones
+
+    def __str__(self) -> str:
+        return f"keeps {self.share:.2%} of the {self.neighbours} nearest neighbours of {self.words:,} words"
+
+
+def write(folder: Path, vectors: Vectors, format: Format, dtype: Dtype, kind: Kind) -> KeptNeighbours:
+    """Write an index with its words into a folder, and measure it as it is read back.
+
+    Raises UsageError if the library is not installed, or has no index of this kind; DataError if a word cannot be
+    written.
+    """
+    if find_spec(format) is None:
+        raise UsageError(f"--format: {format}: {format} is not installed; pip install 'embtrain[{format}]'")
+    if format == "usearch" and kind == "flat":
+        raise UsageError("--index: flat: usearch has graphs only, which it can search exactly too (exact=True); leave "
+                         "it at auto")
+    if kind == "auto":
+        kind = "hnsw" if format == "usearch" or len(vectors) > MAX_FLAT else "flat"
+    write_lines(folder / WORDS, vectors.words)
+    path = folder / f"index.{format}"
+    build, load = (_faiss_bytes, _load_faiss) if format == "faiss" else (_usearch_bytes, _load_usearch)
+    with write_atomically(path) as file:
+        file.write(build(vectors.unit, dtype, kind))
+    kept = measure(vectors, load(path))
+    package = {"faiss": "faiss-cpu"}.get(format, format)
+    write_json(folder / METADATA, {
+        "library": f"{package} {version(package)}", "index": kind, "dtype": dtype, "metric": "cosine",
+        "words": len(vectors), "dim": vectors.dim, "kept_neighbours": asdict(kept),
+        "embtrain_version": embtrain.__version__})
+    return kept
+
+
+def measure(vectors: Vectors, search: Search) -> KeptNeighbours:
+    """Return the share of the nearest neighbours of the first words that `search` finds.
+
+    A word that is as near as the last of the exact neighbours counts as one of them.
+    """
+    n, k = min(N_QUERIES, len(vectors)), min(N_NEIGHBOURS, len(vectors) - 1)
+    if k == 0:
+        return KeptNeighbours(1.0, k, n)
+    unit, n_kept = vectors.unit, 0
+    found = search(unit[:n], k + 1)                                        # (n, k + 1)  one may be the word itself
+    step = max(1, MAX_COSINES // len(vectors))
+    for start in range(0, n, step):
+        rows = np.arange(start, min(start + step, n))
+        cosine = unit[rows] @ unit.T                                       # (r, V)
+        cosine[np.arange(len(rows)), rows] = -np.inf
+        least = np.partition(cosine, -k, axis=1)[:, -k] - TIE              # (r,)  of the k exact neighbours
+        for i, row in enumerate(rows.tolist()):
+            ids = [number for number in found[row].tolist() if number not in (row, -1)][:k]
+            n_kept += int((cosine[i, ids] >= least[i]).sum())
+    return KeptNeighbours(n_kept / (n * k), k, n)
+
+
+def exact_search(vectors: Vectors) -> Search:
+    """Return the exact search by cosine over the rows of `vectors`."""
+    def search(queries: np.ndarray, k: int) -> np.ndarray:
+        unit, step = vectors.unit, max(1, MAX_COSINES // len(vectors))
+        return np.concatenate([np.argpartition(-(queries[start:start + step] @ unit.T), k - 1, axis=1)[:, :k]
+                               for start in range(0, len(queries), step)])
+    return search
+
+
+def _faiss_bytes(unit: np.ndarray, dtype: Dtype, kind: Kind) -> bytes:
+    """Return the file of a faiss index. unit: (V, D) float32."""
+    import faiss
+
+    D = unit.shape[1]
+    metric, quantizer = faiss.METRIC_INNER_PRODUCT, faiss.ScalarQuantizer
+    code = {"float16": quantizer.QT_fp16, "int8": quantizer.QT_8bit}.get(dtype)
+    index: Any
+    if kind == "flat":
+        index = faiss.IndexFlatIP(D) if code is None else faiss.IndexScalarQuantizer(D, code, metric)
+    else:
+        index = faiss.IndexHNSWFlat(D, LINKS, metric) if code is None else faiss.IndexHNSWSQ(D, code, LINKS, metric)
+        index.hnsw.efConstruction, index.hnsw.efSearch = BUILD, SEARCH
+    index.train(unit)
+    index.add(unit)
+    return cast(bytes, faiss.serialize_index(index).data)
+
+
+def _load_faiss(path: Path) -> Search:
+    import faiss
+
+    index = faiss.read_index(str(path))
+    return lambda queries, k: index.search(queries, k)[1]
+
+
+def _usearch_bytes(unit: np.ndarray, dtype: Dtype, kind: Kind) -> bytes:
+    """Return the file of a usearch index. unit: (V, D) float32."""
+    from usearch.index import Index
+
+    codes = {"float32": "f32", "float16": "f16", "int8": "i8"}
+    index = Index(ndim=unit.shape[1], metric="cos", dtype=codes[dtype], connectivity=LINKS, expansion_add=BUILD)
+    index.add(np.arange(len(unit), dtype=np.uint64), unit, threads=torch.get_num_threads())
+    return cast(bytes, index.save())
+
+
+def _load_usearch(path: Path) -> Search:
+    from usearch.index import Index
+
+    index = Index.restore(str(path))
+    index.expansion_search = SEARCH
+
+    def search(queries: np.ndarray, k: int) -> np.ndarray:
+        found = index.search(queries, k)
+        keys = np.atleast_2d(found.keys).astype(np.int64)                  # a single query has one axis
+        keys[np.arange(keys.shape[1]) >= np.atleast_1d(found.counts)[:, None]] = -1
+        return keys
+    return search
