@@ -13,7 +13,7 @@ import typer
 
 from embtrain.cli import experiments, limits, options, prediction, vectors
 from embtrain.common.errors import UsageError
-from embtrain.common.terminal import data_line, note, plain, show
+from embtrain.common.terminal import data_line, note, plain, show, width
 
 if TYPE_CHECKING:
     from embtrain.data.catalogue.fetch import DataRow
@@ -27,7 +27,6 @@ app.add_typer(data, name="data")
 
 
 T = TypeVar("T")
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 @app.callback()
@@ -61,12 +60,13 @@ def fit(
         metavar="NAME", autocompletion=options.models,
         help="Model: a name from configs/models.")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Corpus: a name from corpora/, or the path of your own data.")] = None,
     loss: Annotated[str | None, typer.Option(
         metavar="NAME", help="Replace the strategy's loss.")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Your own YAML file; it overrides the shipped ones.")] = None,
+        metavar="FILE", callback=options.check_yaml,
+        help="Your own YAML file; it overrides the shipped ones.")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key; takes precedence over everything else. "
                                                "Repeatable.")] = None,
@@ -92,7 +92,7 @@ def fit(
 
 
 @app.command()
-def resume(run: RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
+def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Resume an interrupted run from its last complete checkpoint."""
     from embtrain import experiment
 
@@ -136,7 +136,7 @@ def evaluate(
 
 @app.command()
 def translate(
-    run: RunFolder,
+    run: options.RunFolder,
     file: Annotated[Path | None, typer.Argument(
         metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
@@ -177,12 +177,16 @@ app.command()(vectors.export)
 
 
 @app.command("list")
-def list_all(as_json: options.Json = False) -> None:
-    """List strategies, models, losses, corpora and benchmarks, and which can be combined."""
+def list_all(
+    combinations: Annotated[bool, typer.Option(
+        "--combinations", help="Also list which sources, losses and models can be combined.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """List strategies by purpose, models, losses, corpora and benchmarks."""
     from embtrain.experiment.catalogue import listing
 
-    available = listing.listing()
-    options.emit(available, as_json, lambda: listing.format_text(available))
+    available = listing.listing(combinations)
+    options.emit(available, as_json, lambda: listing.format_text(available, width()))
 
 
 @app.command()
@@ -234,8 +238,8 @@ def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], 
 @data.command("sentences")
 def data_sentences(
     corpus: Annotated[str | None, typer.Argument(
-        metavar="NAME|PATH", autocompletion=options.corpora, help="Corpus: a name from corpora/, or the path of your "
-                                                                  "own data.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name from corpora/, or the path of your own data.")] = None,
     side: Annotated[str, typer.Option(metavar="source|target", help="Language.")] = "target",
     part: Annotated[str, typer.Option(metavar="train|valid|test", help="Split.")] = "train",
     ends: Annotated[bool, typer.Option("--ends", help="Append </s> to each sentence, to train the row of the end of a "

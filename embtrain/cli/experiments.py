@@ -22,7 +22,7 @@ def compare(
         metavar="NAME,...", help="Losses to combine with each strategy; `own` (default): the strategy's loss.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models: names from configs/models.")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Corpus: a name from corpora/, or the path of your own data.")] = None,
     seeds: Annotated[int | None, typer.Option(
         min=1, max=1000, help="Number of seeds, counted from 1 (default: 5).")] = None,
@@ -42,8 +42,8 @@ def compare(
     trials: Annotated[int | None, typer.Option(
         min=1, max=1000, help="Number of trials of --search for each strategy; each takes as long as a run.")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override "
-                             "it.")] = None,
+        metavar="FILE", callback=options.check_yaml,
+        help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it.")] = None,
     parallel: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time (default: one per "
                                                              "core).")] = None,
     threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
@@ -75,7 +75,7 @@ def reproduce(
         help="Paper: a name from configs/paper, or your YAML file. Without it: list the available papers."
     )] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Replace the paper's corpus.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Number of seeds, counted from 1.")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
@@ -110,7 +110,8 @@ def reproduce(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run or comparison folders.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run or comparison folders.",
+                                                callback=options.check_runs)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the report of several runs.")] = None,
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="For several folders: strategy that the others are compared with (default: the "
@@ -126,7 +127,8 @@ def report(
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder (an unfinished run gives a warning).")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", callback=options.check_run,
+                                        help="Run folder (an unfinished run gives a warning).")],
     negatives: Annotated[str | None, typer.Option(
         "--strategies", "--negatives", metavar="NAME,...",
         help="Strategies: names from configs/strategies, or your YAML files.")] = None,

@@ -17,7 +17,50 @@ if TYPE_CHECKING:
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print progress; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON value.")]
 
-Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).")]
+
+
+# Callbacks check paths, so that a mistyped one ends the command before it imports PyTorch, which takes seconds.
+def _check_vectors(path: Path) -> Path:
+    from embtrain.common import files
+
+    files.check_exists(path, "a run folder or a vector file")
+    return path
+
+
+def check_run(path: Path) -> Path:
+    """Raise DataError if a run folder does not exist."""
+    from embtrain.common import files
+
+    files.check_exists(path)
+    return path
+
+
+def check_runs(paths: list[Path]) -> list[Path]:
+    """Raise DataError for the first of several run folders that does not exist."""
+    return [check_run(Path(path)) for path in paths]
+
+
+def check_corpus(name: str | None) -> str | None:
+    """Raise DataError if a corpus is neither a recipe nor a path that exists."""
+    from embtrain.common import shipped
+
+    if name is not None:
+        shipped.check_corpus(name)
+    return name
+
+
+def check_yaml(path: Path | None) -> Path | None:
+    """Raise UsageError or ResourceError if a configuration file cannot be read or is not a mapping."""
+    from embtrain.common.config.layers import read_yaml
+
+    if path is not None:
+        read_yaml(path)
+    return path
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
+Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).",
+                                         callback=_check_vectors)]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Read only the first N vectors.")]
 Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from embtrain.common.terminal import note, show
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: options.RunFolder,
     query: Annotated[list[str] | None, typer.Argument(
         metavar="QUERY...|FILE", help="Graph: HEAD RELATION _ (or _ elsewhere, or a whole triple). Hierarchy: CONCEPT "
                                       "_ (or _ CONCEPT, or two). Labels: '3:0.5 17:1', a document. Text: a word, or "
