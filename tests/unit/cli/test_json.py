@@ -44,7 +44,7 @@ DATA = {
     "evaluate": [("run --on wordsim353", "evaluate")],
     "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
     "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
-    "list": [("", "list")],
+    "list": [("", "list"), ("--combinations", "list --combinations")],
     "doctor": [("", "doctor")],
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],
