@@ -13,7 +13,7 @@ import typer
 
 from embtrain.cli import experiments, limits, options, prediction, vectors
 from embtrain.common.errors import UsageError
-from embtrain.common.terminal import data_line, note, plain, show
+from embtrain.common.terminal import data_line, note, plain, show, width
 
 if TYPE_CHECKING:
     from embtrain.data.catalogue.fetch import DataRow
@@ -27,7 +27,6 @@ app.add_typer(data, name="data")
 
 
 T = TypeVar("T")
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 
 @app.callback()
@@ -56,23 +55,27 @@ def _require_command(context: typer.Context) -> None:
 def fit(
     negatives: Annotated[str | None, typer.Option(
         "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
-        help="Strategy: a name from configs/strategies, or your YAML file.")] = None,
+        help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")] = None,
     model: Annotated[str | None, typer.Option(
         metavar="NAME", autocompletion=options.models,
-        help="Model: a name from configs/models.")] = None,
+        help="Model: a name that `embtrain list` prints (default: skipgram).")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
-        help="Corpus: a name from corpora/, or the path of your own data.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
+        )] = None,
     loss: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Replace the strategy's loss.")] = None,
+        metavar="NAME", help="Loss: a name that `embtrain list` prints (default: the strategy's).")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Your own YAML file; it overrides the shipped ones.")] = None,
+        metavar="FILE", callback=options.check_yaml,
+        help="Your own YAML file; it overrides the shipped ones (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key; takes precedence over everything else. "
                                                "Repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores.")] = None,
-    device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N.")] = None,
+    epochs: options.Epochs = None,
+    dim: options.Dim = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws (default: 1).")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")] = None,
+    device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
                        ] = False,
@@ -83,7 +86,9 @@ def fit(
     from embtrain import experiment
 
     options.configure_output(quiet)
-    settings = experiment.resolve(negatives, model, corpus, loss, config, overrides or [], seed, threads, device)
+    short = options.short_sets(epochs, dim)
+    settings = experiment.resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed, threads,
+                                  device, {f"--set {text}": flag for text, flag in short.items()})
     if dry_run:
         plan = experiment.plan(settings)
         options.emit(plan.tree(), as_json, lambda: plan)
@@ -92,7 +97,7 @@ def fit(
 
 
 @app.command()
-def resume(run: RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
+def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Resume an interrupted run from its last complete checkpoint."""
     from embtrain import experiment
 
@@ -112,9 +117,9 @@ def evaluate(
     path: options.Vectors,
     on: Annotated[list[str] | None, typer.Option(
         metavar="NAME,...", autocompletion=options.benchmarks,
-        help="Benchmarks: names from evals/, or your own file: a recipe (.yaml) or words with scores (CSV, TSV); "
-             "triples for a graph model, pairs for a hierarchy, documents for a label model, sentences for a "
-             "translator. Repeatable.")] = None,
+        help="Benchmarks: names that `embtrain list` prints, or your own file: a recipe (.yaml) or words with scores "
+             "(CSV, TSV); triples for a graph model, pairs for a hierarchy, documents for a label model, sentences for "
+             "a translator (default: those of the run). Repeatable.")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override an evaluation setting for this call, or a setting of the "
                                                "translator trained by --on nmt-... Repeatable.")] = None,
@@ -136,24 +141,24 @@ def evaluate(
 
 @app.command()
 def translate(
-    run: RunFolder,
+    run: options.RunFolder,
     file: Annotated[Path | None, typer.Argument(
         metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
         min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
     beam: Annotated[int | None, typer.Option(
-        min=1, max=100, help="Beam size; 1: greedy. This option and those below default to the settings of the run.")
+        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")
         ] = None,
     unknown: Annotated[str | None, typer.Option(
         metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
-                                      "attention.")] = None,
+                                      "attention (default: the run's).")] = None,
     duplicates: Annotated[str | None, typer.Option(
-        metavar="keep|remove", help="How to handle a repeated word.")] = None,
+        metavar="keep|remove", help="How to handle a repeated word (default: the run's).")] = None,
     table: Annotated[str | None, typer.Option(
-        metavar="float32|bfloat16", help="Precision of the word search.")] = None,
+        metavar="float32|bfloat16", help="Precision of the word search (default: the run's).")] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Translate a file or standard input line by line; empty lines stay empty."""
+    """Translate a file or standard input line by line. Empty lines stay empty."""
     if file is None and sys.stdin is None:
         raise UsageError("standard input: is closed; pass the lines to translate")
     from embtrain.experiment.prediction import translator
@@ -178,17 +183,24 @@ app.command()(vectors.align)
 
 
 @app.command("list")
-def list_all(as_json: options.Json = False) -> None:
-    """List strategies, models, losses, corpora and benchmarks, and which can be combined."""
+def list_all(
+    combinations: Annotated[bool, typer.Option(
+        "--combinations", help="Also list which sources, losses and models can be combined.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """List strategies by purpose, models, losses and data.
+
+    Names of strategies, models, losses, corpora, benchmarks and papers, with one line for each component.
+    """
     from embtrain.experiment.catalogue import listing
 
-    available = listing.listing()
-    options.emit(available, as_json, lambda: listing.format_text(available))
+    available = listing.listing(combinations)
+    options.emit(available, as_json, lambda: listing.format_text(available, width()))
 
 
 @app.command()
 def doctor(as_json: options.Json = False) -> None:
-    """Check the installation: versions, compiled core, memory, cache and engines."""
+    """Check the installation. Prints versions, compiled core, memory, cache and engines."""
     from embtrain.cli import doctor as checks
 
     report = checks.collect()
@@ -197,7 +209,7 @@ def doctor(as_json: options.Json = False) -> None:
 
 @data.command("list")
 def data_list(as_json: options.Json = False) -> None:
-    """List all corpora and benchmarks with size and licence, and whether each is on this machine."""
+    """List corpora and benchmarks. Prints size and licence, and whether each is on this machine."""
     from dataclasses import asdict
 
     from embtrain.data.catalogue import fetch
@@ -224,7 +236,7 @@ def data_fetch(
 
 @data.command("verify")
 def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], as_json: options.Json = False) -> None:
-    """Verify the hashes of the files on this machine; downloads nothing."""
+    """Verify the hashes of the files on this machine. Downloads nothing."""
     from embtrain.data.catalogue import fetch
 
     verified = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
@@ -235,8 +247,8 @@ def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], 
 @data.command("sentences")
 def data_sentences(
     corpus: Annotated[str | None, typer.Argument(
-        metavar="NAME|PATH", autocompletion=options.corpora, help="Corpus: a name from corpora/, or the path of your "
-                                                                  "own data.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own data.")] = None,
     side: Annotated[str, typer.Option(metavar="source|target", help="Language.")] = "target",
     part: Annotated[str, typer.Option(metavar="train|valid|test", help="Split.")] = "train",
     ends: Annotated[bool, typer.Option("--ends", help="Append </s> to each sentence, to train the row of the end of a "
@@ -245,7 +257,7 @@ def data_sentences(
         "--set", metavar="KEY.KEY=VALUE", help="Override a key of translation. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
 ) -> None:
-    """Print one side of a parallel corpus as a translator reads it: tokenized, one sentence a line."""
+    """Print one side of a parallel corpus. It is tokenized as a translator reads it, one sentence a line."""
     from embtrain.common.files import check_output_file, write_text
     from embtrain.experiment.inspect.sentences import sentences
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from embtrain.cli import interrupt, limits, streams
+from embtrain.cli import interrupt, limits, options, streams
 from embtrain.cli.commands import app
 from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.terminal import plain
@@ -118,7 +118,10 @@ def _check_arguments(words: list[str]) -> None:
 def _format_parse_error(error: Any) -> str:
     """The several lines of a typer error as one line."""
     command = error.ctx.command_path if error.ctx else _command_path()
-    return f"{' '.join(error.format_message().split())} (see {command} --help)"
+    hint = ""
+    if error.ctx and "overrides" in {parameter.name for parameter in error.ctx.command.params}:
+        hint = options.key_hint(getattr(error, "option_name", "") or "")
+    return f"{' '.join(error.format_message().split())}{hint} (see {command} --help)"
 
 
 def _command_path() -> str:

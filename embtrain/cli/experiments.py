@@ -17,13 +17,18 @@ from embtrain.common.terminal import plain, show
 def compare(
     negatives: Annotated[str | None, typer.Option(
         "--strategies", "--negatives", metavar="NAME,...",
-        help="Strategies: names from configs/strategies, or your YAML files.")] = None,
+        help="Strategies: names that `embtrain list` prints, or your YAML files (default: those of --config).")] = None,
     losses: Annotated[str | None, typer.Option(
-        metavar="NAME,...", help="Losses to combine with each strategy; `own` (default): the strategy's loss.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models: names from configs/models.")] = None,
+        metavar="NAME,...",
+        help="Losses to combine with each strategy; own: the strategy's loss (default: own).")] = None,
+    model: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Models: names that `embtrain list` prints (default: skipgram).")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
-        help="Corpus: a name from corpora/, or the path of your own data.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
+        )] = None,
+    epochs: options.Epochs = None,
+    dim: options.Dim = None,
     seeds: Annotated[int | None, typer.Option(
         min=1, max=1000, help="Number of seeds, counted from 1 (default: 5).")] = None,
     baseline: Annotated[str | None, typer.Option(
@@ -31,8 +36,10 @@ def compare(
     metric: Annotated[str | None, typer.Option(
         metavar="BENCHMARK/METRIC", help="Primary metric (default: the task's, usually test/log_likelihood).")] = None,
     benchmarks: Annotated[str | None, typer.Option(
-        metavar="NAME,...", help="Benchmarks: names from evals/; replaces evaluate.benchmarks.")] = None,
-    cpu_seconds: Annotated[float | None, typer.Option(help="Limit of CPU seconds for each run.")] = None,
+        metavar="NAME,...",
+        help="Benchmarks: names that `embtrain list` prints (default: evaluate.benchmarks).")] = None,
+    cpu_seconds: Annotated[float | None, typer.Option(
+        help="Limit of CPU seconds for each run (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     search: Annotated[list[str] | None, typer.Option(
@@ -40,10 +47,12 @@ def compare(
                                                 "the comparison; also KEY=[A, B]. FILE: a YAML file of them. "
                                                 "Repeatable.")] = None,
     trials: Annotated[int | None, typer.Option(
-        min=1, max=1000, help="Number of trials of --search for each strategy; each takes as long as a run.")] = None,
+        min=1, max=1000, help="Number of trials of --search for each strategy; each takes as long as a run "
+                                 "(default: none).")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override "
-                             "it.")] = None,
+        metavar="FILE", callback=options.check_yaml,
+        help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it (default: none)."
+        )] = None,
     parallel: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time (default: one per "
                                                              "core).")] = None,
     threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
@@ -52,15 +61,19 @@ def compare(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Train strategies over several seeds; report which is better, with what certainty and at what cost."""
+    """Train strategies over several seeds and compare them.
+
+    The report contains which is better, with what certainty and at what cost.
+    """
     from embtrain.experiment.comparison import compare as comparing, failures, search_space
 
     options.configure_output(quiet)
     loss_names = None if losses is None else \
         [None if name == "own" else name for name in names(losses, "--losses") or []]
+    sets = [*options.short_sets(epochs, dim), *(overrides or [])]
     grid = {"strategies": names(negatives, "--negatives"), "losses": loss_names, "models": names(model, "--model"),
             "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
-            "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": overrides or None,
+            "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
             "search": None if search is None else search_space.expand_files(search), "trials": trials}
     done = comparing.compare(comparing.read_grid(grid, config, out), out, parallel, threads)
     options.emit({"folder": str(done.folder), **done.results}, as_json,
@@ -72,14 +85,15 @@ def compare(
 def reproduce(
     name: Annotated[str | None, typer.Argument(
         metavar="NAME", autocompletion=options.papers,
-        help="Paper: a name from configs/paper, or your YAML file. Without it: list the available papers."
+        help="Paper: a name, or your YAML file. Without it: list the available papers."
     )] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
-        help="Replace the paper's corpus.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Number of seeds, counted from 1.")] = None,
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or a path (default: the paper's).")] = None,
+    seeds: Annotated[int | None, typer.Option(
+        min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
-        min=0, help="Limit of CPU seconds for all runs together; no run starts after it.")] = None,
+        min=0, help="Limit of CPU seconds for all runs together; no run starts after it (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     parallel: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time (default: one per "
@@ -90,7 +104,7 @@ def reproduce(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Reproduce a paper's experiment and compare its numbers with ours. Without NAME, list the available papers."""
+    """Reproduce a paper's experiment and compare the numbers. Without NAME, list the available papers."""
     from embtrain.experiment.comparison import failures
     from embtrain.experiment.paper import reproduce as reproducing
 
@@ -110,8 +124,10 @@ def reproduce(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run or comparison folders.")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the report of several runs.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run or comparison folders.",
+                                                callback=options.check_runs)],
+    out: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="Folder for the report of several runs (default: runs/<stamp>-compare).")] = None,
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="For several folders: strategy that the others are compared with (default: the "
                              "first).")] = None,
@@ -119,17 +135,18 @@ def report(
         metavar="BENCHMARK/METRIC", help="For several folders: primary metric (default: the task's, usually "
                                          "test/log_likelihood).")] = None,
 ) -> None:
-    """Rewrite the report of a run or comparison, or compare several runs."""
+    """Rewrite the report of a run, or compare several runs. Comparisons have reports too."""
     from embtrain.experiment.comparison import join
 
     show(plain(str(join.write(runs, out, baseline, metric))))
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder (an unfinished run gives a warning).")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", callback=options.check_run,
+                                        help="Run folder (an unfinished run gives a warning).")],
     negatives: Annotated[str | None, typer.Option(
         "--strategies", "--negatives", metavar="NAME,...",
-        help="Strategies: names from configs/strategies, or your YAML files.")] = None,
+        help="Strategies: names that `embtrain list` prints, or your YAML files (default: the run's).")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of negatives.")] = "10,100",
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out queries.")] = 64,
     draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Number of draws to measure the bias with.")] = 400,
@@ -137,12 +154,15 @@ def diagnose(
         min=0, help="Number of threads; 0: all cores (default: train.threads of the run).")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Write the drawn negatives to FILE and measure nothing; k is the first value of "
-                             "--m.")] = None,
+                             "--m (default: measure).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder (default: RUN/diagnosis).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Diagnose a trained model: geometry of its table, and distance to the softmax, bias and cost of each sampler."""
+    """Diagnose a trained model and its samplers.
+
+    Measures the geometry of its table, and distance to the softmax, bias and cost of each sampler.
+    """
     from dataclasses import asdict
 
     from embtrain.experiment.diagnosis import diagnose as diagnosing
@@ -163,12 +183,15 @@ def diagnose(
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Benchmark: a module of embtrain.cli.bench.")],
+    name: Annotated[str, typer.Argument(
+        metavar="NAME", help="Benchmark of speed, e.g. skipgram; an unknown name lists all.")],
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in "
                                                               "turn.")] = 5,
     threads: Annotated[str, typer.Option(metavar="N,...", help="Numbers of threads.")] = "1,2",
-    only: Annotated[str | None, typer.Option(metavar="CASE,...", help="Cases to run, or their prefixes.")] = None,
-    corpus: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="Replace the benchmark's corpus.")] = None,
+    only: Annotated[str | None, typer.Option(
+        metavar="CASE,...", help="Cases to run, or their prefixes (default: all).")] = None,
+    corpus: Annotated[str | None, typer.Option(
+        metavar="NAME|PATH", help="Corpus to use (default: the benchmark's).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

@@ -17,8 +17,57 @@ if TYPE_CHECKING:
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print progress; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON value.")]
 
-Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Read only the first N vectors.")]
+
+
+# Callbacks check paths, so that a mistyped one ends the command before it imports PyTorch, which takes seconds.
+def _check_vectors(path: Path) -> Path:
+    from embtrain.common import files
+
+    files.check_exists(path, "a run folder or a vector file")
+    return path
+
+
+def check_run(path: Path) -> Path:
+    """Raise DataError if a run folder does not exist."""
+    from embtrain.common import files
+
+    files.check_exists(path)
+    return path
+
+
+def check_runs(paths: list[Path]) -> list[Path]:
+    """Raise DataError for the first of several run folders that does not exist."""
+    return [check_run(Path(path)) for path in paths]
+
+
+def check_corpus(name: str | None) -> str | None:
+    """Raise DataError if a corpus is neither a recipe nor a path that exists."""
+    from embtrain.common import shipped
+
+    if name is not None:
+        shipped.check_corpus(name)
+    return name
+
+
+def check_yaml(path: Path | None) -> Path | None:
+    """Raise UsageError or ResourceError if a configuration file cannot be read or is not a mapping."""
+    from embtrain.common.config.layers import read_yaml
+
+    if path is not None:
+        read_yaml(path)
+    return path
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
+Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).",
+                                         callback=_check_vectors)]
+Limit = Annotated[int | None, typer.Option(
+    "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
+Epochs = Annotated[int | None, typer.Option(
+    "--epochs", metavar="N", min=1, help="Passes over the data; short for --set train.epochs=N (default: the "
+                                         "model's).")]
+Dim = Annotated[int | None, typer.Option(
+    "--dim", metavar="N", min=1, help="Dimensions of a vector; short for --set model.dim=N (default: the model's).")]
 Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]
 
@@ -28,6 +77,34 @@ def read_options(limit: int | None, encoding: str | None) -> tuple[ReadOptions, 
     from embtrain.data.vectors.open import ReadOptions
 
     return () if limit is None and encoding is None else (ReadOptions(limit, encoding or "utf-8"),)
+
+
+def short_sets(epochs: int | None, dim: int | None) -> dict[str, str]:
+    """The `--set` of each short option that was given: KEY=VALUE -> the option, as errors name it."""
+    given = (("train.epochs", "--epochs", epochs), ("model.dim", "--dim", dim))
+    return {f"{key}={value}": f"{flag} {value}" for key, flag, value in given if value is not None}
+
+
+def key_hint(option: str) -> str:
+    """Return the `--set` for an unknown option that is named like a key of the settings; '' if none is."""
+    from embtrain.common import shipped
+    from embtrain.common.config import read_yaml
+
+    name, keys = option.lstrip("-").replace("-", "_"), list[str]()
+
+    def collect(tree: dict[str, Any], path: str) -> None:
+        for key, value in tree.items():
+            if key == name or f"{path}{key}" == name:
+                keys.append(f"{path}{key}")
+            if isinstance(value, dict):
+                collect(value, f"{path}{key}.")
+
+    # The YAML files name every general key and those of the models, and they need no import of PyTorch.
+    general = read_yaml(shipped.folder("configs") / "default.yaml").tree
+    for tree in (general, *(read_yaml(shipped.path("configs", model, "models")).tree
+                            for model in dict.fromkeys([general["model"]["name"], *models()]))):
+        collect(tree, "")
+    return f"; to set that key: {' or '.join(f'--set {key}=VALUE' for key in dict.fromkeys(keys))}" if keys else ""
 
 
 def strategies() -> list[str]:

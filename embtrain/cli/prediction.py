@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from embtrain.common.terminal import note, show
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: options.RunFolder,
     query: Annotated[list[str] | None, typer.Argument(
         metavar="QUERY...|FILE", help="Graph: HEAD RELATION _ (or _ elsewhere, or a whole triple). Hierarchy: CONCEPT "
                                       "_ (or _ CONCEPT, or two). Labels: '3:0.5 17:1', a document. Text: a word, or "
@@ -23,12 +22,16 @@ def predict(
     hide_known: Annotated[bool, typer.Option(
         "--hide-known", help="Omit answers that are training positives (graphs, hierarchies).")] = False,
     overrides: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="corpus=PATH", help="Current path of the corpus, for a run that stored too little of it.")
+        "--set", metavar="corpus=PATH", help="Current path of the corpus, for a run that stored too little of it "
+                                             "(default: the run's).")
         ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Predict with a trained model: labels, links, hypernyms, contexts, next words, translations."""
+    """Predict with a trained model.
+
+    Predicts labels, links, hypernyms, contexts, next words or translations.
+    """
     from embtrain.experiment.prediction import predict as predictions
 
     options.configure_output(quiet)

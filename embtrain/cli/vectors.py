@@ -18,11 +18,11 @@ def neighbours(path: options.Vectors,
                encoding: options.Encoding = None,
                as_json: options.Json = False) -> None:
     """Print the nearest neighbours of each word."""
-    from embtrain.experiment.inspect import evaluate
+    from embtrain.experiment.inspect import neighbours as nearest
 
     options.configure_output(False)
-    result = evaluate.neighbours(path, words, count, *options.read_options(limit, encoding))
-    options.emit(evaluate.as_tree(result), as_json, lambda: evaluate.format_text(result))
+    result = nearest.neighbours(path, words, count, *options.read_options(limit, encoding))
+    options.emit(nearest.as_tree(result), as_json, lambda: nearest.format_text(result))
 
 
 def export(path: options.Vectors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from embtrain.common.errors import UsageError, did_you_mean
+from embtrain.common.errors import DataError, UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
 MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
@@ -41,6 +41,20 @@ def path(kind: str, name: str, below: str = "") -> Path:
         listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
         raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")
     return folder(kind) / below / f"{name}.yaml"
+
+
+def check_corpus(name: str) -> None:
+    """Raise DataError, with the nearest name, if `name` is neither a recipe of corpora/ nor an existing path."""
+    path = Path(name)
+    if name in names("corpora") or path.exists():
+        return
+    if path.is_symlink():
+        raise DataError(f"corpus: {name}: is a broken link; give the path of its target")
+    # Compare file names only: paths in one folder share most of their characters.
+    known = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    known += names("corpora") if path.name == name else []
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "
+                    "`embtrain data list` lists the recipes")
 
 
 def _names_by_description(word: str, files: list[Path]) -> str:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import sys
 from typing import IO
 
+WIDTH = 80        # columns of output that is not wrapped at the width of a terminal
+MIN_WIDTH, MAX_WIDTH = 60, 120  # columns of the narrowest and the widest text
 MAX_LINE = 4_000  # characters of one line of an error or a warning
 
 # C0 and C1 controls, DEL, line and paragraph separators, bidirectional embeddings, overrides and isolates, and lone
@@ -38,6 +41,13 @@ def shortened(line: str) -> str:
 def json_escaped(text: str) -> str:
     """Return JSON text with unsafe characters as \\uXXXX; json.dumps escapes only those below 32."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+
+
+def width() -> int:
+    """Columns of the terminal, within MIN_WIDTH and MAX_WIDTH; WIDTH if standard output is not a terminal."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(MIN_WIDTH, min(shutil.get_terminal_size((WIDTH, 0)).columns, MAX_WIDTH))
 
 
 def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:

@@ -10,60 +10,33 @@ The command line and Python users call these functions.
     diagnosis   how close samplers come to the softmax on a trained model
     inspect     evaluate, list neighbours of and export an existing run or vector file
     catalogue   `embtrain list`: the components and their combinations
+    api         `embtrain.fit`
     estimators  scikit-learn estimators
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from embtrain.common.config import as_sets
-from embtrain.common.errors import UsageError
-from embtrain.data.storage.folders import cache_folder
-from embtrain.data.storage.token_lists import write_token_lists
-from embtrain.experiment.inspect.evaluate import evaluate, export, neighbours
-from embtrain.experiment.run.dry_run import plan
-from embtrain.experiment.run.run import Run, fit, resume
-from embtrain.experiment.run.settings import Settings, resolve
-from embtrain.experiment.tasks import base as task_classes
+if TYPE_CHECKING:
+    from embtrain.experiment.api import fit_api
+    from embtrain.experiment.inspect.evaluate import evaluate, export
+    from embtrain.experiment.inspect.neighbours import neighbours
+    from embtrain.experiment.run.dry_run import plan
+    from embtrain.experiment.run.run import Run, fit, resume
+    from embtrain.experiment.run.settings import Settings, resolve
 
 __all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
            "resume"]
-MAX_NAME_BYTES = 255  # of a file on the usual file systems
+# name -> module that defines it
+_MODULES = {"Run": "run.run", "Settings": "run.settings", "evaluate": "inspect.evaluate", "export": "inspect.evaluate",
+            "fit": "run.run", "fit_api": "api", "neighbours": "inspect.neighbours", "plan": "run.dry_run",
+            "resolve": "run.settings", "resume": "run.run"}
 
 
-def fit_api(negatives: str | None = None, *, model: str | None = None,
-            corpus: str | Path | Iterable[Iterable[Any]] | None = None, loss: str | None = None,
-            config: str | Path | None = None, sets: Mapping[str, Any] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, out: str | Path | None = None) -> Run:
-    """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
-
-    corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
-    into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
-    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
-    """
-    path = None if config is None else Path(config)
-    if isinstance(corpus, Iterable) and not isinstance(corpus, str | bytes | os.PathLike | Mapping):
-        task = task_classes.find(resolve(negatives, model, None, loss, path, as_sets(sets or {})))
-        if not task.token_list_keys:
-            raise UsageError(f"corpus: takes no {type(corpus).__name__}, because the model learns from "
-                             f"{task.corpus_kind}; give the path of a file or folder")
-        sets = {f"{task.section}.{key}": value for key, value in task.token_list_keys.items()} | dict(sets or {})
-        corpus = write_token_lists(corpus, cache_folder() / "lists")
-    settings = resolve(negatives, model, None if corpus is None else _corpus_name(corpus), loss, path,
-                       as_sets(sets or {}), seed, threads, device)
-    return fit(settings, None if out is None else Path(out))
-
-
-def _corpus_name(corpus: Any) -> str:
-    """The name or path of a corpus. UsageError for another value, for example the text itself."""
-    remedy = "give the name of a recipe or the path of a file or folder, and write texts to a file first"
-    if not isinstance(corpus, str | os.PathLike) or not isinstance(name := os.fspath(corpus), str):
-        raise UsageError(f"corpus: takes no {type(corpus).__name__}; {remedy}")
-    size = max(len(part.encode("utf-8", "surrogatepass")) for part in name.split(os.sep))
-    if size > MAX_NAME_BYTES or "\n" in name or "\0" in name:
-        raise UsageError(f"corpus: {name[:40]!r} and so on is neither a name nor a path; {remedy}")
-    return name
+def __getattr__(name: str) -> Any:
+    # Lazy, because `embtrain list` and `embtrain neighbours` import a module below and need no PyTorch.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"embtrain.experiment.{_MODULES[name]}"), name)

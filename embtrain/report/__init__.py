@@ -12,7 +12,19 @@ network), `report.md` and `report.tex`: the same bytes for the same run.
     format.py   numbers, words and tables for terminals and pages
 """
 
-from embtrain.report.format import table
-from embtrain.report.run.page import write
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embtrain.report.format import table
+    from embtrain.report.run.page import write
 
 __all__ = ["table", "write"]
+_MODULES = {"table": "format", "write": "run.page"}  # name -> module that defines it
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, because the charts of a page import matplotlib and its numbers SciPy: a second that few commands need.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"embtrain.report.{_MODULES[name]}"), name)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from embtrain.common.terminal import plain
+from embtrain.common.terminal import WIDTH, plain
 from embtrain.common.types import Score
 
-WIDTH = 80
 GAP = "  "
 # Suffixes of metrics, after a slash: these rows break down or support another row.
 ROW_ORIGINS = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",

@@ -1,5 +1,6 @@
 """`embtrain list`: the available components.
 
-listing.py       strategies, models, sources, losses, corpora and benchmarks by name
+listing.py       strategies by purpose; models, sources, losses, corpora and benchmarks by name
+components.py    names and first lines of models, sources and losses, without importing them
 combinations.py  which sources, losses and models can be combined
 """

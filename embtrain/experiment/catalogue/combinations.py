@@ -1,4 +1,4 @@
-"""Valid combinations of sources, losses and models, for `embtrain list` (listing.py).
+"""Valid combinations of sources, losses and models, for `embtrain list --combinations` (listing.py).
 
 Pairs are checked by train/checks/compatibility.py on a problem that is never trained: with the defaults of every source
 and loss, and with the mask that suits the loss. A model is checked with every geometry that its keys can give it.
@@ -26,6 +26,7 @@ from embtrain.train.checks.compatibility import incompatibilities
 V = 1024                            # candidates: enough for all defaults
 MASKS = ("target", "none")
 KEYS = ("similarity", "norm")       # keys of a model that set the geometry of its scores
+COMPONENTS = {"models": models, "sources": negatives, "losses": losses}
 Refused = dict[str, dict[str, str]]  # component -> other component that does not fit -> reason; only those with one
 
 
@@ -37,6 +38,11 @@ class AnyModel(Model):
     def __init__(self, geometry: str, fixed: bool, problem: ProblemSpec):
         super().__init__(ModelConfig(name="any"), problem)
         self.geometry, self.has_frozen_table = geometry, fixed  # type: ignore[assignment]
+
+
+def component_classes(kind: str) -> dict[str, type]:
+    """Every component of a kind (models, sources or losses), by name. Imports them all."""
+    return {name: COMPONENTS[kind].find(name) for name in COMPONENTS[kind].names()}
 
 
 def by_loss() -> Refused:

@@ -1,6 +1,7 @@
 """Use an existing run or vector file.
 
-evaluate.py    scores, neighbours and export of a run or of a vector file
+evaluate.py    scores and export of a run or of a vector file
+neighbours.py  nearest neighbours of words
 benchmarks.py  resolve the names of `evaluate --on`
 export.py      write a run's vectors for other programs
 align.py       rotate the vectors of a run or file onto those of another

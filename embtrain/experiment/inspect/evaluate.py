@@ -1,17 +1,13 @@
-"""Evaluate, list neighbours of and export an existing run or vector file."""
+"""Evaluate and export an existing run or vector file."""
 
 from __future__ import annotations
 
 import tempfile
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from embtrain.common.config.layers import printable
-from embtrain.common.errors import DataError, UsageError
-from embtrain.common.terminal import plain
+from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
@@ -21,9 +17,9 @@ from embtrain.data.vectors.search_index import KeptNeighbours
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.evaluate.words.neighbours import NeighbourList, near
 from embtrain.experiment.inspect import export as run_export
 from embtrain.experiment.inspect.benchmarks import BenchmarkChoice, choose_benchmark
+from embtrain.experiment.inspect.neighbours import is_run, open_vectors
 from embtrain.experiment.run import downstream, scoring, stored
 from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
@@ -46,7 +42,7 @@ class _Choices:
 def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: ReadOptions = PLAIN
              ) -> list[Score]:
     """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is."""
-    if _is_run(what):
+    if is_run(what):
         return evaluate_run(Run(what), on or (), sets, reading.limit)
     return evaluate_vectors(what, on or (), sets, reading)
 
@@ -135,42 +131,6 @@ def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: 
         vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config, scorer=scorer)]
 
 
-def neighbours(
-    what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
-) -> dict[str, NeighbourList]:
-    """Return the nearest words of each word with their cosines; empty for a word without a vector.
-
-    reading: how a file of vectors is read. DataError if no word has a vector.
-    """
-    table = _open(what, reading)
-    if len(table.words) < 2:
-        raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
-    nearest = {word: near(table, word, 1, count) for word in words}
-    if not any(nearest.values()):
-        raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
-    return nearest
-
-
-def format_text(nearest: Mapping[str, NeighbourList]) -> str:
-    """One line per word, with the spelling that was matched if it differs from the query."""
-    return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
-        ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
-        for word, near in nearest.items())
-
-
-def _spelled(word: str, near: NeighbourList) -> str:
-    if near.found_as in (word, None):
-        return ""
-    same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
-    return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
-
-
-def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
-    return [{"word": word, "found_as": near.found_as,
-             "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
-            for word, near in nearest.items()]
-
-
 def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dtype: str = "float32",
            index: str = "auto") -> KeptNeighbours | None:
     """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
@@ -178,17 +138,9 @@ def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dty
     reading: how a file of vectors is read. UsageError for a format that needs a run if the vectors are not those of
     one.
     """
-    if _is_run(what) and reading == PLAIN:
+    if is_run(what) and reading == PLAIN:
         return run_export.export(Run(what), format, out, dtype, index)
     if format in run_export.OF_VECTORS:
-        return run_export.export_vectors(_open(what, reading), format, out, dtype, index)
+        return run_export.export_vectors(open_vectors(what, reading), format, out, dtype, index)
     raise UsageError(f"--format: {format!r}: a vector file can be exported to {', '.join(run_export.OF_VECTORS)}, a "
                      f"run also to {', '.join(run_export.FOLDERS)}")
-
-
-def _is_run(what: Path) -> bool:
-    return what.is_dir() and not folders.is_huggingface(what)
-
-
-def _open(what: Path, reading: ReadOptions = PLAIN) -> Vectors:
-    return Run(what).word_vectors.first(reading.limit) if _is_run(what) else folders.read_any(what, reading)

@@ -54,7 +54,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
     merged = merge([default, model_layer, *user_layers, *flags])
-    strategy_layer = _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy"))
+    strategy_layer = _without_group(
+        _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(
@@ -174,6 +175,11 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
     return read_yaml(path)
+
+
+def _without_group(strategy: Layer) -> Layer:
+    """The settings of a strategy: without `group`, its section in `embtrain list`."""
+    return replace(strategy, tree={key: value for key, value in strategy.tree.items() if key != "group"})
 
 
 def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:

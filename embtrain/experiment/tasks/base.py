@@ -17,7 +17,7 @@ import numpy as np
 from embtrain.common import registry, shipped
 from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.config import Section
-from embtrain.common.errors import DataError, UsageError, did_you_mean
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
@@ -264,14 +264,6 @@ def find_corpus(settings: Settings) -> CorpusRecipe | Path:
                 f"{settings.model.name} learns from {task.corpus_kind}; choose another corpus or another model"
             )
         return recipe
-    if (path := Path(name)).exists():
-        cwd = Path.cwd()
-        return path.relative_to(cwd) if path.is_relative_to(cwd) else path  # the path that errors should show
-    if path.is_symlink():
-        raise DataError(f"corpus: {name}: is a broken link; give the path of its target")
-    folder = path.parent
-    # Compare file names only: paths in one folder share most of their characters.
-    known = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    known += shipped.names("corpora") if path.name == name else []
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "
-                    "`embtrain data list` lists the recipes")
+    shipped.check_corpus(name)
+    path, cwd = Path(name), Path.cwd()
+    return path.relative_to(cwd) if path.is_relative_to(cwd) else path  # the path that errors should show

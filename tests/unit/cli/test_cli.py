@@ -20,7 +20,7 @@ from pydantic_core import SchemaValidator
 import embtrain
 from embtrain import cli
 from embtrain.cli import commands
-from embtrain.common import errors, progress, shipped
+from embtrain.common import errors, files, progress, shipped
 from embtrain.common.types import Score
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.kernels.core.loader import core, describe
@@ -39,8 +39,8 @@ experiment = types.ModuleType("embtrain.experiment")
 experiment.resolve = lambda *options: options
 experiment.fit = lambda settings, out: eval(os.environ["FIT"])
 inspect = types.ModuleType("embtrain.experiment.inspect")
-inspect.evaluate = types.SimpleNamespace(neighbours=lambda path, words, count: [], as_tree=list,
-                                         format_text=lambda result: "w" * 1_000_000)
+inspect.neighbours = types.SimpleNamespace(neighbours=lambda path, words, count: [], as_tree=list,
+                                           format_text=lambda result: "w" * 1_000_000)
 experiment.fit_api = "the function"
 sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect}
 """
@@ -62,11 +62,12 @@ class Console:
         self.monkeypatch, self.capsys = monkeypatch, capsys
         names = ("resolve", "plan", "fit", "resume", "evaluate", "export")
         fake = SimpleNamespace(**{name: self.record(name) for name in names})
-        inspect = SimpleNamespace(evaluate=SimpleNamespace(
+        inspect = SimpleNamespace(neighbours=SimpleNamespace(
             neighbours=self.record("neighbours"), format_text=str.lower, as_tree=list))
         monkeypatch.setitem(sys.modules, "embtrain.experiment", fake)
         monkeypatch.setitem(sys.modules, "embtrain.experiment.inspect", inspect)
         monkeypatch.setattr(embtrain, "experiment", fake, raising=False)
+        monkeypatch.setattr(files, "check_exists", lambda *path: None)  # runs/x does not exist
         monkeypatch.setattr(progress, "quiet", False)
 
     def record(self, name: str) -> Callable[..., Any]:
@@ -92,17 +93,29 @@ def console(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 # --- arguments and output ------------------------------------------------------------------------------
 
-def test_the_options_of_fit_reach_the_experiment(console: Console) -> None:
+def test_the_options_of_fit_reach_the_experiment(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("c", "f.yaml"):
+        Path(name).touch()
     assert console("fit", "--negatives", "ace", "--model", "skipgram", "--corpus", "c", "--loss", "nce",
                    "--config", "f.yaml", "--set", "a.b=1", "--set", "c=2", "--seed", "3", "--threads", "4",
                    "--device", "cpu", "--out", "o")[0] == 0
-    assert console.calls == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4, "cpu"),
+    assert console.calls == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4,
+                              "cpu", {}),
                              ("fit", "RESOLVE", Path("o"))]
 
 
 def test_without_options_the_command_line_sets_nothing_and_a_dry_run_does_not_train(console: Console) -> None:
     assert console("fit", "--dry-run") == (0, "PLAN\n", "")
-    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None), ("plan", "RESOLVE")]
+    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}), ("plan", "RESOLVE")]
+
+
+def test_the_short_options_precede_the_sets_and_are_named_in_errors(console: Console) -> None:
+    assert console("fit", "--dim", "7", "--set", "model.dim=8", "--epochs", "2", "--dry-run")[0] == 0
+    assert console.calls[0][6:] == (["train.epochs=2", "model.dim=7", "model.dim=8"], None, None, None, {
+        "--set train.epochs=2": "--epochs 2", "--set model.dim=7": "--dim 7"})
+
 
 
 def test_a_run_ends_with_its_table_and_its_folder(console: Console) -> None:
@@ -306,7 +319,7 @@ def test_a_closed_stream_loses_only_its_own_output(closed: str, code: int) -> No
 
 
 def test_a_closed_input_has_nothing_to_translate() -> None:
-    done = subprocess.run(["sh", "-c", 'exec "$@" 0<&-', "sh", sys.executable, "-m", "embtrain", "translate", "x"],
+    done = subprocess.run(["sh", "-c", 'exec "$@" 0<&-', "sh", sys.executable, "-m", "embtrain", "translate", "."],
                           cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         2, "embtrain: error: standard input: is closed; pass the lines to translate\n")
@@ -357,7 +370,7 @@ def test_an_internal_error_without_memory_for_its_report_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("args", [["neighbours", "x", "word"], ["fit", "--help"]])
+@pytest.mark.parametrize("args", [["neighbours", ".", "word"], ["fit", "--help"]])
 def test_a_reader_that_goes_away_ends_it_silently(args: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -45,7 +45,7 @@ DATA = {
     "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
     "align": [("run run --count 3", "align")],
     "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
-    "list": [("", "list")],
+    "list": [("", "list"), ("--combinations", "list --combinations")],
     "doctor": [("", "doctor")],
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],

@@ -23,7 +23,7 @@ from embtrain.common.types import Score
 from embtrain.data.vectors import folders, vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words.neighbours import NeighbourList
-from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.inspect import neighbours
 from embtrain.experiment.prediction import predict
 from embtrain.experiment.prediction.base import Answer, Prediction
 from embtrain.report import format
@@ -47,6 +47,14 @@ def test_an_unsafe_character_becomes_its_escape(character: str) -> None:
                                   "\\x1b", "\u00a0", "\U0001f600"])
 def test_all_other_characters_stay(text: str) -> None:
     assert terminal.plain(text) == text
+
+
+@pytest.mark.parametrize(("columns", "width"), [(80, 80), (100, 100), (20, 60), (500, 120)])
+def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert terminal.width() == terminal.WIDTH            # standard output is a file
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert terminal.width() == width
 
 
 def test_only_line_feeds_of_embtrain_end_a_line() -> None:
@@ -91,7 +99,7 @@ def test_neighbours_are_one_line_a_word() -> None:
     near = NeighbourList([(HOSTILE, 0.5)])
     near.found_as = HOSTILE
     result = {"w": near, HOSTILE: NeighbourList()}
-    assert evaluate.format_text(result) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
+    assert neighbours.format_text(result) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
 
 
 def test_predictions_are_one_line_each() -> None:
@@ -116,9 +124,9 @@ def test_words_of_a_file_of_vectors_are_escaped_on_the_terminal_and_whole_in_jso
     word = "b\x1b[2J\u202ex\x9b"
     vectors.write(tmp_path / "v.safetensors", Vectors(["a", word], np.eye(2, dtype=np.float32)), "safetensors")
     result = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
-    options.emit(evaluate.as_tree(result), False, lambda: evaluate.format_text(result))
+    options.emit(neighbours.as_tree(result), False, lambda: neighbours.format_text(result))
     assert capsys.readouterr().out == "a: b\\x1b[2J\\u202ex\\x9b 0.000\n"
-    options.emit(evaluate.as_tree(result), True, lambda: evaluate.format_text(result))
+    options.emit(neighbours.as_tree(result), True, lambda: neighbours.format_text(result))
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n")
     assert json.loads(text)[0]["neighbours"][0]["word"] == word

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from embtrain import experiment
 from embtrain.data.text.spelling import Spellings, fold
 from embtrain.data.vectors.vectors import Vectors, write
-from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.inspect import neighbours
 
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 
@@ -57,14 +57,14 @@ turkey 0.97 0.2\n"""
 
 def test_command_prints_results_under_the_query_spelling(tmp_path: Path) -> None:
     (tmp_path / "case.txt").write_text(CASE)
-    result = evaluate.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
-    assert evaluate.format_text(result).splitlines() == [
+    result = neighbours.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
+    assert neighbours.format_text(result).splitlines() == [
         "US: USA 0.995, America 0.988", "turkey: our 0.999, we 0.995",
         "TURKEY (found as Turkey): America 0.999, USA 0.995",
         "x: not in the vocabulary"]
-    assert [tree["found_as"] for tree in evaluate.as_tree(result)] == ["US", "turkey", "Turkey", None]
+    assert [tree["found_as"] for tree in neighbours.as_tree(result)] == ["US", "turkey", "Turkey", None]
     write(tmp_path / "nfd", Vectors([NFD("é"), "b", "c"], [[1, 0], [1, 1], [0, 1]]), "safetensors")
-    printed = evaluate.format_text(evaluate.neighbours(tmp_path / "nfd", ["é"], 1))
+    printed = neighbours.format_text(neighbours.neighbours(tmp_path / "nfd", ["é"], 1))
     assert printed.startswith("é (found in another Unicode form): b")
 
 

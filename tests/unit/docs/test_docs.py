@@ -130,6 +130,8 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{line}: unknown command")
     if not words:
         return " ".join(path), {}  # mentioned in a sentence
+    for parameter in command.params:
+        parameter.callback = None  # callbacks check paths, and those on a page need not exist
     try:
         return " ".join(path), command.make_context(" ".join(path), words).params
     except Exception as error:  # typer exports click's errors under another name

@@ -20,7 +20,7 @@ from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import resolve
 from embtrain.experiment.catalogue import listing
-from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.inspect import neighbours
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -215,7 +215,7 @@ def test_a_repeated_benchmark_is_scored_once(run: experiment.Run) -> None:
 
 
 def test_neighbours_are_returned_and_unknown_words_are_an_error(run: experiment.Run) -> None:
-    printed = evaluate.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
+    printed = neighbours.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert printed.splitlines()[0].startswith("cat: ") and printed.count(",") == 2
     assert "not in the vocabulary" in printed
     with pytest.raises(DataError, match="none of these words"):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml
-from embtrain.experiment.catalogue import combinations
-from embtrain.experiment.catalogue.listing import format_text, listing as everything
+from embtrain.common.errors import UsageError
+from embtrain.common.terminal import WIDTH
+from embtrain.experiment.catalogue import combinations, components, listing as listings
+from embtrain.experiment.catalogue.listing import GROUPS, format_text, listing as everything
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
-from embtrain.report.format import WIDTH, cells
+from embtrain.report.format import cells
 from embtrain.train.checks import compatibility
 
 
 @pytest.fixture(scope="module")
 def listing() -> str:
-    return format_text(everything())
+    return format_text(everything(with_combinations=True))
 
 
 def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
@@ -41,7 +44,67 @@ def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
 
 def test_it_fits_a_terminal_and_names_the_next_command(listing: str) -> None:
     assert [line for line in listing.splitlines() if cells(line) > WIDTH or line != line.rstrip()] == []
-    assert listing.splitlines()[-1] == "next: embtrain fit --negatives NAME --dry-run"
+    assert listing.splitlines()[-1] == "next: embtrain fit --strategy NAME --dry-run"
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_it_fits_other_terminals(width: int) -> None:
+    lines = format_text(everything(), width).splitlines()
+    assert width - 12 < max(map(cells, lines)) <= width
+
+
+def test_strategies_are_grouped_by_purpose_and_ablations_are_last() -> None:
+    groups = {entry["name"]: entry["group"] for entry in everything()["strategies"]}
+    assert list(groups) != sorted(groups) and set(groups) == set(shipped.names("configs", "strategies"))
+    assert list(dict.fromkeys(groups.values())) == list(GROUPS)
+    assert [groups[name] for name in ("sgns", "ace", "rff", "warp", "softmax", "typed", "ace-order", "vmf")] == [
+        name for name in GROUPS if name != "ablation"]
+    assert groups["ace-no-entropy"] == groups["ace-kg-no-filter"] == "ablation"
+    text = format_text(everything())
+    places = [text.index(f"\n {title}\n") for title in GROUPS.values()]
+    assert places == sorted(places) and "without the entropy hinge" not in text[places[-1]:]
+
+
+def test_a_strategy_without_a_group_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, found in (("", "None"), ("group: nosuch\n", "'nosuch'")):
+        (tmp_path / "mine.yaml").write_text(f"# Mine.\n{text}negatives: {{source: uniform}}\nloss: {{name: nce}}\n")
+        monkeypatch.setattr(shipped, "path", lambda *_: tmp_path / "mine.yaml")
+        with pytest.raises(UsageError, match=f"group: should be one of static, adversarial, .*, got {found}"):
+            listings._strategy("mine")
+
+
+@pytest.mark.parametrize(("comment", "about"), [
+    ("# One line.\n", "One line."), ("# Two sentences. Both are complete.\n", "Two sentences. Both are complete."),
+    ("# A sentence with total\n# weight 1. And one that is not listed.\n", "A sentence with total weight 1."),
+    ("# No full stop, eq. 5, in\n# two lines\n", "No full stop, eq. 5, in two lines")])
+def test_descriptions_are_complete_sentences(tmp_path: Path, comment: str, about: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"{comment}group: static\n")
+    assert listings._description(tmp_path / "a.yaml") == about
+
+
+def test_every_description_ends_with_a_full_stop() -> None:
+    assert [entry["name"] for entry in everything()["strategies"] if not entry["about"].endswith(".")] == []
+
+
+@pytest.mark.parametrize("kind", ["models", "sources", "losses"])
+def test_components_are_read_from_their_files_as_the_registry_finds_them(kind: str) -> None:
+    about = {name: combinations.about(owner) for name, owner in combinations.component_classes(kind).items()}
+    assert components.about_components(kind) == about and len(about) > 5
+
+
+@pytest.mark.parametrize("fault", ["entry point", "not Python"])
+def test_components_are_imported_if_their_files_do_not_suffice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                               fault: str) -> None:
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "a.py").write_text("class A:\n    name = 'a'\n" + ("" if fault == "entry point" else "("))
+    monkeypatch.setattr(components.embtrain, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(components.importlib.metadata, "entry_points",
+                        lambda group: [group] if fault == "entry point" else [])
+    assert components.about_components("losses").keys() == set(losses.names())
+
+
+def test_combinations_are_listed_only_on_request() -> None:
+    assert "refused" not in everything() and "sources × losses" not in format_text(everything())
 
 
 def test_every_component_has_a_line_of_its_own(listing: str) -> None:
@@ -84,7 +147,7 @@ def test_a_new_refusal_appears(monkeypatch: pytest.MonkeyPatch) -> None:
         return more + real(source, loss, model)
 
     monkeypatch.setattr(combinations, "incompatibilities", stricter)
-    text = format_text(everything())
+    text = format_text(everything(with_combinations=True))
     _, rows = table(text, "sources × losses")
     assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text
 

@@ -1,0 +1,67 @@
+"""Nearest neighbours of words in a run or vector file. Imports no PyTorch, so that the command starts fast."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from embtrain.common.config.layers import printable
+from embtrain.common.errors import DataError
+from embtrain.common.terminal import plain
+from embtrain.data.vectors import folders
+from embtrain.data.vectors.open import PLAIN, ReadOptions
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.words.neighbours import NeighbourList, near
+
+
+def neighbours(
+    what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
+) -> dict[str, NeighbourList]:
+    """Return the nearest words of each word with their cosines; empty for a word without a vector.
+
+    reading: how a file of vectors is read. DataError if no word has a vector.
+    """
+    table = open_vectors(what, reading)
+    if len(table.words) < 2:
+        raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
+    nearest = {word: near(table, word, 1, count) for word in words}
+    if not any(nearest.values()):
+        raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
+    return nearest
+
+
+def format_text(nearest: Mapping[str, NeighbourList]) -> str:
+    """One line per word, with the spelling that was matched if it differs from the query."""
+    return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
+        ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
+        for word, near in nearest.items())
+
+
+def _spelled(word: str, near: NeighbourList) -> str:
+    if near.found_as in (word, None):
+        return ""
+    same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
+    return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
+
+
+def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
+    return [{"word": word, "found_as": near.found_as,
+             "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
+            for word, near in nearest.items()]
+
+
+def is_run(what: Path) -> bool:
+    """Whether a path is a run folder, not a vector file or an exported folder."""
+    return what.is_dir() and not folders.is_huggingface(what)
+
+
+def open_vectors(what: Path, reading: ReadOptions = PLAIN) -> Vectors:
+    """Read the vectors of a run or vector file. DataError if the run has none yet, or if they cannot be read."""
+    if is_run(what) and not (what / folders.RUN_FILE).exists():
+        # Lazy, because it imports PyTorch: only the error needs the settings of the run.
+        from embtrain.experiment.run.run import Run
+
+        return Run(what).word_vectors
+    return folders.read_any(what, reading)

@@ -1,0 +1,88 @@
+"""Help texts: complete sentences, a default for every option, and names that a user without the sources can look up."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from embtrain import cli
+from embtrain.cli import commands, options
+
+COLUMNS = 80
+
+
+def known(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every command and group with the words that call it."""
+    for name, command in (group or typer.main.get_command(commands.app)).commands.items():
+        yield f"{path}{name}", command
+        if hasattr(command, "commands"):
+            yield from known(command, f"{path}{name} ")
+
+
+COMMANDS = dict(known())
+
+
+@pytest.mark.parametrize("group", ["", *(name for name, command in COMMANDS.items() if hasattr(command, "commands"))])
+def test_each_command_is_described_by_one_complete_line(monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str], group: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["embtrain", *group.split(), "--help"])
+    assert cli.run() == 0
+    lines = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == [
+        name.removeprefix(f"{group} ") for name in COMMANDS if name.rpartition(" ")[0] == group]
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...") or len(line) > COLUMNS] == []
+
+
+def without_default(option: Any) -> bool:
+    """Whether the help of an option lacks its default. A flag is off, and a repeatable option empty."""
+    return not (option.is_flag or option.required or option.multiple or (option.default is not None and
+                option.show_default) or re.search(r"\(default: .+?\)", option.help or ""))
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_every_option_has_a_description_and_shows_its_default(name: str) -> None:
+    listed = [option for option in COMMANDS[name].params if option.param_type_name == "option"]
+    assert [option.name for option in listed if not (option.help or "").rstrip(")").endswith(".")] == []
+    assert [option.name for option in listed if without_default(option)] == []
+
+
+def test_an_option_without_a_default_is_found() -> None:
+    option = next(option for option in COMMANDS["fit"].params if option.name == "seed")
+    option.help, before = "Seed.", option.help
+    assert without_default(option)
+    option.help = before
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_no_help_names_a_folder_of_the_sources(name: str) -> None:
+    texts = [COMMANDS[name].help or "", *(getattr(option, "help", None) or "" for option in COMMANDS[name].params)]
+    assert [text for text in texts if re.search(r"configs/|corpora/|evals/|embtrain\.\w", text)] == []
+
+
+@pytest.mark.parametrize(("option", "hint"), [
+    ("--window", "--set text.window=VALUE or --set walks.window=VALUE"), ("--lr", "--set train.lr=VALUE"),
+    ("--track-until", "--set train.track_until=VALUE"), ("--train.lr", "--set train.lr=VALUE"),
+    ("--k", "--set negatives.k=VALUE")])
+def test_an_unknown_option_named_like_a_key_gets_its_set(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, hint: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["embtrain", "fit", option, "3"])
+    assert cli.run() == 2
+    error = capsys.readouterr().err
+    assert f"; to set that key: {hint} (see embtrain fit --help)\n" in error and error.count("\n") == 1
+
+
+def test_other_unknown_options_get_no_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert options.key_hint("--nosuch") == options.key_hint("") == ""
+    monkeypatch.setattr(sys, "argv", ["embtrain", "resume", "--lr", "3"])  # which has no --set
+    assert cli.run() == 2
+    assert "--set" not in capsys.readouterr().err
+
+
+def test_short_options_are_sets_that_come_first() -> None:
+    assert options.short_sets(None, None) == {}
+    assert options.short_sets(3, 50) == {"train.epochs=3": "--epochs 3", "model.dim=50": "--dim 50"}
