@@ -77,7 +77,7 @@ def make_model(path: Path, words: list[str], table: np.ndarray, subwords: Subwor
     """Return a model that has the vectors of `table` (V, D), and those that `subwords` gives to other words.
 
     words: V. counts: (V,); None: unknown, 1 each. output: (V, D). settings: of training; those of sizes and n-grams are
-    set here. DataError, which names `path`, if fastText has no such n-grams.
+    set here. DataError, which names `path`, if fastText does not have these n-grams.
     """
     V, D = table.shape
     counts = np.ones(V, np.int64) if counts is None else counts

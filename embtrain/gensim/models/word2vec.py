@@ -39,7 +39,8 @@ class Word2Vec(GensimWord2Vec):
     The arguments are gensim's. negatives: a strategy by name, or the path of its YAML. sets: further configuration
     keys, e.g. {"negatives.share_draws_by": "window"}. sg: 1 or unset; unset logs a warning, because gensim's default
     is CBOW. negative, ns_exponent: None: the strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per
-    core. seed: None: a random one. cbow_mean, hashfxn and batch_words have no effect.
+    core and per batch_words words, as in gensim: a small text is trained by one, reproducibly. seed: None: a random
+    one. cbow_mean and hashfxn have no effect.
 
     `wv` is gensim's KeyedVectors, `syn1neg` the output table (V, D). Same seed, one worker: bitwise the same vectors.
 
@@ -148,7 +149,7 @@ class Word2Vec(GensimWord2Vec):
                 callback.on_epoch_begin(self)
             counts = self._counts()
             self._learned = training.train(
-                self._settings(int(counts.sum())), text, self.wv.index_to_key, counts,
+                self._settings(int(counts.sum()), text.n_words), text, self.wv.index_to_key, counts,
                 (self.wv.vectors, self.syn1neg), self._learned, folder, on_epoch)
         self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
         self.train_count += 1
@@ -157,14 +158,18 @@ class Word2Vec(GensimWord2Vec):
             callback.on_train_end(self)
         return trained, text.n_words * epochs
 
-    def _settings(self, total: int) -> Settings:
-        """Return the settings of the next call of `train`. total: tokens of the words in the vocabulary."""
+    def _settings(self, total: int, n_words: int) -> Settings:
+        """Return the settings of the next call of `train`.
+
+        total: tokens of the words in the vocabulary. n_words: of the text.
+        """
         exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
         return arguments.resolve(self.negatives, {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), "alpha": self.alpha,
             "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent}, self.sets,
-            arguments.call_seed(self.seed, self.train_count), arguments.n_threads(self.workers))
+            arguments.call_seed(self.seed, self.train_count),
+            arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
 
     def _counts(self) -> np.ndarray:
         """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""

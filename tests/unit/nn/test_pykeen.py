@@ -1,4 +1,4 @@
-"""The samplers of PyKEEN without PyKEEN. With it: tests/slow/doors."""
+"""The samplers of PyKEEN without PyKEEN. With it: tests/slow/pykeen."""
 
 from __future__ import annotations
 
