@@ -137,7 +137,8 @@ def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: 
 def neighbours(
     what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
 ) -> dict[str, NeighbourList]:
-    """Return the nearest words of each word with their cosines; empty for a word without a vector.
+    """Return the nearest words of each word with their cosines; empty for a word without a vector. Vectors with
+    subwords compose that of a missing word.
 
     reading: how a file of vectors is read. DataError if no word has a vector.
     """
@@ -158,6 +159,8 @@ def format_text(nearest: Mapping[str, NeighbourList]) -> str:
 
 
 def _spelled(word: str, near: NeighbourList) -> str:
+    if near.is_composed:
+        return " (composed from its n-grams)"
     if near.found_as in (word, None):
         return ""
     same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
@@ -165,7 +168,7 @@ def _spelled(word: str, near: NeighbourList) -> str:
 
 
 def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
-    return [{"word": word, "found_as": near.found_as,
+    return [{"word": word, "found_as": near.found_as, "composed": near.is_composed,
              "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
             for word, near in nearest.items()]
 

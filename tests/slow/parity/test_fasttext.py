@@ -12,6 +12,7 @@ from embtrain.common.errors import DataError
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
+from embtrain.data.vectors.fasttext_model import ModelDetails
 from embtrain.data.vectors.vectors import Vectors
 
 pytestmark = pytest.mark.slow
@@ -79,7 +80,7 @@ def test_fasttext_reads_any_vectors(tmp_path: Path) -> None:
 
     vectors = Vectors(["king", "New York", "Käse"], np.random.default_rng(0).normal(size=(3, 7)))
     for counts in (None, np.array([1, 5, 0])):
-        vector_files.write(tmp_path / "m.bin", vectors, "fasttext", counts)
+        vector_files.write(tmp_path / "m.bin", vectors, "fasttext", ModelDetails(counts))
         theirs = fasttext.load_model(str(tmp_path / "m.bin"))
         assert theirs.words == vectors.words
         assert np.stack([theirs.get_word_vector(word) for word in vectors.words]).tobytes() == vectors.table.tobytes()
