@@ -27,18 +27,18 @@ def table(buckets: int | Literal["exact"], pooling: Pooling = "mean", dim: int =
 @pytest.mark.parametrize("buckets", [7, "exact"])  # 7: several n-grams of a word share a row
 def test_vector_is_pooled_over_word_and_ngrams(buckets: int | Literal["exact"], pooling: Pooling) -> None:
     subwords = table(buckets, pooling)
-    asked = ["where", "unseen", "aaaa", "x", "no", "here"] * 300      # more than one chunk
-    start, row = subwords.ngrams.rows(asked)
+    names = ["where", "unseen", "aaaa", "x", "no", "here"] * 300      # more than one chunk
+    start, row = subwords.ngrams.rows(names)
     expected = []
-    for i, word in enumerate(asked):
+    for i, word in enumerate(names):
         rows = [subwords.table[r] for r in row[start[i]:start[i + 1]]]
         rows += [subwords.word_rows[WORDS.index(word)]] if word in WORDS else []
         total = np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(5)
         expected.append(total / max(1, len(rows)) if pooling == "mean" else total)
-    vectors = subwords.compose(asked)
+    vectors = subwords.compose(names)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
-    assert vectors[asked.index("where")].any() and subwords.compose([]).shape == (0, 5)
+    assert vectors[names.index("where")].any() and subwords.compose([]).shape == (0, 5)
 
 
 def test_unknown_word_without_ngrams_has_a_zero_vector() -> None:
