@@ -168,7 +168,8 @@ class WindowsTask(Task):
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
-        self._write_subwords(components, folder)
+        if table.subwords is not None:
+            table.subwords.save(folder / subword_table.FILE)
         rows = scoring.benchmarks(table, self.evaluate.benchmarks, self.evaluate, items)
         for part in ("valid", "test"):
             rows += scoring.likelihood(components, self.heldout(part), part, self.evaluate, items)
@@ -201,13 +202,15 @@ class WindowsTask(Task):
         )
 
     def _vectors(self, components: ModelParts) -> Vectors:
-        table = components.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
-        return Vectors(self.corpus.vocabulary.words, table)
+        """Return the vectors of the words.
 
-    def _write_subwords(self, components: ModelParts, folder: Path) -> None:
-        subwords = subwords_of(components.model, self.corpus.vocabulary.words)
+        Input vectors with subwords are composed from their rows, bitwise as fastText composes those of an exported run.
+        """
+        which, words = self.evaluate.vectors, self.corpus.vocabulary.words
+        subwords = subwords_of(components.model, words) if which == "input" else None
         if subwords is not None:
-            subwords.save(folder / subword_table.FILE)
+            return Vectors(words, subwords.compose(words), subwords)
+        return Vectors(words, components.model.vectors(which).detach().cpu().float().numpy())
 
     def _neighbours(self, table: Vectors) -> NeighbourReport:
         """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones."""
