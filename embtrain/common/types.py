@@ -283,6 +283,8 @@ class ProblemSpec:
     words: Sequence[str] | None = None      # the V candidates, if they are words
     vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
     lists: ListReader | None = None         # lists of candidates by query, from a file or from the training data
+    # min_n, max_n, buckets or "exact", n words -> start (n + 1,), row (R,) of their character n-grams, number of rows
+    ngram_rows: Callable[[int, int, int | str, Sequence[str]], tuple[np.ndarray, np.ndarray, int]] | None = None
 
 
 class Score(NamedTuple):

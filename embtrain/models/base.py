@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.types import Batch, ProblemSpec, Query
-from embtrain.kernels.core.tables import zeros
+from embtrain.kernels.core.tables import has_fastest_layout, zeros
 
 
 class ModelConfig(Section):
@@ -23,6 +23,10 @@ class ModelConfig(Section):
 
     name: str = Field("skipgram", description="model, a module of embtrain.models")
     dim: int = Field(100, ge=1, le=65_536, description="D, embedding dimension")
+
+    def n_rows(self, n_candidates: int) -> int:
+        """Return the rows of the largest table, as far as they are known before the data are read."""
+        return n_candidates
 
 
 class Model(nn.Module):
@@ -100,10 +104,11 @@ class AbstractMethod(TypeError):
 def pad_rows(model: Model) -> None:
     """Pad the rows of the model's CPU tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
 
-    The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array.
+    The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array,
+    unless it is one.
     """
     for p in model.parameters():
-        if p.ndim == 2 and p.device.type == "cpu":
+        if p.ndim == 2 and p.device.type == "cpu" and not has_fastest_layout(p.detach().numpy()):
             n, d = p.shape
             padded = torch.from_numpy(zeros(n, -(-d // 16) * 16))
             padded[:, :d] = p.data

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import field_validator
+
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.subword import SubwordConfig
 
 
 class Node2VecConfig(SkipGramConfig):
     """Configuration keys of node2vec."""
 
     name: str = "node2vec"
+
+    @field_validator("subword")
+    @classmethod
+    def _has_no_words(cls, value: SubwordConfig | None) -> None:
+        if value is not None:
+            raise ValueError("names of nodes are not words with n-grams; set null")
 
 
 class Node2Vec(SkipGram):

@@ -4,16 +4,17 @@
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
 u: input table, one row per centre word; v: output table, one row per context word, trained or frozen
-(models/output_table.py). Both can start from given vectors (models/start.py).
+(models/output_table.py). Both can start from given vectors (models/start.py). With `subword`, u_a is pooled from a row
+of the word and the rows of its character n-grams (models/subword.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
@@ -21,6 +22,7 @@ from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
+from embtrain.models.subword import SubwordConfig, SubwordPool
 
 
 class SkipGramConfig(ModelConfig):
@@ -32,17 +34,32 @@ class SkipGramConfig(ModelConfig):
     freeze: Literal["none", "known", "all"] = Field(
         "none", description=(
             "rows of u that are not trained, with train.start: those of words that its vectors contain, or all"))
+    subword: SubwordConfig | None = Field(
+        None, description="rows of character n-grams that the vectors of words are pooled from; null: none")
+
+    @model_validator(mode="after")
+    def _can_freeze(self) -> Self:
+        if self.subword is not None and self.freeze == "known":
+            raise ValueError("freeze: known: other words train the n-grams of a frozen word; use none or all, or "
+                             "subword: null")
+        return self
+
+    def n_rows(self, n_candidates: int) -> int:
+        buckets = 0 if self.subword is None or isinstance(self.subword.buckets, str) else self.subword.buckets
+        return n_candidates + buckets
 
 
 class SkipGram(Model):
     """Skip-gram with two tables u, v (V, D), initialized as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u).
+
+    With subwords u has V + B rows: those of the words, then those of the n-grams, all ~ U(-1/D, 1/D).
     """
 
     name: ClassVar[str] = "skipgram"
     Config = SkipGramConfig
     config: SkipGramConfig
     v: Tensor
-    frozen: Tensor | None  # (V,) bool  rows of u without gradient; None: none
+    frozen: Tensor | None  # (V,) bool  words without gradient; None: none
 
     def __init__(self, config: SkipGramConfig, problem: ProblemSpec):
         super().__init__(config, problem)
@@ -55,7 +72,9 @@ class SkipGram(Model):
         span = 0.5 / config.dim
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
-        self.u = nn.Parameter(uniform(problem.n_contexts))
+        self.pool = None if config.subword is None else SubwordPool(config.subword, problem)
+        self.u = nn.Parameter(uniform(problem.n_contexts) if self.pool is None
+                              else self.pool.initial_table(config.dim, generator))
         self.register_buffer("frozen", None if config.freeze == "none"  # models/start.py marks the rows
                              else torch.zeros(problem.n_contexts, dtype=torch.bool))
         table = initial_table(config.output_table, problem, config.dim)
@@ -68,10 +87,13 @@ class SkipGram(Model):
 
     def encode(self, batch: Batch) -> Query:
         centre, window = batch.centre, batch.window                    # type: ignore[attr-defined]
-        vector = nn.functional.embedding(centre, self.u, sparse=self.sparse)  # (B, D)
+        words, group = torch.unique(centre, return_inverse=True)
+        if self.pool is None:
+            vector = nn.functional.embedding(centre, self.u, sparse=self.sparse)  # (B, D)
+        else:
+            vector = self.pool(self.u, words, self.sparse).index_select(0, group)
         if self.frozen is not None:
             vector = torch.where(self.frozen[centre].unsqueeze(1), vector.detach(), vector)
-        group = torch.unique(centre, return_inverse=True)[1]
         return Query(vector, centre, batch.target, batch.slot, group, window)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
@@ -83,4 +105,5 @@ class SkipGram(Model):
         return self.v
 
     def vectors(self, which: str = "input") -> Tensor:
-        return self.u + self.v if which == "sum" else self.u
+        u = self.u if self.pool is None else self.pool.vectors(self.u)
+        return u + self.v if which == "sum" else u

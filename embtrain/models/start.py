@@ -3,6 +3,9 @@
     u_a ← row of a in the file, by its exact spelling, else by another case; otherwise as initialized, or the mean
     v_b ← the same, if the output table is given too (that of a run)
 
+With subwords the pooled vectors start from the given ones: a given vector is divided equally among the rows of its
+word, an n-gram takes the mean of its shares, and the row of the word the rest. Other words start from their n-grams.
+
 Frozen rows (`model.freeze`) keep their values: their vectors carry no gradient.
 """
 
@@ -18,6 +21,7 @@ from torch import Tensor
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import WordVectors
 from embtrain.models.skipgram import SkipGram
+from embtrain.models.subword import SubwordPool
 
 NEW_ROWS = ("random", "mean")  # starting values of words that the file lacks
 
@@ -60,7 +64,10 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
     if not known.any():
         raise DataError(f"train.start: {given.name}: contains none of the {len(words):,} words of the corpus; give "
                         "vectors with the same language, tokenization and case")
-    _set(model.u, given.u, rows, new_rows, given.name)
+    if model.pool is None:
+        _set(model.u, given.u, rows, new_rows, given.name)
+    else:
+        _set_pooled(model.u, model.pool, given.u, rows, new_rows, given.name)
     if given.v is not None and not model.has_frozen_table:
         _set(model.v, given.v, _find(given.v, words)[1], new_rows, given.name)
     if model.frozen is not None:
@@ -82,11 +89,33 @@ def _find(vectors: WordVectors, words: Sequence[str]) -> tuple[np.ndarray, np.nd
 
 def _set(table: Tensor, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str) -> None:
     """Copy the found rows (V,) into a table; the others are left, or set to the mean of the found ones."""
+    known, found = _matched(table, vectors, rows, name)
+    table[known] = found
+    if new_rows == "mean":
+        table[~known] = _mean(found)
+
+
+def _set_pooled(u: Tensor, pool: SubwordPool, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str) -> None:
+    """Set the rows of u so that the pooled vectors of the found words are those of the file.
+
+    The others get the mean of the found ones, or what follows from their n-grams.
+    """
+    known, found = _matched(u, vectors, rows, name)
+    words, others = known.nonzero()[:, 0], (~known).nonzero()[:, 0]
+    pool.fit_ngrams(u, words, found)
+    pool.set_vectors(u, words, found)
+    if new_rows == "mean":
+        pool.set_vectors(u, others, _mean(found).expand(len(others), -1))
+
+
+def _matched(table: Tensor, vectors: WordVectors, rows: np.ndarray, name: str) -> tuple[Tensor, Tensor]:
+    """Whether a word has a row (V,), and the found vectors, in the type of a table. DataError if one is not finite."""
     known = torch.from_numpy(rows >= 0)
     found = torch.from_numpy(np.ascontiguousarray(vectors.table[rows[rows >= 0]]))
     if not bool(found.isfinite().all()):
         raise DataError(f"train.start: {name}: contains NaN or infinity")
-    known = known.to(table.device)
-    table[known] = found.to(table.device, table.dtype)
-    if new_rows == "mean":
-        table[~known] = found.double().mean(0).to(table.device, table.dtype)
+    return known.to(table.device), found.to(table.device, table.dtype)
+
+
+def _mean(found: Tensor) -> Tensor:
+    return found.double().mean(0).to(found.dtype)

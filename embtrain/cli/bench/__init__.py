@@ -1,12 +1,11 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
-    skipgram.py  an epoch of skip-gram             quality.py   its quality over seeds
-    samplers.py  softmax samplers                  reading.py   from a file of words to ids
+    text/        skip-gram: speed, quality         reading.py   from a file of words to ids
+    samplers.py  softmax samplers                  walks.py     node2vec walks, against gensim
     ace.py       adversarial training              kernels.py   feature maps of kernels
     transe.py    an epoch of TransE                ranking.py   link prediction
     order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
     nmt.py       decoders of translation           nn.py        losses as PyTorch modules
-    walks.py     node2vec walks, against gensim
     harness/     parts that all of them use
 """
 
@@ -14,18 +13,26 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from embtrain.cli.bench import text
 from embtrain.common.errors import UsageError, did_you_mean
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return sorted(_modules())
 
 
 def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:
     """The benchmark with that name. Raises UsageError with all names if there is none."""
     if name not in names():
         raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
-    return importlib.import_module(f"{__name__}.{name}").bench
+    return importlib.import_module(_modules()[name]).bench
+
+
+def _modules() -> dict[str, str]:
+    """The full name of the module of each benchmark."""
+    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], text)
+            for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,9 +44,6 @@ class FastTextSettings:
         return self.bucket > 0 and self.maxn > 0 and self.minn <= self.maxn
 
 
-DEFAULTS = FastTextSettings(dim=1)
-
-
 @dataclass(frozen=True, eq=False)
 class FastTextModel:
     """A model of V words, B buckets and D dimensions."""
@@ -71,17 +69,23 @@ class FastTextModel:
         return self.word_rows if self.subwords is None else self.subwords.compose(self.words)
 
 
+class ModelDetails(NamedTuple):
+    """The parts of a model that are not vectors."""
+
+    counts: np.ndarray | None = None                    # (V,) int64; None: unknown, written as 1 each
+    output: np.ndarray | None = None                    # (V, D) float32; None: written as zeros
+    settings: FastTextSettings = FastTextSettings(dim=1)  # of training; make_model sets sizes and n-grams
+
+
 def make_model(path: Path, words: list[str], table: np.ndarray, subwords: SubwordTable | None,
-               counts: np.ndarray | None, output: np.ndarray | None = None,
-               settings: FastTextSettings = DEFAULTS) -> FastTextModel:
+               details: ModelDetails) -> FastTextModel:
     """Return a model that has the vectors of `table` (V, D), and those that `subwords` gives to other words.
 
-    words: V. counts: (V,); None: unknown, 1 each. output: (V, D). settings: of training; those of sizes and n-grams are
-    set here. DataError, which names `path`, if fastText does not have these n-grams.
+    words: V. DataError, which names `path`, for n-grams that fastText does not have.
     """
-    V, D = table.shape
-    counts = np.ones(V, np.int64) if counts is None else counts
-    settings = replace(settings, dim=D, min_count=int(min(counts.min(initial=1), 2**31 - 1)))
+    (V, D), output = table.shape, details.output
+    counts = np.ones(V, np.int64) if details.counts is None else details.counts
+    settings = replace(details.settings, dim=D, min_count=int(counts.min(initial=details.settings.min_count)))
     if subwords is None:
         return FastTextModel(settings, words, counts, table, np.zeros((0, D), np.float32), output)
     if subwords.ngrams.is_exact or subwords.pooling != "mean":

@@ -3,6 +3,7 @@
     huggingface   README.md (a model card: YAML between lines of ---, then Markdown), config.json, model.safetensors
                   with `embedding.weight` (V, D) float32 and optionally `relation.weight` (R, ·), vocab.txt and
                   relations.txt: one name a line, line i for row i. The Hub's layout; `read_huggingface` reads it.
+                  Vectors with subwords have subwords.safetensors too (subword_table.py), as in a run folder.
     projector     vectors.tsv, metadata.tsv, for the Embedding Projector: a line for each vector, numbers separated by
                   TABs; metadata with two columns begin with a header.
     pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail separated by TABs, for TriplesFactory.from_path;
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,11 @@ from embtrain.common.errors import DataError
 from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
-from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors import subword_table, vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
-from embtrain.data.vectors.vectors import FLOATS, Vectors, read_float_tensor
+from embtrain.data.vectors.tensors import FLOATS, read_float_tensor
+from embtrain.data.vectors.vectors import Vectors
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
@@ -49,6 +52,10 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_atomically(folder / MODEL) as file:
         file.writelines(checksummed.file_chunks(arrays))
+    if vectors.subwords is not None:
+        vectors.subwords.save(folder / subword_table.FILE)
+    else:
+        (folder / subword_table.FILE).unlink(missing_ok=True)  # of an earlier export
     write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
     write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
@@ -73,7 +80,17 @@ def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vect
     if not (path / RUN_FILE).exists():
         raise DataError(f"{path}: contains no vectors: neither {RUN_FILE}, as a run folder does, nor {MODEL} with "
                         f"{VOCABULARY}")
-    return files_of_vectors.read(path / RUN_FILE).first(reading.limit)
+    return read_run(path).first(reading.limit)
+
+
+def read_run(folder: Path) -> Vectors:
+    """Read the vectors of a run folder, with its subwords. DataError or ResourceError if they cannot be read."""
+    return replace(files_of_vectors.read(folder / RUN_FILE), subword_source=_subword_file(folder))
+
+
+def _subword_file(folder: Path) -> Path | None:
+    path = folder / subword_table.FILE
+    return path if path.is_file() else None
 
 
 def read_huggingface(folder: Path) -> Vectors:
@@ -108,7 +125,7 @@ def read_huggingface(folder: Path) -> Vectors:
                         f"all different, and all numbers should be finite; it has {len(words):,} lines")
     if not is_sealed:
         words = [decode_word(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
-    return Vectors(words, table)
+    return Vectors(words, table, _subword_file(folder))
 
 
 def _names(path: Path, n: int) -> list[str]:

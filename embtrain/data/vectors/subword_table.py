@@ -37,9 +37,16 @@ SHAPES = {"ngram_rows": ("F32", 2), "word_rows": ("F32", 2), "words": ("U8", 1),
           "ngrams": ("U8", 1)}
 
 
-def make_ngrams(min_n: int, max_n: int, buckets: int | Literal["exact"], words: Sequence[str]) -> Ngrams:
-    """The n-grams of min_n to max_n characters in `buckets` rows, or with a row for each of those of the words."""
-    return Ngrams.exact(min_n, max_n, words) if buckets == "exact" else Ngrams(min_n, max_n, buckets)
+def make_ngrams(min_n: int, max_n: int, buckets: int | str, words: Sequence[str]) -> Ngrams:
+    """The n-grams of min_n to max_n characters in `buckets` rows; "exact": with a row for each of those of the words.
+    """
+    return Ngrams.exact(min_n, max_n, words) if isinstance(buckets, str) else Ngrams(min_n, max_n, buckets)
+
+
+def ngram_rows(min_n: int, max_n: int, buckets: int | str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int]:
+    """The rows of the n-grams of words, as a ProblemSpec gives them to models: start, row, number of rows."""
+    ngrams = make_ngrams(min_n, max_n, buckets, words)
+    return *ngrams.rows(words), ngrams.n_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,27 +22,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import safetensors
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
+from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
-from embtrain.data.vectors.fasttext_model import make_model
-from embtrain.data.vectors.files import (
-    MAX_DIM,
-    MAX_WORD,
-    Format,
-    check_memory,
-    decode_word,
-    detect_format,
-    read_glove,
-    read_text,
-)
-from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, detect_packing, open_unpacked
+from embtrain.data.vectors.fasttext_model import ModelDetails, make_model
+from embtrain.data.vectors.files import MAX_DIM, MAX_WORD, Format, detect_format, read_glove, read_text
+from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes
 from embtrain.data.vectors.subword_table import SubwordTable
+from embtrain.data.vectors.tensors import read_tensors
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -50,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
 FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors", "fasttext")
-FLOATS = ("F32", "F16", "BF16")  # table types in safetensors files
 _log = logging.getLogger("embtrain")
 _BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at these, or reject it
 _BREAKS_OF = {"safetensors": frozenset("\n"), "fasttext": _BREAKS - {" "}}
@@ -63,7 +54,7 @@ class Vectors:
 
     words: list[str]
     table: np.ndarray  # (V, D) float32
-    subwords: SubwordTable | None = None  # rows that pool vectors of words without a row
+    subword_source: SubwordTable | Path | None = None  # pools vectors of words without a row; a path is read when used
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -80,12 +71,29 @@ class Vectors:
 
     def first(self, n: int | None) -> Vectors:
         """Return the vectors of the first n words, the most frequent ones; None: all."""
-        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subwords)
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subword_source)
 
     @cached_property
     def index(self) -> dict[str, int]:
         """The row of each word."""
         return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def subwords(self) -> SubwordTable | None:
+        """The rows that pool the vector of any word. DataError if their file does not fit these vectors."""
+        if not isinstance(self.subword_source, Path):
+            return self.subword_source
+        subwords = SubwordTable.load(self.subword_source)
+        if subwords.word_rows.shape[1] != self.dim or not set(self.words) <= subwords.index.keys():
+            raise DataError(f"{self.subword_source}: belongs to other vectors: {len(subwords.words):,} words of "
+                            f"{subwords.word_rows.shape[1]:,} dimensions; restore it, or remove it")
+        return subwords
+
+    def compose(self, words: Sequence[str]) -> np.ndarray:
+        """Return vectors (n, D) float32 of words without a row; zeros for a word whose n-grams have no rows."""
+        if not words or self.subwords is None:
+            return np.zeros((len(words), self.dim), np.float32)
+        return self.subwords.compose(words)
 
     @cached_property
     def spellings(self) -> Spellings:
@@ -114,13 +122,21 @@ class Vectors:
 
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
-        """Make Vectors from gensim's KeyedVectors."""
-        return cls(list(keyed.index_to_key), keyed.vectors)
+        """Make Vectors from gensim's KeyedVectors, or from FastTextKeyedVectors with their n-grams."""
+        words = list(keyed.index_to_key)
+        if not getattr(keyed, "bucket", 0) or keyed.min_n > keyed.max_n:
+            return cls(words, keyed.vectors)
+        ngrams = Ngrams(keyed.min_n, keyed.max_n, keyed.bucket)
+        return cls(words, keyed.vectors, SubwordTable(ngrams, keyed.vectors_ngrams, words, keyed.vectors_vocab, "mean"))
 
     def keyed(self) -> KeyedVectors:
-        """Return the vectors as gensim's KeyedVectors."""
+        """Return the vectors as gensim's KeyedVectors, which pool those of other words if there are subwords."""
         from gensim.models import KeyedVectors
 
+        from embtrain.data.vectors.keyed import SubwordKeyedVectors
+
+        if self.subwords is not None:
+            return SubwordKeyedVectors(self.words, self.table, self.subwords)
         keyed = KeyedVectors(self.dim)
         keyed.add_vectors(self.words, self.table)
         return keyed
@@ -143,25 +159,26 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
             raise DataError(f"{path}: word {bad[0] + 1:,}, {model.words[bad[0]][:40]!r}: the sum of its rows is too "
                             "large for float32")
         return Vectors(model.words, table, model.subwords)
-    readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
+    readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": read_tensors}
     if format not in readers:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     return _drop_repeated_words(path, *readers[format](path, limit, reading))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metadata: Mapping[str, str] | None = None,
-          dtype: Literal["float32", "float16"] = "float32", counts: np.ndarray | None = None) -> None:
-    """Write a file atomically. DataError if the format cannot represent a word or a number.
+          dtype: Literal["float32", "float16"] = "float32", details: ModelDetails | None = None) -> None:
+    """Write a file atomically. DataError if the format cannot represent a word, a number, or the n-grams.
 
-    metadata, dtype: of safetensors; the other formats have float32 alone. counts: (V,) how often each word occurs, for
-    fasttext; None: unknown.
+    metadata, dtype: of safetensors; the other formats have float32 alone. details: counts and other parts of a model,
+    for fasttext.
     """
     if format not in FORMATS:
         raise UsageError(f"there is no vector format {format!r}; there are: {', '.join(FORMATS)}")
     path = Path(path)
     words = _check_words(path, vectors, _BREAKS_OF.get(format, _BREAKS))
     if format == "fasttext":
-        write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, counts))
+        details = details or ModelDetails()
+        write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, details))
         return
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
@@ -218,61 +235,6 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: its vector contains NaN or "
                         "infinity")
     return words
-
-
-def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
-    """Read the first rows of a tensor (V, D) of a safetensors file as float32.
-
-    It may be stored as float32, float16 or bfloat16 (which NumPy does not support); DataError for any other type.
-    """
-    with safetensors.safe_open(path, framework="pt") as file:
-        tensor = file.get_slice(name)
-        shape, kind = tensor.get_shape(), tensor.get_dtype()
-        if len(shape) != 2 or kind not in FLOATS:
-            raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
-        n = shape[0] if limit is None else min(shape[0], limit)
-        check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
-        table: np.ndarray = tensor[:n].float().numpy()
-    return table
-
-
-def _read_safe(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> tuple[list[str], np.ndarray]:
-    expected = (
-        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as written by `embtrain "
-        "export`"
-    )
-    with open_unpacked(path), open(path, "rb") as raw_file:
-        if kind := detect_packing(raw_file):
-            raise DataError(f"{path}: a safetensors file must not be compressed, but this one is with {kind}; unpack "
-                            "it")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            if set(file.keys()) != {"vectors", "words"}:
-                raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
-            vectors, text = file.get_slice("vectors"), file.get_slice("words")
-            shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
-            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
-                raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
-            n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
-            check_memory(path, n, shape[1], max_bytes)
-            is_sealed, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
-            table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
-            checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
-            words = code.tobytes().decode(reading.codec).split("\n")
-            if not is_sealed:                                     # no hash verifies these words
-                words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
-    except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not {reading.codec.upper()}; give their encoding: --encoding NAME"
-                        ) from error
-    if len(words) != shape[0] or "" in words or table.shape[1] == 0:
-        raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
-                        "or an empty word")
-    words, table = words[:n], table[:n]
-    if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
-        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity")
-    return words, table
 
 
 def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:

@@ -31,7 +31,8 @@ PairPMI = Callable[[Sequence[tuple[str, str]]], NDArray[np.float64]]
 class NeighbourList(list[tuple[str, float]]):
     """Neighbours of a word with their cosines, nearest first."""
 
-    found_as: str | None = None  # the spelling whose vector was used; None: the word has no vector
+    found_as: str | None = None  # the spelling whose vector was used; None: the word has no row
+    is_composed: bool = False    # whether the vector was composed from the word's n-grams
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,17 @@ class NeighbourReport:
 
 
 def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool = True) -> NeighbourList:
-    """Neighbours of ranks first..last: fewer in a small vocabulary, none of a missing word.
+    """Neighbours of ranks first..last: fewer in a small vocabulary, none of a word without a vector.
 
-    lower: also try other spellings of a missing word.
+    lower: also try other spellings of a missing word. Its vector is composed from its n-grams if the vectors have some.
     """
-    return _listed(vectors, int(vectors.find([word], lower)[0]), first, last)
+    row = int(vectors.find([word], lower)[0])
+    if row >= 0 or not (vector := vectors.compose([word])[0].astype(np.float64)).any():
+        return _listed(vectors, row, first, last)
+    unit = (vector / np.linalg.norm(vector)).astype(np.float32)
+    neighbours = NeighbourList((vectors.words[i], c) for i, c in _best(vectors.unit @ unit, first, last))
+    neighbours.is_composed = True
+    return neighbours
 
 
 def _listed(vectors: Vectors, row: int, first: int, last: int) -> NeighbourList:
@@ -83,8 +90,13 @@ def _listed(vectors: Vectors, row: int, first: int, last: int) -> NeighbourList:
 def _nearest(vectors: Vectors, row: int, first: int, last: int) -> list[tuple[int, float]]:
     cosine = vectors.unit @ vectors.unit[row]                                                 # (V,)
     cosine[row] = -np.inf
+    return _best(cosine, first, min(last, len(cosine) - 1))
+
+
+def _best(cosine: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
+    """Return the rows of ranks first..last of cosines (V,), which are changed, and their cosines."""
     cosine[~np.isfinite(cosine)] = -np.inf  # NaN, in a table that diverged, is never a neighbour
-    last = min(last, len(cosine) - 1)
+    last = min(last, len(cosine))
     if last < first:
         return []
     edge = np.partition(cosine, -last)[-last]

@@ -5,7 +5,8 @@
 Spearman's ρ with average ranks for ties. `oov` handles missing words: drop (the pair is left out, as in gensim), zero
 (the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are identical).
 A word is looked up as it is spelled, and in another case only if that spelling is missing
-(embtrain/data/text/spelling.py).
+(embtrain/data/text/spelling.py). Vectors with subwords have a second score, `spearman/composed`: words that are still
+missing have the vectors that their n-grams give.
 The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65. It does not account for other seeds.
 """
 
@@ -58,16 +59,22 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
 
 
 def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "zero", "mean"] = "drop",
-            lower: bool = True) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+            lower: bool = True, composed: bool = False) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Similarity of each pair (n,), NaN if dropped, and whether both its words were found (n,).
 
-    Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
+    composed: compose the vectors of missing words from their n-grams. Rounded (ties.py), so that pairs whose exact
+    cosines are equal share a rank.
     """
-    ids = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
-    in_vocabulary: NDArray[np.bool_] = np.all(ids >= 0, axis=0)
+    words = [[p.word1 for p in pairs], [p.word2 for p in pairs]]
+    ids = np.stack([vectors.find(side, lower) for side in words])
+    has_vector: NDArray[np.bool_] = ids >= 0
     rows = vectors.table[ids].astype(np.float64)                                              # (2, n, D)
+    if composed:
+        made = vectors.compose([words[side][i] for side, i in np.argwhere(~has_vector).tolist()])
+        rows[~has_vector], has_vector[~has_vector] = made, made.any(1)
+    in_vocabulary = np.all(has_vector, axis=0)
     if oov == "mean" and not in_vocabulary.all():
-        rows[ids < 0] = vectors.table.mean(0, dtype=np.float64)
+        rows[~has_vector] = vectors.table.mean(0, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=2).prod(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
@@ -76,15 +83,30 @@ def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "
     return round_scores(s), in_vocabulary
 
 
-def score(
-    benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True
-) -> Score:
-    """Spearman's ρ; `n` is the number of pairs used. lower: also try other spellings of missing words."""
-    s, in_vocabulary = cosines(vectors, pairs, config.oov, lower)
+def scores(benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig) -> list[Score]:
+    """Spearman's ρ, and, if the vectors have subwords, the same with composed vectors of missing words."""
+    with_words = score(benchmark, vectors, pairs, config)
+    if vectors.subword_source is None:
+        return [with_words]
+    composed = score(benchmark, vectors, pairs, config, composed=True)
+    return [with_words, composed._replace(metric=f"{composed.metric}/composed")]
+
+
+def score(benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True,
+          composed: bool = False) -> Score:
+    """Spearman's ρ; `n` is the number of pairs used. lower: also try other spellings of missing words.
+
+    composed: compose the vectors of words that are still missing from their n-grams.
+    """
+    s, in_vocabulary = cosines(vectors, pairs, config.oov, lower, composed)
     missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
     note = f"{int(in_vocabulary.sum())} of {len(pairs)} pairs found" + (
         "" if in_vocabulary.all() else f", {missing_note[config.oov]}"
     )
+    if composed:
+        words = list(dict.fromkeys(word for p in pairs for word in (p.word1, p.word2)))
+        missing = [word for word, row in zip(words, vectors.find(words, lower).tolist(), strict=True) if row < 0]
+        note += f"; {int(vectors.compose(missing).any(1).sum())} words composed from n-grams"
     note += vectors.spellings.note(word for p in pairs for word in (p.word1, p.word2)) if lower else ""
     used = in_vocabulary if config.oov == "drop" else np.ones_like(in_vocabulary)
     return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)

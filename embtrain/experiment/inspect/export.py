@@ -24,13 +24,16 @@ from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_output_file, check_output_folder, resume_command
 from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.vectors import folders, search_index, vectors
+from embtrain.data.vectors import folders, search_index, subword_table, vectors
+from embtrain.data.vectors.fasttext_model import FastTextSettings, ModelDetails
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.run.stored import given_vectors
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.report.format import interval, number
@@ -63,8 +66,8 @@ def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str 
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     _check_options(format, dtype, index)
     if format in OF_VECTORS:
-        counts = _count_column(run) if format == "fasttext" else None
-        return export_vectors(run.word_vectors, format, out, dtype, index, counts)
+        details = _details(run) if format == "fasttext" else None
+        return export_vectors(run.word_vectors, format, out, dtype, index, details)
     _check_folder(out, format)
     if format == "huggingface":
         folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
@@ -76,10 +79,10 @@ def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str 
 
 
 def export_vectors(table: Vectors, format: str, out: Path, dtype: str = "float32", index: str = "auto",
-                   counts: np.ndarray | None = None) -> KeptNeighbours | None:
+                   details: ModelDetails | None = None) -> KeptNeighbours | None:
     """Write vectors in one of the formats OF_VECTORS.
 
-    index: of faiss and usearch. counts: (V,) how often each word occurs, for fasttext; None: unknown.
+    index: of faiss and usearch. details: counts and other parts of a model, for fasttext.
 
     Returns the share of nearest neighbours that float16, int8 or an index keep; None if the file has the same numbers.
     Raises UsageError if the format does not have the option, or as `export`.
@@ -90,7 +93,7 @@ def export_vectors(table: Vectors, format: str, out: Path, dtype: str = "float32
         return search_index.write(out, table, format, cast(Dtype, dtype), cast(Kind, index))
     path, file_format = check_output_file(out), cast(vectors.Format, format)
     if dtype == "float32":
-        vectors.write(path, table, file_format, counts=counts)
+        vectors.write(path, table, file_format, details=details)
         return None
     rounded = Vectors(table.words, vectors.round_to_float16(path, table))
     kept = search_index.measure(table, search_index.exact_search(rounded))
@@ -147,10 +150,15 @@ def _counts(run: Run) -> Mapping[str, int] | None:
     return None
 
 
-def _count_column(run: Run) -> np.ndarray | None:
-    """The count (V,) of each of the run's words; None if they are not counted."""
-    counts = _counts(run)
-    return None if counts is None else np.array([counts.get(word, 0) for word in run.word_vectors.words], np.int64)
+def _details(run: Run) -> ModelDetails:
+    """The counts of a run's words, its output table if its vectors are those of the input, and its settings."""
+    words, counts, s = run.word_vectors.words, _counts(run), run.settings
+    column = None if counts is None else np.array([counts.get(word, 0) for word in words], np.int64)
+    if not isinstance(s.data, TextConfig) or getattr(s.evaluate, "vectors", "") != "input":
+        return ModelDetails(column)
+    output = given_vectors(run.folder).v
+    return ModelDetails(column, None if output is None else output.table, FastTextSettings(
+        run.word_vectors.dim, s.data.window, s.train.epochs, s.data.min_count, s.negatives.k, t=s.data.sample))
 
 
 def _pykeen(run: Run, out: Path) -> None:
@@ -207,8 +215,19 @@ def _card(run: Run) -> str:
         "```python", "from pathlib import Path", "", "from safetensors.numpy import load_file", "",
         'table = load_file("model.safetensors")["embedding.weight"]',
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
+        *_subword_use(table),
         "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` accept this folder.", "",
         "## Settings", "", md.block(dump(_public_settings(run)).rstrip(), "yaml"), ""])
+
+
+def _subword_use(table: Vectors) -> list[str]:
+    """Lines on the vectors of words without a row."""
+    if table.subwords is None:
+        return []
+    return [f"`{subword_table.FILE}` has the rows of words and of their n-grams, which give any word a vector:", "",
+            "```python", "from pathlib import Path", "",
+            "from embtrain.data.vectors.subword_table import SubwordTable", "",
+            f'SubwordTable.load(Path("{subword_table.FILE}")).compose(["unseen"])', "```", ""]
 
 
 def _public_settings(run: Run) -> Settings:

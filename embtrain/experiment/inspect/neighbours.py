@@ -21,6 +21,8 @@ def neighbours(
 ) -> dict[str, NeighbourList]:
     """Return the nearest words of each word with their cosines; empty for a word without a vector.
 
+    Vectors with subwords compose that of a missing word.
+
     reading: how a file of vectors is read. DataError if no word has a vector.
     """
     table = open_vectors(what, reading)
@@ -40,6 +42,8 @@ def format_text(nearest: Mapping[str, NeighbourList]) -> str:
 
 
 def _spelled(word: str, near: NeighbourList) -> str:
+    if near.is_composed:
+        return " (composed from its n-grams)"
     if near.found_as in (word, None):
         return ""
     same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
@@ -47,7 +51,7 @@ def _spelled(word: str, near: NeighbourList) -> str:
 
 
 def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
-    return [{"word": word, "found_as": near.found_as,
+    return [{"word": word, "found_as": near.found_as, "composed": near.is_composed,
              "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
             for word, near in nearest.items()]
 

@@ -12,6 +12,7 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
+from embtrain.data.vectors.subword_table import ngram_rows
 from embtrain.experiment.run import memory
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
@@ -44,7 +45,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
     problem = problem or task.problem_spec(device)
-    problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task))
+    problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task), ngram_rows=ngram_rows)
     memory.require_tables(settings, problem.n_candidates)
     model = models.find(settings.model.name)(settings.model, problem)
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update

@@ -23,8 +23,10 @@ OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-a
 def require_tables(settings: Settings, n_candidates: int) -> None:
     """Raise ResourceError if the embedding table alone does not fit."""
     adam = settings.train.optimizer == "adam"   # its gradient is as large as the table
-    numbers = n_candidates * settings.model.dim * (1 + OPTIMIZER_STATES[settings.train.optimizer] + adam)
-    _require(4 * numbers, f"model.dim: a table of {n_candidates:,} by {settings.model.dim:,} numbers takes")
+    n = settings.model.n_rows(n_candidates)
+    numbers = n * settings.model.dim * (1 + OPTIMIZER_STATES[settings.train.optimizer] + adam)
+    keys = "model.dim" if n == n_candidates else "model.dim, model.subword.buckets"
+    _require(4 * numbers, f"{keys}: a table of {n:,} by {settings.model.dim:,} numbers takes")
 
 
 def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> None:

@@ -20,7 +20,7 @@ from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.hierarchy import senses
-from embtrain.data.vectors import vectors as vector_files
+from embtrain.data.vectors import folders
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import (
@@ -73,7 +73,7 @@ class Run:
         if not path.exists():
             _ = self.settings  # raises if the folder is not a run
             raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.resume_command(self.folder)}")
-        return vector_files.read(path)
+        return folders.read_run(self.folder)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def vectors(self) -> KeyedVectors:
-        """The vectors as gensim KeyedVectors."""
+        """The vectors as gensim KeyedVectors; those of a run with subwords have vectors of other words too."""
         return self.word_vectors.keyed()
 
     @cached_property

@@ -69,7 +69,7 @@ def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsCon
     if items is not None:
         items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
         items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])
-    return [similarity.score(name, vectors, pairs, config)]
+    return similarity.scores(name, vectors, pairs, config)
 
 
 def _entailment(

@@ -83,7 +83,7 @@ def given_vectors(path: Path) -> GivenVectors:
         parts = open_run(path)
         if isinstance(parts.model, SkipGram) and parts.problem.words is not None:
             words = list(parts.problem.words)
-            u, v = (Vectors(words, table.detach().numpy()) for table in (parts.model.u, parts.model.v))
+            u, v = (Vectors(words, table.detach().numpy()) for table in (parts.model.vectors(), parts.model.v))
             return GivenVectors(str(path), u, v)
     return GivenVectors(str(path), folders.read_any(path), None)
 

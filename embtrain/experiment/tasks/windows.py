@@ -19,7 +19,8 @@ from embtrain.data.text.corpus import Corpus, TextConfig, WindowsConfig
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.text.windows import SkipGramBatch
-from embtrain.data.vectors import vectors as vector_files
+from embtrain.data.vectors import subword_table, vectors as vector_files
+from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours
@@ -28,8 +29,19 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
+from embtrain.models.base import Model
+from embtrain.models.skipgram import SkipGram
 
 N_PROBE = 4096  # held-out examples that are measured to estimate memory
+
+
+def subwords_of(model: Model, words: Sequence[str]) -> SubwordTable | None:
+    """Return the rows that pool the vectors of any word, of a model of V words; None if it has no subwords."""
+    if not isinstance(model, SkipGram) or model.pool is None:
+        return None
+    config, u = model.pool.config, model.u.detach().cpu().numpy()
+    ngrams = subword_table.make_ngrams(config.min_n, config.max_n, config.buckets, words)
+    return SubwordTable(ngrams, u[len(words):], words, u[:len(words)], config.pooling)
 
 
 class WindowsTask(Task):
@@ -156,6 +168,8 @@ class WindowsTask(Task):
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
+        if table.subwords is not None:
+            table.subwords.save(folder / subword_table.FILE)
         rows = scoring.benchmarks(table, self.evaluate.benchmarks, self.evaluate, items)
         for part in ("valid", "test"):
             rows += scoring.likelihood(components, self.heldout(part), part, self.evaluate, items)
@@ -182,13 +196,21 @@ class WindowsTask(Task):
     def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
-        return 4 * components.model.vectors().numel() + scoring.evaluation_bytes(
+        pooled = 1 if getattr(self.settings.model, "subword", None) else 0  # vectors that are not rows of a table
+        return 4 * (1 + pooled) * components.model.vectors().numel() + scoring.evaluation_bytes(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
         )
 
     def _vectors(self, components: ModelParts) -> Vectors:
-        table = components.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
-        return Vectors(self.corpus.vocabulary.words, table)
+        """Return the vectors of the words.
+
+        Input vectors with subwords are composed from their rows, bitwise as fastText composes those of an exported run.
+        """
+        which, words = self.evaluate.vectors, self.corpus.vocabulary.words
+        subwords = subwords_of(components.model, words) if which == "input" else None
+        if subwords is not None:
+            return Vectors(words, subwords.compose(words), subwords)
+        return Vectors(words, components.model.vectors(which).detach().cpu().float().numpy())
 
     def _neighbours(self, table: Vectors) -> NeighbourReport:
         """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones."""

@@ -10,9 +10,20 @@ import numpy as np
 class Windows(NamedTuple):
     """C windows of P pairs in total: a centre word, and a target for each pair."""
 
-    centre: np.ndarray  # (C,) int64  a row of u
+    centre: np.ndarray  # (C,) int64  a row of u, or a word of RowPool
     start: np.ndarray   # (C+1,) int64  window w has the pairs start[w] .. start[w+1], at least one
     target: np.ndarray  # (P,) int64  the context word of the pair, a row of v
+
+
+class RowPool(NamedTuple):
+    """The rows of u that the vector of each of N words is pooled from, at least one; a row may occur twice.
+
+    The vector is their sum, or their mean. Under the mean each row receives the gradient of the mean undivided.
+    """
+
+    start: np.ndarray  # (N+1,) int64  word i has the rows row[start[i]] .. row[start[i + 1] - 1]
+    row: np.ndarray    # (R,) int64
+    mean: bool
 
 
 class SkipGramLossSpec(NamedTuple):

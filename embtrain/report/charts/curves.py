@@ -32,6 +32,7 @@ TITLE = {
     "lr": "Learning rate",
 }
 METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank", "mr": "mean rank",
+          "spearman/composed": "Spearman's\N{NO-BREAK SPACE}ρ, missing words composed from n-grams",
           "amri": "adjusted mean rank index",
           "log_likelihood": "log-likelihood", "ap": "average precision", "f1": "F1", "log_z": "log Z",
           "log_z_mean": "mean log Z",

@@ -44,9 +44,18 @@ class CompiledWindows(CompiledStep):
         The ids of a block take at most 3% of the time of its update, so none is computed lazily.
         """
         context = _repeat_per_pair(block, block.centre)
-        vector = self.model.u[context] if vectors else torch.empty((len(context), 0))
+        query_id = _query_ids(block)
+        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0))
         slot = torch.zeros(1, dtype=torch.int64).expand(len(context))
-        return Query(vector, context, block.target, slot, _query_ids(block), _window_ids(block), block.start)
+        return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start)
+
+    def _vectors(self, context: Tensor, query_id: Tensor) -> Tensor:
+        """The input vector of each pair's centre, (P, D). query_id: (P,) rank of the centre among the distinct ones."""
+        if self.model.pool is None:
+            return self.model.u[context]
+        words = context.new_empty(int(query_id.max()) + 1)
+        words[query_id] = context
+        return self.model.pool(self.model.u, words, False)[query_id]
 
     def _n_draws(self, block: WindowBatch) -> int:
         return -(-len(block.centre) // self.units_per_draw) if self.units_per_draw else len(block.target)
@@ -61,13 +70,14 @@ class CompiledWindows(CompiledStep):
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
         c = None if self.c is None else self.c.detach().numpy()
+        pool = None if self.model.pool is None else self.model.pool.kernel_rows()
         ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
         rule = SkipGramLossSpec(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
                     ranking)
         loss, costs = 0.0, list[Tensor]()
         for first, last in self._chunks(windows.start):
             part, part_columns = _slice(windows, columns, first, last)
-            result = update(u, v, part, part_columns, rule, lr, self.threads, keep)
+            result = update(u, v, part, part_columns, rule, lr, self.threads, keep, pool)
             loss += result.loss
             if result.scores is not None:
                 costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part, part_columns))

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import embtrain
+from embtrain import experiment
 from embtrain.common.errors import DataError
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
+from embtrain.data.vectors.fasttext_model import ModelDetails
 from embtrain.data.vectors.vectors import Vectors
 
 pytestmark = pytest.mark.slow
@@ -79,7 +82,23 @@ def test_fasttext_reads_any_vectors(tmp_path: Path) -> None:
 
     vectors = Vectors(["king", "New York", "Käse"], np.random.default_rng(0).normal(size=(3, 7)))
     for counts in (None, np.array([1, 5, 0])):
-        vector_files.write(tmp_path / "m.bin", vectors, "fasttext", counts)
+        vector_files.write(tmp_path / "m.bin", vectors, "fasttext", ModelDetails(counts))
         theirs = fasttext.load_model(str(tmp_path / "m.bin"))
         assert theirs.words == vectors.words
         assert np.stack([theirs.get_word_vector(word) for word in vectors.words]).tobytes() == vectors.table.tobytes()
+
+
+@pytest.mark.parametrize("subword", ["{buckets: 500}", "null"])
+def test_fasttext_gives_the_vectors_of_an_exported_run(tmp_path: Path, subword: str) -> None:
+    import fasttext
+
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    run = embtrain.fit("sgns", corpus=str(tmp_path / "text.txt"), out=tmp_path / "run", sets={
+        "model.dim": 20, "text.min_count": 1, "text.sample": 0, "train.epochs": 2, "evaluate.benchmarks": [],
+        "model.subword": subword})
+    experiment.export(run.folder, "fasttext", tmp_path / "m.bin")
+    theirs, words = fasttext.load_model(str(tmp_path / "m.bin")), run.word_vectors.words
+    assert theirs.words == words
+    assert np.array_equal(np.stack([theirs.get_word_vector(word) for word in words]), run.word_vectors.table)
+    unseen = [word for word in WORDS if word not in words]
+    assert np.array_equal(np.stack([theirs.get_word_vector(word) for word in unseen]), run.word_vectors.compose(unseen))

@@ -20,7 +20,7 @@ from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Usag
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
-from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings
+from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings, ModelDetails
 from embtrain.data.vectors.open import ReadOptions
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
@@ -111,7 +111,8 @@ def test_vectors_of_a_model_compose_and_are_written_with_their_ngrams(path: Path
 
 def test_vectors_without_ngrams_become_a_model_without_ngrams(tmp_path: Path) -> None:
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
-    vector_files.write(tmp_path / "m", Vectors(["a", "b c", "d"], table), "fasttext", counts=np.array([2, 9, 4]))
+    vector_files.write(tmp_path / "m", Vectors(["a", "b c", "d"], table), "fasttext",
+                       details=ModelDetails(np.array([2, 9, 4])))
     assert vector_files.read(tmp_path / "m").subwords is None
     theirs = load_facebook_model(str(tmp_path / "m"))
     assert theirs.wv.index_to_key == ["a", "b c", "d"] and (theirs.wv.vectors == table).all()
@@ -278,7 +279,7 @@ def test_other_subwords_than_those_of_fasttext_are_refused(tmp_path: Path, ngram
 def test_some_words_of_a_model_are_written(path: Path) -> None:
     vectors = vector_files.read(path)
     some = Vectors(vectors.words[3:1:-1], vectors.table[3:1:-1], vectors.subwords)
-    vector_files.write(path.with_name("some"), some, "fasttext", counts=np.array([4, 3]))
+    vector_files.write(path.with_name("some"), some, "fasttext", details=ModelDetails(np.array([4, 3])))
     again = read_fasttext(path.with_name("some"), 1 << 20)
     assert again.words == some.words and again.counts.tolist() == [4, 3] and again.table().tobytes() == \
         np.ascontiguousarray(some.table).tobytes()

@@ -10,6 +10,7 @@ import pytest
 
 from embtrain.common.errors import DataError
 from embtrain.data.text.ngrams import Ngrams
+from embtrain.data.vectors import subword_table
 from embtrain.data.vectors.subword_table import SubwordTable, make_ngrams
 
 WORDS = ["where", "aaaa", "œuvre", "no"]
@@ -25,20 +26,22 @@ def table(buckets: int | Literal["exact"], pooling: Pooling = "mean", dim: int =
 
 @pytest.mark.parametrize("pooling", ["mean", "sum"])
 @pytest.mark.parametrize("buckets", [7, "exact"])  # 7: several n-grams of a word share a row
-def test_vector_is_pooled_over_word_and_ngrams(buckets: int | Literal["exact"], pooling: Pooling) -> None:
+def test_vector_is_pooled_over_word_and_ngrams(buckets: int | Literal["exact"], pooling: Pooling,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subword_table, "CHUNK", 1000)
     subwords = table(buckets, pooling)
-    queries = ["where", "unseen", "aaaa", "x", "no", "here"] * 300      # more than one chunk
-    start, row = subwords.ngrams.rows(queries)
+    names = ["where", "unseen", "aaaa", "x", "no", "here"] * 300      # two chunks
+    start, row = subwords.ngrams.rows(names)
     expected = []
-    for i, word in enumerate(queries):
+    for i, word in enumerate(names):
         rows = [subwords.table[r] for r in row[start[i]:start[i + 1]]]
         rows += [subwords.word_rows[WORDS.index(word)]] if word in WORDS else []
         total = np.sum(rows, axis=0, dtype=np.float64) if rows else np.zeros(5)
         expected.append(total / max(1, len(rows)) if pooling == "mean" else total)
-    vectors = subwords.compose(queries)
+    vectors = subwords.compose(names)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)
-    assert vectors[queries.index("where")].any() and subwords.compose([]).shape == (0, 5)
+    assert vectors[names.index("where")].any() and subwords.compose([]).shape == (0, 5)
 
 
 def test_unknown_word_without_ngrams_has_a_zero_vector() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from embtrain.data.text.ngrams import Ngrams
+from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words import neighbours as module
 from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours
@@ -38,6 +40,21 @@ def test_small_vocabularies_missing_words_ties_and_nan() -> None:
     diverged = word_vectors(48)
     diverged.table[3] = np.nan
     assert len(near(diverged, "w0", 1, 60)) == 46
+
+
+def test_a_missing_word_with_known_ngrams_has_the_neighbours_of_its_composed_vector() -> None:
+    words, draw = ["king", "kind", "queen", "apple", "pear"], np.random.default_rng(4)
+    ngrams = Ngrams.exact(2, 4, words)
+    subwords = SubwordTable(ngrams, draw.normal(size=(ngrams.n_rows, 6)).astype(np.float32), words,
+                            draw.normal(size=(len(words), 6)).astype(np.float32), "mean")
+    vectors = Vectors(words, subwords.compose(words), subwords)
+    kings, ranks = near(vectors, "kings", 1, 9), near(vectors, "kings", 2, 3)
+    theirs = vectors.keyed().most_similar("kings", topn=9)
+    assert [w for w, _ in kings] == [w for w, _ in theirs] and len(kings) == 5
+    assert [c for _, c in kings] == pytest.approx([c for _, c in theirs], abs=1e-6)
+    assert ranks == kings[1:3] and kings.is_composed and kings.found_as is None
+    assert not near(vectors, "KING").is_composed and near(vectors, "KING").found_as == "king"
+    assert near(vectors, "¶¶") == [] and not near(vectors, "¶¶").is_composed
 
 
 def test_the_exact_spelling_comes_first_and_another_is_named() -> None:

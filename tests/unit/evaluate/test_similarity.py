@@ -12,11 +12,13 @@ from scipy import stats
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.text.ngrams import Ngrams
+from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.evaluate.statistics.ties import round_scores
-from embtrain.evaluate.words.similarity import RatedPair, cosines, read_pairs, score, spearman
+from embtrain.evaluate.words.similarity import RatedPair, cosines, read_pairs, score, scores, spearman
 
 TRIPLE = ("word1", "word2", "score")
 
@@ -241,3 +243,41 @@ def test_the_published_files_are_read_completely(name: str, n: int) -> None:
     assert row.value == pytest.approx(theirs, abs=1e-6) and row.n == len(result)
     assert row.value == pytest.approx(keyed.evaluate_word_pairs(str(path))[1][0], abs=1e-4)
     assert row.note == f"{row.n} of {n} pairs found, others dropped"
+
+
+def with_subwords() -> Vectors:
+    """Vectors of a few words whose n-grams have rows."""
+    words = ["king", "queen", "kind", "apple", "pear", "car"]
+    ngrams, draw = Ngrams.exact(2, 4, words), np.random.default_rng(1)
+    subwords = SubwordTable(ngrams, draw.normal(size=(ngrams.n_rows, 9)).astype(np.float32), words,
+                            draw.normal(size=(len(words), 9)).astype(np.float32), "mean")
+    return Vectors(words, subwords.compose(words), subwords)
+
+
+def test_missing_words_are_composed_in_a_second_row() -> None:
+    vectors = with_subwords()
+    pairs = [RatedPair(*p) for p in [("king", "queen", 5.), ("KINGS", "kind", 4.), ("pears", "apples", 3.),
+                                     ("car", "king", 2.), ("pear", "apple", 4.5), ("¶¶", "king", 1.)]]
+    plain, composed = scores("x", vectors, pairs, WordsConfig())
+    assert plain == score("x", Vectors(vectors.words, vectors.table), pairs, WordsConfig()) and plain.n == 3
+    assert (plain.metric, composed.metric, composed.n) == ("spearman", "spearman/composed", 4)
+    # KINGS shares no n-gram with the words in lower case, ¶¶ none with any
+    assert composed.note == "4 of 6 pairs found, others dropped; 2 words composed from n-grams"
+    some = [pairs[i] for i in (0, 2, 3, 4)]
+    x, y = (vectors.subwords.compose([p[side] for p in some]).astype(float) for side in (0, 1))
+    cosine = (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    assert composed.value == pytest.approx(stats.spearmanr(cosine, [p.gold for p in some]).statistic)
+
+
+@pytest.mark.parametrize("oov", ["zero", "mean"])
+def test_words_that_cannot_be_composed_follow_oov(oov: str) -> None:
+    vectors = with_subwords()
+    pairs = [RatedPair("pears", "apples", 3.), RatedPair("¶¶", "king", 1.)]
+    s, found = cosines(vectors, pairs, oov, composed=True)
+    assert found.tolist() == [True, False]
+    assert s[1] == cosines(Vectors(vectors.words, vectors.table), pairs, oov)[0][1]
+
+
+def test_vectors_without_subwords_have_one_row() -> None:
+    vectors, pairs = world()
+    assert scores("x", vectors, pairs, WordsConfig()) == [score("x", vectors, pairs, WordsConfig())]

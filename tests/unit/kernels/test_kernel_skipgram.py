@@ -18,7 +18,7 @@ from embtrain.kernels.core import binding
 from embtrain.kernels.core.tables import HUGE_PAGE_BYTES, NegativeBatch, Table, UpdateResult, zeros, zeros_on_huge_pages
 from embtrain.kernels.reference.training import skipgram as reference
 from embtrain.kernels.training import skipgram as wrapper
-from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
+from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
@@ -29,14 +29,16 @@ class Case:
     def __init__(self, seed: int, n_u: int, n_v: int, dim: int, sizes: list[int], share: int, k: int, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: str = "none",
                  mask_target: bool = False, n_masked: int = 0, pad: int = 0, scale: float = 0.6, ranking: bool = False,
-                 lr: float = 0.1, distinct: bool = False):
+                 lr: float = 0.1, distinct: bool = False, pool: str = "none"):
         draw = np.random.default_rng(seed)
         n, pairs = len(sizes), sum(sizes)
         self.u_x = (draw.standard_normal((n_u, dim)) * scale).astype(np.float32)
         self.v_x = (draw.standard_normal((n_v, dim)) * scale).astype(np.float32)
         self.u_acc = draw.random(n_u).astype(np.float32) if adagrad else None
         self.v_acc = draw.random(n_v).astype(np.float32) if adagrad else None
-        self.pad, self.lr = pad, lr
+        self.pad, self.lr, self.pool = pad, lr, None
+        if pool != "none":
+            self._add_rows(np.random.default_rng(seed + 1), pool, distinct, scale)
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         g = pairs if share == 0 else -(-n // share)
         if distinct:
@@ -64,6 +66,18 @@ class Case:
         self.rule = SkipGramLossSpec(loss, margin=0.4, c=zs if loss == "nce" else None,
                          ranking=ranking and loss == "sampled_softmax")
 
+    def _add_rows(self, draw: np.random.Generator, pool: str, distinct: bool, scale: float) -> None:
+        """Pool each word from its row and up to 9 of 6 more rows, some of them twice; if distinct, from 2 more rows."""
+        n = len(self.u_x)
+        extra = np.arange(n, 3 * n).reshape(n, 2) if distinct else [draw.integers(n, n + 6, draw.integers(10))
+                                                                   for _ in range(n)]
+        rows = [np.array([i, *more]) for i, more in enumerate(extra)]
+        more_rows = (draw.standard_normal((2 * n if distinct else 6, self.u_x.shape[1])) * scale).astype(np.float32)
+        self.u_x = np.concatenate([self.u_x, more_rows])
+        if self.u_acc is not None:
+            self.u_acc = np.concatenate([self.u_acc, draw.random(len(more_rows)).astype(np.float32)])
+        self.pool = RowPool(np.cumsum([0, *map(len, rows)]), np.concatenate(rows), pool == "mean")
+
     def tables(self, dtype: type = np.float32) -> tuple[Table, Table]:
         created = []
         for x, acc in ((self.u_x, self.u_acc), (self.v_x, self.v_acc)):
@@ -74,12 +88,12 @@ class Case:
 
     def expected(self) -> tuple[Table, Table, float, np.ndarray, np.ndarray | None]:
         u, v = self.tables(np.float64)
-        return u, v, *reference.update(u, v, self.windows, self.negatives, self.rule, self.lr)
+        return u, v, *reference.update(u, v, self.windows, self.negatives, self.rule, self.lr, self.pool)
 
     def run(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
         u, v = self.tables()
         with using(core):
-            return u, v, wrapper.update(u, v, self.windows, self.negatives, self.rule, self.lr, **how)
+            return u, v, wrapper.update(u, v, self.windows, self.negatives, self.rule, self.lr, pool=self.pool, **how)
 
 
 def assert_agree(case: Case, core: str, **how: Any) -> None:
@@ -107,7 +121,8 @@ cases = st.builds(
     loss=st.sampled_from(sorted(wrapper.LOSSES)), adagrad=st.booleans(),
     weight=st.sampled_from(["none", "column", "cell"]), log_q=st.sampled_from(["static", "cell"]),
     c=st.sampled_from(["none", "one", "each"]), mask_target=st.booleans(),
-    n_masked=st.sampled_from([0, 0, 5, 60]), pad=st.sampled_from([0, 1, 12]), ranking=st.booleans())
+    n_masked=st.sampled_from([0, 0, 5, 60]), pad=st.sampled_from([0, 1, 12]), ranking=st.booleans(),
+    pool=st.sampled_from(["none", "mean", "sum"]))
 
 
 @needs_core
@@ -131,6 +146,50 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
                 n_masked=12 if mask == "observed" else 0)
     for core in NATIVE:
         assert_agree(case, core)
+
+
+@needs_core
+@pytest.mark.parametrize("pool", ["mean", "sum"])
+@pytest.mark.parametrize("adagrad", [False, True])
+@pytest.mark.parametrize("share", [0, 1, 4])
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+def test_pooled_centres(loss: str, share: int, adagrad: bool, pool: str) -> None:
+    """Rows that centres of a block share, and rows that occur twice in a word, at every remainder of a chunk."""
+    for dim in (1, 4, 36, 100, 128, 150, 301):
+        case = Case(dim, 7, 23, dim, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, c="each", pool=pool, scale=0.2)
+        for core in NATIVE:
+            assert_agree(case, core)
+
+
+@needs_core
+@pytest.mark.parametrize("share", [0, 1, 2])
+def test_sum_with_zero_rows_equals_plain_rows(share: int) -> None:
+    """The unit sees the word's row alone; the zero rows then receive the same gradient."""
+    sizes = [4] if share < 2 else [3, 1]
+    plain, pooled = (Case(5, 6, 30, 20, sizes, share, 5, "nce", distinct=True, pool=pool) for pool in ("none", "sum"))
+    pooled.u_x[6:] = 0
+    for core in NATIVE:
+        (u, v, output), (u_, v_, output_) = plain.run(core), pooled.run(core)
+        np.testing.assert_array_equal(v.x, v_.x)
+        np.testing.assert_allclose(u_.x[:6], u.x, rtol=1e-6, atol=1e-7)
+        assert output.loss == output_.loss
+        change = u_.x - pooled.u_x
+        for word in pooled.windows.centre:
+            np.testing.assert_allclose(change[6 + 2 * word:8 + 2 * word], change[[word, word]], rtol=1e-4, atol=1e-7)
+
+
+def test_repeated_row_of_a_word_by_hand() -> None:
+    """Its gradients are summed before the accumulator; under the mean they are not divided by the number of rows."""
+    for core in CORES:
+        u, v = Table(np.ones((3, 2), np.float32), np.zeros(3, np.float32)), Table(np.ones((1, 2), np.float32),
+                                                                                np.zeros(1, np.float32))
+        with using(core):
+            wrapper.update(u, v, Windows(np.array([0]), np.array([0, 1]), np.array([0])),
+                           NegativeBatch(np.zeros((1, 0), np.int64), 1), SkipGramLossSpec("logistic"), 0.1,
+                           pool=RowPool(np.array([0, 4]), np.array([0, 1, 2, 1]), True))
+        g = -1 / (1 + np.exp(2.0))                                                  # σ(s) − 1 at s = 2
+        np.testing.assert_allclose(u.acc, [g * g, 4 * g * g, g * g], rtol=1e-5)
+        np.testing.assert_allclose(u.x, 1 + 0.1, rtol=1e-5)
 
 
 @needs_core
@@ -201,9 +260,10 @@ def test_every_negative_masked(loss: str, share: int) -> None:
 
 
 @needs_core
+@pytest.mark.parametrize("pool", ["none", "mean"])
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_threads_are_exact_if_rows_are_disjoint(share: int) -> None:
-    case = Case(6, 60, 500, 40, [3] * 40, share, 2, "logistic", distinct=True)
+def test_threads_are_exact_if_rows_are_disjoint(share: int, pool: str) -> None:
+    case = Case(6, 60, 500, 40, [3] * 40, share, 2, "logistic", distinct=True, pool=pool)
     for core in NATIVE:
         single, many = case.run(core, keep_scores=True), case.run(core, keep_scores=True, threads=3)
         np.testing.assert_array_equal(single[0].x, many[0].x)
@@ -276,9 +336,10 @@ def test_threads_and_log_z() -> None:
 
 
 @needs_core
+@pytest.mark.parametrize("pool", ["none", "mean"])
 @pytest.mark.parametrize("share", [0, 1, 3])
-def test_one_thread_is_bitwise_reproducible(share: int) -> None:
-    case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", mask_target=True)
+def test_one_thread_is_bitwise_reproducible(share: int, pool: str) -> None:
+    case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", mask_target=True, pool=pool)
     for core in NATIVE:
         single, two = case.run(core), case.run(core)
         assert single[0].x.tobytes() == two[0].x.tobytes() and single[1].x.tobytes() == two[1].x.tobytes()
@@ -302,6 +363,35 @@ def test_out_of_range_ids_are_rejected_before_any_write(core: str, field: str, i
     with using(core), pytest.raises(IndexError, match=field):
         wrapper.update(u, v, case.windows, case.negatives, case.rule, 0.1)
     assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize(("field", "index", "value"), [
+    ("row", 1, 15), ("row", 0, -1), ("row", 2, 2**62), ("start", 0, -1), ("start", 1, 0), ("start", 1, 999),
+    ("start", 1, -5), ("centre", 3, 9), ("centre", 0, -1)])
+@pytest.mark.parametrize("share", [0, 1, 2])
+def test_pools_out_of_range_are_rejected_before_any_write(core: str, field: str, index: int, value: int, share: int
+                                                          ) -> None:
+    case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic", pool="mean")
+    assert case.pool is not None and len(case.u_x) == 15
+    case.windows.centre[:] = [0, 8, 0, 3]
+    (case.windows.centre if field == "centre" else getattr(case.pool, field))[index] = value
+    u, v = case.tables()
+    with using(core), pytest.raises(IndexError, match="centre" if field == "centre" else "pool"):
+        wrapper.update(u, v, case.windows, case.negatives, case.rule, 0.1, pool=case.pool)
+    assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_pools_of_the_wrong_type_are_rejected(core: str) -> None:
+    case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "logistic", pool="mean")
+    u, v = case.tables()
+    assert case.pool is not None
+    for change in ({"row": case.pool.row.astype(np.int32)}, {"start": case.pool.start[:0]},
+                   {"start": np.zeros(17, np.int64)}, {"start": case.pool.start[::-1]}, {"row": case.pool.row[None]}):
+        with using(core), pytest.raises((TypeError, ValueError)):
+            wrapper.update(u, v, case.windows, case.negatives, case.rule, 0.1, pool=case.pool._replace(**change))
+    assert (u.x == case.u_x).all()
 
 
 @pytest.mark.parametrize("change", [

@@ -25,7 +25,7 @@ from embtrain.data.text.corpus import Corpus
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import components, scoring
-from embtrain.experiment.tasks.windows import WindowsTask
+from embtrain.experiment.tasks.windows import WindowsTask, subwords_of
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
@@ -76,10 +76,12 @@ class Once(AliasTable):
 
 
 def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
-         seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False) -> Timed:
+         seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False,
+         unknown: Sequence[str] = ()) -> Timed:
     """One training run of embtrain on the result of `read` for the file and min_count.
 
-    sets: further keys. once: negatives are drawn for one block and reused for the others.
+    sets: further keys. once: negatives are drawn for one block and reused for the others. unknown: words outside the
+    vocabulary that a model with subwords also gives vectors to.
     """
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
@@ -92,12 +94,10 @@ def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: 
         fit = Trainer(parts.model, parts.source, parts.loss, text.windows, parts.train, Path(folder), dict,
                       parts.known_positives)
         fit.run()
-    table = parts.model.vectors("input").detach().float().numpy()
-    return Timed(
-        fit.position.seconds,
-        fit.position.cpu_seconds,
-        quality(Vectors(text.corpus.vocabulary.words, table), benchmarks),
-    )
+    table, names = parts.model.vectors("input").detach().float().numpy(), text.corpus.vocabulary.words
+    if (subwords := subwords_of(parts.model, names)) is not None:
+        table, names = np.concatenate([table, subwords.compose(unknown)]), [*names, *unknown]
+    return Timed(fit.position.seconds, fit.position.cpu_seconds, quality(Vectors(names, table), benchmarks))
 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,

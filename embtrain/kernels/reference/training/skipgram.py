@@ -5,6 +5,9 @@ In a unit (one window, or the windows of a block) every gradient is evaluated be
 row are summed, and then each row is updated once:
 
     s_ab = u_a · v_b      ∂L/∂u_a = Σ_b (∂L/∂s_ab) v_b      ∂L/∂v_b = Σ_a (∂L/∂s_ab) u_a
+
+With a RowPool, u_a is the sum or the mean of several rows, and each of them receives ∂L/∂u_a as its gradient, under the
+mean too: as in fastText [bojanowski2017], so that a row's step does not shrink with the length of its words.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from embtrain.kernels.arguments.updates import SkipGramLossSpec, Windows
+from embtrain.kernels.arguments.updates import RowPool, SkipGramLossSpec, Windows
 from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
 from embtrain.kernels.reference.training.rows import EPS, draw_terms, false_negative_pairs
 
@@ -44,9 +47,11 @@ class Pair(NamedTuple):
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
-           ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Update the tables u and v in place by all windows. Returns the loss, summed over pairs, the scores of the
-    negatives (G, K), and ∂L/∂c of the learned log Z, None if it learns none.
+           pool: RowPool | None = None) -> tuple[float, np.ndarray, np.ndarray | None]:
+    """Update the tables u and v in place by all windows. pool: of centres; None: each centre is a row of u.
+
+    Returns the loss, summed over pairs, the scores of the negatives (G, K), and ∂L/∂c of the learned log Z, None if it
+    learns none.
     """
     n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
@@ -57,32 +62,41 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
         du, dv = dict[int, np.ndarray](), dict[int, np.ndarray]()
         for w in range(first, min(n, first + unit)):
             a = int(windows.centre[w])
+            rows, x = _vector(u, a, pool)
             for p in range(int(windows.start[w]), int(windows.start[w + 1])):
                 g = p if negatives.share == 0 else w // negatives.share
                 t, ids = int(windows.target[p]), negatives.ids[g].tolist()
-                pair = _pair(u, v, negatives, loss_spec, false_negatives, a, t, p, g)
+                pair = _pair(x, v, negatives, loss_spec, false_negatives, a, t, p, g)
                 value, g_t, g_j, g_c = slopes(pair, loss_spec)
                 loss += value
                 if c_grad is not None:
                     c_grad[a if c_grad.ndim else ()] += g_c
                 for b, slope in zip([t, *ids], [g_t, *g_j], strict=True):
-                    _add(du, a, slope * v.x[b].astype(np.float64))
-                    _add(dv, b, slope * u.x[a].astype(np.float64))
+                    for row in rows:
+                        _add(du, row, slope * v.x[b].astype(np.float64))
+                    _add(dv, b, slope * x)
             pairs = w if negatives.share else slice(int(windows.start[w]), int(windows.start[w + 1]))
             if negatives.share:
                 g = w // negatives.share
-                scores[g] += v.x[negatives.ids[g]].astype(np.float64) @ u.x[a] / (min(n, first + unit) - first)
+                scores[g] += v.x[negatives.ids[g]].astype(np.float64) @ x / (min(n, first + unit) - first)
             else:
-                scores[pairs] = v.x[negatives.ids[pairs]].astype(np.float64) @ u.x[a]
+                scores[pairs] = v.x[negatives.ids[pairs]].astype(np.float64) @ x
         _move(u, du, lr)
         _move(v, dv, lr)
     return loss, scores, c_grad
 
 
-def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossSpec,
+def _vector(u: Table, a: int, pool: RowPool | None) -> tuple[list[int], np.ndarray]:
+    """The rows of centre a and its vector (D,) in float64."""
+    rows = [a] if pool is None else pool.row[pool.start[a]:pool.start[a + 1]].tolist()
+    x = u.x[rows].astype(np.float64).sum(0)
+    return rows, x / len(rows) if pool is not None and pool.mean else x
+
+
+def _pair(x: np.ndarray, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossSpec,
           false_negatives: set[tuple[int, int]], a: int, t: int, p: int, g: int,
           ) -> Pair:
-    x, ids = u.x[a].astype(np.float64), negatives.ids[g]
+    ids = negatives.ids[g]
     weight, is_kept, log_q, log_q_t = draw_terms(negatives, false_negatives, t, p, g)
     c = 0.0 if loss_spec.c is None else float(loss_spec.c[a] if loss_spec.c.ndim else loss_spec.c)
     log_total_weight = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0

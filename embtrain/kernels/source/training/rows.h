@@ -15,6 +15,24 @@ constexpr int STRIP = 32;   // floats between two prefetches of one row
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
+// Rows prefetched during other work: some cache lines at a time.
+struct PrefetchQueue {
+    float* const* row = nullptr;
+    int64_t rows = 0, dim = 0, quota = 0, d = 0;
+
+    void prefetch_lines() {
+        for (int64_t i = 0; i < quota && rows > 0; ++i) {
+            prefetch(*row + d);
+            d += 16;
+            if (d >= dim) { d = 0; ++row; --rows; }
+        }
+    }
+
+    void prefetch_all() {
+        while (rows > 0) prefetch_lines();
+    }
+};
+
 template <int N>
 inline void dots_n(const float* const* row, const float* const* next, const float* u, int64_t dim, float* s) {
     vec acc[N] = {};

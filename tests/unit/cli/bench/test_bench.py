@@ -23,9 +23,10 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, quality, samplers, transe, walks
+from embtrain.cli.bench import kernels, nn, samplers, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
+from embtrain.cli.bench.text import quality, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -36,8 +37,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe",
-         "vmf", "walks"]
+NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "reading", "samplers", "skipgram", "subword",
+         "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def test_the_keys_are_documented() -> None:
     documented = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`",
                                                                                                            row)}
     assert documented == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
-                    "pairs_per_second", "growth", "build", "megabytes", "outside", "bound"}
+                    "pairs_per_second", "words_per_second", "growth", "build", "megabytes", "outside", "bound"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 
@@ -134,7 +135,10 @@ def test_the_keys_are_documented() -> None:
 
 def test_every_bench_is_found_by_its_name() -> None:
     assert bench.names() == NAMES
-    assert all(bench.find(name) is importlib.import_module(f"embtrain.cli.bench.{name}").bench for name in NAMES)
+    modules = [bench.find(name).__module__ for name in NAMES]
+    assert [module.rpartition(".")[2] for module in modules] == NAMES
+    assert all(bench.find(name) is importlib.import_module(module).bench for name, module in zip(NAMES, modules,
+                                                                                              strict=True))
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
@@ -225,6 +229,17 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert list(summary["bound"]) == ["CENTRE-d100-t1"] and shares.keys() == {"rows", "arithmetic", "draws"}
     assert min(shares.values()) > 0
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+@needs_core
+def test_subword_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(subword.SUBWORD, "buckets", 100)
+    monkeypatch.setattr(subword, "BENCHMARKS", ("wordsim353",))
+    summary = timed(embtrain_bench, "subword", text, "--only", "CENTRE")
+    assert list(summary["ours"]) == list(summary["words_per_second"]) == ["CENTRE-t1"]
+    assert "gensim" in summary["rivals"] and summary["about"]["unknown"] > 400      # no word of the benchmark occurs
+    quality = summary["quality"]["CENTRE-t1"]
+    assert quality["ours"].keys() == quality["gensim"].keys() == {"wordsim353"}
 
 
 @needs_core

@@ -29,7 +29,7 @@ public:
     ~Scratch() { for (int i = 0; i < count; ++i) std::free(pieces[i]); }
 
 private:
-    static constexpr int MOST = 48;
+    static constexpr int MOST = 64;
     void* pieces[MOST];
     int count = 0;
 };

@@ -19,17 +19,29 @@ bool is_rising(const int64_t* x, int64_t n, int64_t min_step) {
     return is_valid;
 }
 
+// Whether the rows of the centres are in u. Only the words that occur are read.
+bool pools_are_within(const SkipGramTask& t) {
+    bool is_valid = true;
+    for (int64_t i = 0; i < t.n_windows && is_valid; ++i) {
+        const int64_t begin = t.pool_start[t.centre[i]], end = t.pool_start[t.centre[i] + 1];
+        is_valid = begin >= 0 && begin < end && end <= t.n_pool_rows
+            && all_within(t.pool_row + begin, end - begin, t.n_u);
+    }
+    return is_valid;
+}
+
 }  // namespace
 
 extern "C" EMBTRAIN_API int embtrain_skipgram_check(const SkipGramTask* task) {
     const SkipGramTask& t = *task;
     const bool is_valid = t.start[0] == 0 && t.start[t.n_windows] == t.n_pairs && is_rising(t.start, t.n_windows + 1, 1)
-        && all_within(t.centre, t.n_windows, t.n_u) && all_within(t.target, t.n_pairs, t.n_v)
+        && all_within(t.centre, t.n_windows, t.n_words) && all_within(t.target, t.n_pairs, t.n_v)
         && all_within(t.ids, t.n_draws * t.k, t.n_v)
         && (t.n_false_negatives == 0
             || (all_within(t.false_negatives, t.n_false_negatives, t.n_pairs)
                 && is_rising(t.false_negatives, t.n_false_negatives, 0)
-                               && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k)));
+                && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k)))
+        && (t.pool_start == nullptr || pools_are_within(t));
     return is_valid ? OK : OUT_OF_RANGE;
 }
 

@@ -6,6 +6,7 @@
 // block, is handled separately, so that all reads see the values before the block.
 #pragma once
 
+#include "training/skipgram/pooled_centres.h"
 #include "training/skipgram/prefetch.h"
 #include "training/skipgram/small_gemm.h"
 
@@ -37,6 +38,7 @@ public:
         hit = scratch.take<Hit>(max_pairs * t.k + 1);
         seen.make(scratch, max_block_pairs + t.k);
         centres.make(scratch, n);
+        pooled.make(scratch, t, t.share, first, last);
         if (!scratch.ok) return;
         for (int64_t j = 0; j < t.k; ++j) w[j] = t.weight && !t.weight_stride ? t.weight[j] : 1.f;
     }
@@ -56,6 +58,7 @@ private:
     Shift shift;
     Scratch scratch;
     Seen seen, centres;
+    PooledCentres pooled;
     int64_t d, k;  // padded
     float *u, *h, *s, *v, *vt, *dv, *gap, *gap_with_c, *w, *w_own, *e, *slope, *x, *s_t, *gap_t, *g_t, *g, *steps, *sum,
         *read_slopes;
@@ -74,7 +77,8 @@ private:
         centres.clear();
         for (int64_t i = 0; i < n; ++i) {
             const int64_t centre = t.centre[first + i];
-            std::memcpy(u + i * d, t.u + centre * t.u_stride, bytes);
+            if (pooled.is_active()) pooled.pool(first + i, u + i * d);
+            else std::memcpy(u + i * d, t.u + centre * t.u_stride, bytes);
             first_centre[i] = centres.put((int32_t)centre, (int32_t)i);
         }
         for (int64_t i = n; i < round_up(n, TILE); ++i) std::memset(u + i * d, 0, bytes);
@@ -174,7 +178,7 @@ private:
         const int64_t last = first + t.share < end ? first + t.share : end;
         PrefetchQueue queue;
         if (first >= end) return queue;
-        for (int64_t i = first; i < last; ++i) next_rows[queue.rows++] = t.u + t.centre[i] * t.u_stride;
+        for (int64_t i = first; i < last && !pooled.is_active(); ++i) next_rows[queue.rows++] = t.u + t.centre[i] * t.u_stride;
         for (int64_t j = 0; j < t.k; ++j) next_rows[queue.rows++] = row_at(t.ids[first / t.share * t.k + j]);
         queue.row = next_rows;
         queue.dim = t.dim;
@@ -207,7 +211,8 @@ private:
         }
         for (int64_t i = 0; i < n; ++i)
             if (first_centre[i] != i) add(h + first_centre[i] * d, 1.f, h + i * d, t.dim);
-        for (int64_t i = 0; i < n; ++i)
+        if (pooled.is_active()) pooled.move(first, n, h, d, first_centre);
+        else for (int64_t i = 0; i < n; ++i)
             if (first_centre[i] == i) step(t, t.u, t.u_stride, t.u_acc, t.centre[first + i], h + i * d);
     }
 };

@@ -1,6 +1,7 @@
 // PAIR and CENTRE: one window after the other. All scores, then all slopes, then each row once.
 #pragma once
 
+#include "training/skipgram/pooled_centres.h"
 #include "training/skipgram/prefetch.h"
 
 namespace {
@@ -18,6 +19,7 @@ public:
         id_moved = scratch.take<int32_t>(all);
         moved = scratch.take<float*>(all);
         const int64_t pairs = t.start[last] - t.start[first];
+        centres.make(scratch, t, 1, first, last);
         hot_rows.make(scratch, t, pairs + (per_pair ? pairs : last - first) * t.k, n + max_pairs);
         stream.make(scratch, t, max_pairs, n, true, first, last, &hot_rows);
         hit = scratch.take<Hit>(max_pairs * t.k + 1);
@@ -45,6 +47,7 @@ private:
     Seen seen;
     HotRows hot_rows;
     RowStream stream;
+    PooledCentres centres;
     bool per_pair;
     float *s, *g, *gap, *gap_t, *g_t, *s_t, *x, *w, *w_own, *e, *steps, *slope, *h;
     int32_t* id_moved;
@@ -54,7 +57,9 @@ private:
     double window(int64_t i, ColumnMask& mask, double* c_grad) {
         const int64_t begin = t.start[i], m = t.start[i + 1] - begin, centre = t.centre[i];
         const int64_t n = per_pair ? m * t.k : t.k, first_id = (per_pair ? begin : i) * t.k, all = m + n;
-        float* u = t.u + centre * t.u_stride;
+        const bool is_pooled = centres.is_active();
+        if (is_pooled) centres.prefetch_window(i + 1, centres.n_rows(i), 2);
+        float* u = is_pooled ? centres.pool(i) : t.u + centre * t.u_stride;
         stream.fill();
         float* const* row = stream.row + 1;
         const int32_t* const id = stream.id + 1;
@@ -96,10 +101,11 @@ private:
             const float mean = square(u, t.dim) / (float)t.dim;                 // a row's gradient is its slope times u
             for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
         }
-        if (t.u_acc == nullptr) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
+        if (t.u_acc == nullptr && !is_pooled) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
             move<false>(row, next, a, steps, k, u, t.dim, h, 0.f);
-            step(t, t.u, t.u_stride, t.u_acc, centre, h);
+            if (is_pooled) centres.move(i, 1, h, t.dim, nullptr);
+            else step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
         if (t.scores) std::memcpy(t.scores + first_id, s + m, (size_t)n * sizeof(float));
         stream.advance(all + 1);

@@ -6,20 +6,6 @@
 
 namespace {
 
-// Rows prefetched during a product: some cache lines before every tile.
-struct PrefetchQueue {
-    float* const* row = nullptr;
-    int64_t rows = 0, dim = 0, quota = 0, d = 0;
-
-    void prefetch_lines() {
-        for (int64_t i = 0; i < quota && rows > 0; ++i) {
-            prefetch(*row + d);
-            d += 16;
-            if (d >= dim) { d = 0; ++row; --rows; }
-        }
-    }
-};
-
 constexpr int TILE = 4;  // rows of `out` per tile
 
 template <int V>

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.cli.bench import skipgram
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run
 from embtrain.cli.bench.harness.paired import difference
+from embtrain.cli.bench.text import skipgram
 from embtrain.common.errors import DataError
 from embtrain.data.vectors.vectors import Vectors
 

@@ -1,0 +1,6 @@
+"""Benchmarks of skip-gram on a text.
+
+skipgram.py  an epoch, against gensim
+quality.py   its quality over seeds
+subword.py   an epoch with subwords, against fastText and gensim
+"""

@@ -1,0 +1,71 @@
+"""Reads safetensors files of vectors: tensors `vectors` (V, D) and `words` (bytes,) uint8, separated by newlines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import safetensors
+
+from embtrain.common.errors import DataError
+from embtrain.data.storage import checksummed
+from embtrain.data.vectors.files import WordsAndTable, check_memory, decode_word
+from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, detect_packing, open_unpacked
+
+FLOATS = ("F32", "F16", "BF16")  # types of a table
+
+
+def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
+    """Read the first rows of a tensor (V, D) of a safetensors file as float32.
+
+    It may be stored as float32, float16 or bfloat16 (which NumPy does not support); DataError for any other type.
+    """
+    with safetensors.safe_open(path, framework="pt") as file:
+        tensor = file.get_slice(name)
+        shape, kind = tensor.get_shape(), tensor.get_dtype()
+        if len(shape) != 2 or kind not in FLOATS:
+            raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
+        n = shape[0] if limit is None else min(shape[0], limit)
+        check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
+        table: np.ndarray = tensor[:n].float().numpy()
+    return table
+
+
+def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
+    """Read the words and the table (V, D) float32 of a file. DataError for a damaged or other file."""
+    expected = (
+        "should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as written by `embtrain "
+        "export`"
+    )
+    with open_unpacked(path), open(path, "rb") as raw_file:
+        if kind := detect_packing(raw_file):
+            raise DataError(f"{path}: a safetensors file must not be compressed, but this one is with {kind}; unpack "
+                            "it")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            if set(file.keys()) != {"vectors", "words"}:
+                raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
+            vectors, text = file.get_slice("vectors"), file.get_slice("words")
+            shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
+            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
+                raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
+            n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
+            check_memory(path, n, shape[1], max_bytes)
+            is_sealed, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
+            table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
+            checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
+            words = code.tobytes().decode(reading.codec).split("\n")
+            if not is_sealed:                                     # no hash verifies these words
+                words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
+    except safetensors.SafetensorError as error:
+        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its words are not {reading.codec.upper()}; give their encoding: --encoding NAME"
+                        ) from error
+    if len(words) != shape[0] or "" in words or table.shape[1] == 0:
+        raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
+                        "or an empty word")
+    words, table = words[:n], table[:n]
+    if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity")
+    return words, table

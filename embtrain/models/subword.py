@@ -1,0 +1,140 @@
+"""Word vectors pooled from a row of the word and the rows of its character n-grams [bojanowski2017].
+
+    h_a = Σ_r u_r      pooling: sum; divided by the number n of rows under mean
+    rows: row a of u, and row V + g for every n-gram g of `<a>`, repeated ones counted again
+
+u has V + B rows, B: number of n-gram rows. All start from U(-1/D, 1/D), as in fastText. Under mean each row receives
+the gradient of h_a itself, not 1/n of it, as in fastText: otherwise a row would learn more slowly in long words.
+Sharing n-grams, rare words learn from frequent ones, and an unknown word has a vector
+(data/vectors/subword_table.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from embtrain.common.config import Section
+from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec
+from embtrain.kernels.core.tables import zeros
+from embtrain.kernels.training.skipgram import RowPool
+
+CHUNK = 1 << 14  # rows or words that are processed at once
+
+
+class SubwordConfig(Section):
+    """Configuration keys under `model.subword`."""
+
+    min_n: int = Field(3, ge=1, le=64, description="minimum characters of an n-gram, < and > around the word included")
+    max_n: int = Field(6, ge=1, le=64, description="maximum characters of an n-gram")
+    buckets: int | Literal["exact"] = Field(
+        2_000_000, description="rows that the n-grams are hashed to; exact: a row for each n-gram of the vocabulary")
+    pooling: Literal["mean", "sum"] = Field("mean", description="vector of a word: mean or sum of its rows")
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> SubwordConfig:
+        if self.min_n > self.max_n:
+            raise ValueError(f"min_n: {self.min_n}: is above max_n: {self.max_n}; lower it")
+        if self.buckets != "exact" and not 1 <= self.buckets < 2**31:
+            raise ValueError(f"buckets: {self.buckets}: give exact, or 1 to {2**31 - 1:,}")
+        return self
+
+
+class SubwordPool(nn.Module):
+    """The rows of each of V words and the pooled vectors. The rows follow from the words and are not in the state."""
+
+    start: Tensor  # (V + 1,) int64  word i has the rows row[start[i]:start[i + 1]], its own first
+    row: Tensor    # (R,) int64
+
+    def __init__(self, config: SubwordConfig, problem: ProblemSpec):
+        """Find the rows of the problem's words. UsageError if it has none."""
+        super().__init__()
+        if problem.ngram_rows is None or problem.words is None:
+            raise UsageError("model.subword: needs words, but the candidates of this corpus are not words; set "
+                             "model.subword: null")
+        self.config, n = config, len(problem.words)
+        starts, rows, self.n_ngrams = problem.ngram_rows(config.min_n, config.max_n, config.buckets, problem.words)
+        start = starts + np.arange(n + 1)
+        row = np.empty(start[-1], np.int64)
+        is_ngram = np.ones(len(row), bool)
+        is_ngram[start[:-1]] = False
+        row[start[:-1]], row[is_ngram] = np.arange(n), rows + n
+        self.register_buffer("start", torch.from_numpy(start), persistent=False)
+        self.register_buffer("row", torch.from_numpy(row), persistent=False)
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def is_mean(self) -> bool:
+        return self.config.pooling == "mean"
+
+    def initial_table(self, dim: int, generator: torch.Generator) -> Tensor:
+        """Draw u (V + B, D) in the layout of the kernels, so that `pad_rows` need not copy it."""
+        table = torch.from_numpy(zeros(len(self) + self.n_ngrams, dim))
+        for rows in table.split(CHUNK):
+            rows.copy_(torch.rand(rows.shape, generator=generator).mul_(2).sub_(1).div_(dim))
+        return table
+
+    def forward(self, u: Tensor, words: Tensor, sparse: bool) -> Tensor:
+        """Return the vectors (n, D) of words (n,), differentiable in u. sparse: whether its gradient is sparse."""
+        size, place = self.places(words)
+        h = nn.functional.embedding_bag(self.row[place], u, size.cumsum(0) - size, mode="sum", sparse=sparse)
+        return _UndividedMean.apply(h, size) if self.is_mean else h
+
+    def places(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of rows of each word, (n,), and the places of these rows in `row`, one word after the other."""
+        begin = self.start[words]
+        size = self.start[words + 1] - begin
+        shift = (begin - size.cumsum(0) + size).repeat_interleave(size)
+        return size, torch.arange(len(shift), device=shift.device) + shift
+
+    def vectors(self, u: Tensor) -> Tensor:
+        """The vectors of all words, (V, D), without gradient."""
+        words = torch.arange(len(self), device=u.device)
+        return torch.cat([self(u.detach(), part, False) for part in words.split(CHUNK)])
+
+    def kernel_rows(self) -> RowPool:
+        return RowPool(self.start.numpy(), self.row.numpy(), self.is_mean)
+
+    @torch.no_grad()
+    def fit_ngrams(self, u: Tensor, words: Tensor, given: Tensor) -> None:
+        """Set the rows of the n-grams of words (n,), all different, from their given vectors (n, D).
+
+        A word's vector is divided equally among its rows, and the row of an n-gram becomes the mean of its shares.
+        """
+        size, place = self.places(words)
+        is_ngram = self.row[place] >= len(self)
+        word = torch.arange(len(words), device=u.device).repeat_interleave(size)[is_ngram]   # (N,) of each n-gram
+        rows, row = torch.unique(self.row[place][is_ngram], return_inverse=True)
+        total = u.new_zeros(len(rows), u.shape[1])
+        for entries, to in zip(word.split(CHUNK), row.split(CHUNK), strict=True):
+            share = given[entries]
+            total.index_add_(0, to, share if self.is_mean else share / size[entries].unsqueeze(1))
+        u[rows] = total / torch.bincount(row).unsqueeze(1)
+
+    @torch.no_grad()
+    def set_vectors(self, u: Tensor, words: Tensor, given: Tensor) -> None:
+        """Set the rows of words (n,), all different, so that their vectors are the given ones, (n, D)."""
+        u[words] = 0
+        rest = given - self(u, words, False)
+        u[words] = rest * self.places(words)[0].unsqueeze(1) if self.is_mean else rest
+
+
+class _UndividedMean(torch.autograd.Function):
+    """h / n for sums h (B, D) of n rows, (B,), with the gradient of the mean for the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, n: Tensor) -> Tensor:
+        return h / n.unsqueeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
