@@ -11,7 +11,6 @@
     models/      queries and scores               negatives/     negative samplers
     losses/      losses of scores                 data/          readers of data files
     kernels/     compiled kernels                 common/        records, errors, files, configuration
-    nn/          components for other programs
 """
 
 import os

@@ -127,6 +127,8 @@ def _row(key: str, field: Any) -> list[str]:
 
 def _values(kind: Any) -> str:
     """Return the values that a type accepts, in words."""
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f"`{value}`" for value in typing.get_args(kind))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):

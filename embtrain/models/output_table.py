@@ -15,16 +15,15 @@ Pretrained and frozen: Kumar and Tsvetkov 2019. Random, hypercube, combined: Tok
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common.config import Section
+from embtrain.common.config import AbsolutePath, Section
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec, WordVectors
 
@@ -41,18 +40,13 @@ class OutputTableConfig(Section):
 
     kind: Literal["learned", "pretrained", "sphere", "hypercube", "combined"] = Field(
         "learned", description="initialization; learned: the model's own")
-    file: str | None = Field(
+    file: AbsolutePath | None = Field(
         None, description=(
             "vectors for pretrained and combined: a file, a run folder, or a Hugging Face folder; null: "
             "none"))
     alpha: float = Field(0.5, ge=0, le=1, description="α, share of the file in combined")
     centred: bool = Field(False, description="subtract the mean of the file's vectors")
     frozen: bool = Field(False, description="table that is not trained")
-
-    @field_validator("file")
-    @classmethod
-    def _absolute_path(cls, value: str | None) -> str | None:
-        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
 
 
 def initial_table(config: OutputTableConfig, problem: ProblemSpec, dim: int) -> Tensor | None:

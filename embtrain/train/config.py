@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from embtrain.common.config import Section
+from embtrain.common.config import AbsolutePath, Section
 
 
 class TrainConfig(Section):
@@ -44,7 +43,7 @@ class TrainConfig(Section):
             "log_likelihood"))
     checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept")
-    start: str | None = Field(
+    start: AbsolutePath | None = Field(
         None, description=(
             "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "
             "too; null: random"))
@@ -55,8 +54,3 @@ class TrainConfig(Section):
         None, description=(
             "metric value whose steps and seconds are reported, e.g. 'valid/log_likelihood>-7'; null: "
             "none"))
-
-    @field_validator("start")
-    @classmethod
-    def _absolute_path(cls, value: str | None) -> str | None:
-        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder

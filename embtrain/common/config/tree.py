@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import typing
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from embtrain.common.config import renamed_keys
 from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
@@ -24,6 +25,9 @@ from embtrain.common.errors import UsageError, did_you_mean
 
 #: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
 SMALLEST, LARGEST = 1e-18, 1e18
+
+#: Path of a file in the settings, made absolute, so that a run can be resumed from any folder.
+AbsolutePath = Annotated[str, AfterValidator(os.path.abspath)]
 
 
 class Section(BaseModel):

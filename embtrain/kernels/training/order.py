@@ -43,7 +43,7 @@ __all__ = ["OrderLossSpec", "OrderRows", "update"]
 class _OrderTask(ctypes.Structure):
     """struct OrderTask of source/training/order.cpp."""
 
-    _fields_ = fields("x acc given target slot ids weight false_negatives scores",
+    _fields_ = fields("x acc concept target slot ids weight false_negatives scores",
                       "n stride dim n_rows n_draws k share weight_stride n_false_negatives mask_target ranking abs",
                       "margin lr eps")
 

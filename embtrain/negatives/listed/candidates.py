@@ -9,13 +9,13 @@ refused. Hard negatives from another retriever: [karpukhin2020].
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey, ListReader
+from embtrain.common.config import AbsolutePath
 from embtrain.common.errors import DataError
 from embtrain.negatives.listed.base import ListedConfig, ListedSource
 
@@ -23,15 +23,10 @@ from embtrain.negatives.listed.base import ListedConfig, ListedSource
 class CandidatesConfig(ListedConfig):
     """Settings of `candidates`."""
 
-    file: str | None = Field(None, description="lists of candidates, TSV or JSON lines")
+    file: AbsolutePath | None = Field(None, description="lists of candidates, TSV or JSON lines")
     by: ListKey = Field("query", description=(
         "queries that share a list: query, none; entity and relation, those that contain it; side, those with one "
         "relation and one open side"))
-
-    @field_validator("file")
-    @classmethod
-    def _absolute_path(cls, value: str | None) -> str | None:
-        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
 
 
 class ListedCandidates(ListedSource):

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from itertools import chain
@@ -456,15 +457,18 @@ def full_folders(package: Path) -> list[str]:
 
 
 def wrong_maps(package: Path) -> list[str]:
-    """One line for every `__init__` whose docstring is missing or long, omits an entry or names an unknown one."""
+    """One line for every `__init__` whose docstring is missing or long, or omits, repeats or invents an entry."""
     faults = []
     for path in sorted(package.rglob("__init__.py")):
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        named = {name.rstrip("/").removesuffix(".py") for names in MAP_NAMES.findall(doc) for name in names.split(", ")}
+        listed = [name.rstrip("/").removesuffix(".py")
+                  for names in MAP_NAMES.findall(doc) for name in names.split(", ")]
+        named = set(listed)
         present = {name.removesuffix(".py") for name in entries(path.parent)}
         where = path.relative_to(package.parent)
         faults += [f"{where}: does not name {name}" for name in sorted(present - named)]
         faults += [f"{where}: names {name}, which does not exist" for name in sorted(named - present)]
+        faults += [f"{where}: names {name} {n} times" for name, n in sorted(Counter(listed).items()) if n > 1]
         if not 1 <= len(doc.splitlines()) <= MAX_MAP_LINES:
             faults.append(f"{where}: docstring of {len(doc.splitlines())} lines")
     return faults
@@ -491,6 +495,7 @@ def test_a_full_folder_is_found(tmp_path: Path) -> None:
     ("A map.\n\na.py, b  two\n", []),
     ("A map of a and b.\n\na.py  one\n", ["does not name b"]),
     ("A map.\n\na.py  one\nb     two\nc.py  three\n", ["names c, which does not exist"]),
+    ("A map.\n\na.py  one file    b/  two\na     three\n", ["names a 2 times"]),
     ("A map.\n\na.py  one\nb     two" + "\n." * 12, ["docstring of 16 lines"]),
     ("", ["does not name a", "does not name b", "docstring of 0 lines"]),
 ])

@@ -33,6 +33,7 @@ def test_every_key_has_one_row_with_its_default() -> None:
     assert sections - set(named) == set()
     assert "| `negatives.k` | `5` | integer |" in PAGES["sources.md"]
     assert "| `train.clip` | `null` | number or `null` |" in PAGES["settings.md"]
+    assert "| `train.start` | `null` | text or `null` |" in PAGES["settings.md"]
 
 
 def test_a_component_names_its_strategies_papers_and_equation() -> None:

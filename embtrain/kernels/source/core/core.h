@@ -12,7 +12,7 @@
 constexpr int OK = 0;
 constexpr int OUT_OF_RANGE = -1;  // an id or an offset outside its table
 constexpr int NO_MEMORY = -2;
-constexpr int NOT_FINITE = -3;    // masses that are inf or NaN: no draw is possible
+constexpr int NOT_FINITE = -3;    // weights that are inf or NaN: no draw is possible
 
 // SplitMix64 as a function of the position. Number i of a stream costs the same at any start, so results do not depend
 // on the number of threads or chunks. Reference: splitmix64 in embtrain/kernels/reference/__init__.py.

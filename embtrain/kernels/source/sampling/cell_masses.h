@@ -1,4 +1,5 @@
-// Cell masses from cell means, log M_c = log n_c + h·μ_c, and scaled queries τ h / ‖h‖.
+// Weights of cells (groups of n_c candidates) from their means, log M_c = log n_c + h·μ_c, and scaled queries
+// τ h / ‖h‖.
 #pragma once
 
 #include "sampling/masses.h"

@@ -1,4 +1,4 @@
-// Draws candidates inside a cell by e^o, from the current vectors or from an int8 copy.
+// Draws candidates inside a cell (a group of candidates) by e^o, from the current vectors or from an int8 copy.
 //
 //     r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
 //

@@ -1,4 +1,5 @@
-// Draws a cell by its mass, then a candidate in it by e^o. The wrapper kernels/sampling/cells.py checks all arguments.
+// Draws a cell, a group of candidates, by its weight M, then a candidate in it by e^o. The wrapper
+// kernels/sampling/cells.py checks all arguments.
 //
 //     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in cell_members.h
 
@@ -26,8 +27,8 @@ struct CellDrawTask {
 
 namespace {
 
-// Draws k cells for each of n rows, in proportion to their masses. With `rest`, the mass of the row's target cell is
-// multiplied by it. log_target_cell: the log share of the target cell at full mass. target_cell may be null.
+// Draws k cells for each of n rows, in proportion to their weights. With `rest`, the weight of the row's target cell is
+// multiplied by it. log_target_cell: the log share of the target cell at full weight. target_cell may be null.
 int choose(const float* log_masses, int64_t cells, const int64_t* query_ids, const int64_t* target_cell,
            const double* rest,
            int64_t n, int64_t k, uint64_t seed, int64_t first, int64_t* cell, double* log_p, double* log_target_cell) {
@@ -65,7 +66,7 @@ int choose(const float* log_masses, int64_t cells, const int64_t* query_ids, con
 }  // namespace
 
 // Outputs ids (draws, k) with log q, and log q of the targets (rows). Targets are scored together with the draws,
-// because they often share cells. With `exclude` they are scored first, for the mass that remains in their cells.
+// because they often share cells. With `exclude` they are scored first, for the weight that remains in their cells.
 extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const CellDrawTask* task, int64_t* ids,
                                                 float* log_q, float* log_target) {
     CellTask t = *members;

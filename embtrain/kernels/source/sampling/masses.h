@@ -1,9 +1,9 @@
-// Sampling in proportion to masses: dot products, block sums in double, uniform numbers and scratch memory.
+// Sampling in proportion to weights m: dot products, block sums in double, uniform numbers and scratch memory.
 //
 //     j = the first with Σ_{i<=j} m_i > u Σ_i m_i,   u = ⌊z / 2¹¹⌋ / 2⁵³, z the request's number of the stream
 //
-// Masses are summed in blocks of BLOCK, and the block sums one after another. A draw searches the blocks, then one
-// block. The sums depend on the masses alone, not on the other requests of a call.
+// Weights are summed in blocks of BLOCK, and the block sums one after another. A draw searches the blocks, then one
+// block. The sums depend on the weights alone, not on the other requests of a call.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Arena {
 
 typedef double double4 __attribute__((vector_size(32)));
 
-constexpr int64_t BLOCK = 16;   // masses per block sum; a multiple of W
+constexpr int64_t BLOCK = 16;   // weights per block sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added in float32 before they are added to a double
 constexpr int64_t LINE = 16;    // floats of a cache line
 
@@ -123,7 +123,7 @@ inline void sum_blocks(const float* m, double* sums) {
     for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
-// Masses m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
+// Weights m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
 struct Masses {
     float* m;
     double* ends;
@@ -146,7 +146,7 @@ struct Masses {
         }
     }
 
-    // The index where u falls, never one of mass 0. If rounding puts u beyond the total, the last index with a mass.
+    // The index where u falls, never one of weight 0. If rounding puts u beyond the total, the last with a weight.
     int64_t find(double u) const {
         const int64_t b = std::min<int64_t>(std::upper_bound(ends, ends + blocks(), u) - ends, blocks() - 1);
         double before = b ? ends[b - 1] : 0;

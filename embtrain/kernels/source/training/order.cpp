@@ -3,7 +3,7 @@
 //
 //   E(g, c) = Σ_d z_d²,  z = max(0, σ (x_c − x_g))      ∂E/∂x_c = 2 σ z      ∂E/∂x_g = −2 σ z
 //
-// A unit is one row: a given concept, its target and k negatives, all from one table. Energies are evaluated before the
+// A unit is one row: a concept g, its target and k negatives, all from one table. Energies are evaluated before the
 // unit. If a concept occurs in it more than once, its gradients are summed. Table rows are padded with zeros to 16
 // floats; the padding stays 0, because z is 0 there.
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 struct OrderTask {
     float *x, *acc;                  // rows of `dim` floats, `stride` apart; acc: row-Adagrad's sums, null: SGD
-    const int64_t *given, *target, *slot;
+    const int64_t *concept, *target, *slot;
     const int64_t *ids;              // (n_draws, k); row r reads draw r / share
     const float *weight;             // (k), or (n_draws, k) if weight_stride is k; null: 1
     const int64_t *false_negatives;            // (2, n_false_negatives) row and column, sorted by row
@@ -85,7 +85,7 @@ public:
 private:
     void prefetch(int64_t r) const {
         const int64_t* ids = t.ids + r / t.share * t.k;
-        prefetch_row(t.given[r], width);
+        prefetch_row(t.concept[r], width);
         prefetch_row(t.target[r], width);
         for (int64_t j = 0; j < t.k; ++j) prefetch_row(ids[j], width < 4 * PAD ? width : 4 * PAD);
     }
@@ -96,7 +96,7 @@ private:
     }
 
     double unit(int64_t r) {
-        const int64_t g = t.given[r], to = t.target[r], draw = r / t.share;
+        const int64_t g = t.concept[r], to = t.target[r], draw = r / t.share;
         const float sign = t.slot[r] ? -1.f : 1.f;
         const int64_t* ids = t.ids + draw * t.k;
         const float* weight = t.weight == nullptr ? nullptr : t.weight + (t.weight_stride ? draw * t.k : 0);
@@ -185,7 +185,7 @@ private:
         finish(g, sign);
     }
 
-    // Updates the given concept, whose gradient is −σ · out.
+    // Updates the concept g, whose gradient is −σ · out.
     void finish(int64_t g, float sign) {
         float* p = t.x + g * t.stride;
         const vec s = splat(-sign);
@@ -260,7 +260,7 @@ bool all_within(const int64_t* id, int64_t n, int64_t size) {
 
 extern "C" EMBTRAIN_API int embtrain_order_check(const OrderTask* task) {
     const OrderTask& t = *task;
-    bool is_valid = all_within(t.given, t.n_rows, t.n) && all_within(t.target, t.n_rows, t.n)
+    bool is_valid = all_within(t.concept, t.n_rows, t.n) && all_within(t.target, t.n_rows, t.n)
         && all_within(t.slot, t.n_rows, 2)
         && all_within(t.ids, t.n_draws * t.k, t.n) && all_within(t.false_negatives, t.n_false_negatives, t.n_rows)
         && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k);

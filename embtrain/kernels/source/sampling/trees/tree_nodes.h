@@ -20,7 +20,7 @@ struct TreeTask {
     const int64_t* const* count;   // (places)  |N|, the number of candidates below; 0: an empty node
     // per query
     const float* phi;              // (n_queries, width)  φ(h)
-    const double* least;           // (n_queries)  ε(h): the mass of a node is at least ε(h) P_N
+    const double* least;           // (n_queries)  ε(h): the weight of a node is at least ε(h) P_N
     // per request
     const int64_t* query_id;       // (n)  its query
     const int64_t* position;       // (n)  the place of its target, a candidate to exclude; null: nothing is excluded

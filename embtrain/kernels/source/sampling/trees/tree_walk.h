@@ -2,8 +2,8 @@
 //
 //     m_N(h) = max(φ(h)·S_N - w_N, ε(h) (P_N - p_N)),  0 if |N| - [t in N] = 0;   w, p: of the request's target t, if in N
 //
-// Requests are kept in order of node and query, so that the masses of a node are computed once per query, and its sums
-// are read once for all queries.
+// Requests are kept in order of node and query, so that the weights of a node are computed once per query, and its
+// sums are read once for all queries.
 #pragma once
 
 #include "sampling/trees/tree_nodes.h"
@@ -13,13 +13,13 @@ namespace {
 constexpr int64_t MAX_FAN = 64;
 constexpr double SMALL = 1e-100;  // smaller products are moved into the logarithm
 
-// Masses of the children of one node for one query, minus those of a target.
+// Weights of the children of one node for one query, minus those of a target.
 template <class Sums> struct Children {
     const TreeTask& t;
     const Sums& sums;
     double raw[MAX_FAN], next_raw[2], m[MAX_FAN], total;
     int64_t level, first, under;   // under: candidates below a child
-    int64_t ready_query;                 // the query whose masses are in next_raw, or -1
+    int64_t ready_query;                 // the query whose weights are in next_raw, or -1
 
     Children(const TreeTask& task, const Sums& node_sums) : t(task), sums(node_sums) {}
 
@@ -27,7 +27,7 @@ template <class Sums> struct Children {
         level = new_level, first = node * t.fan, under = candidates, ready_query = -1;
     }
 
-    // Compute the masses for a query. With two children those of the `next` query are computed as well, because one
+    // Compute the weights for a query. With two children those of the `next` query are computed as well, because one
     // pass yields four products. next == query_id if there is no next query.
     void score(int64_t query_id, int64_t next) {
         if (query_id == ready_query) {
@@ -160,7 +160,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
     for (int64_t a = 0; a < t.n; ++a) {
         const int64_t i = requests[a].i;
         log_q[i] += std::log(q[i]);
-        if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node without mass every share is 0
+        if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node of weight 0 every share is 0
         block[i] = requests[a].key / t.n_queries;
         if (order) order[a] = i;
     }
