@@ -51,7 +51,7 @@ DATA = {
     "data verify": [("wordsim353", "data verify")],
 }
 # Commands that print log lines, or the path of the written file.
-WITHOUT_JSON = {"translate", "export", "report", "data sentences"}
+WITHOUT_JSON = {"translate", "export", "report", "data sentences", "config schema"}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
