@@ -53,6 +53,7 @@ def _require_command(context: typer.Context) -> None:
 
 
 own_files.config.callback()(_require_command)
+app.command()(own_files.check)
 
 
 @app.command()

@@ -20,7 +20,7 @@ import embtrain
 from embtrain import cli
 from embtrain.cli import bench, options
 from embtrain.cli.commands import app
-from embtrain.common import progress
+from embtrain.common import progress, shipped
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.paper import reproduce
@@ -45,6 +45,7 @@ DATA = {
     "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
     "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
     "list": [("", "list"), ("--combinations", "list --combinations")],
+    "check": [(str(shipped.path("configs", "sgns", "strategies")), "check FILE")],
     "doctor": [("", "doctor")],
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],
