@@ -4,6 +4,7 @@
     experiments.py  compare, reproduce, report, diagnose and bench
     prediction.py   predict
     vectors.py      neighbours, export and align
+    own_files.py    config: settings in files of the user
     doctor.py       doctor
     options.py      options shared by several commands
     entry_point.py  errors as one line and an exit code

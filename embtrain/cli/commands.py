@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import experiments, limits, options, prediction, vectors
+from embtrain.cli import experiments, limits, options, own_files, prediction, vectors
 from embtrain.common.errors import UsageError
 from embtrain.common.terminal import data_line, note, plain, show, width
 
@@ -24,6 +24,7 @@ app = typer.Typer(name="embtrain", invoke_without_command=True, rich_markup_mode
                   help="Train embeddings with interchangeable negative samplers, evaluate them and report the results.")
 data = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Corpora and benchmarks on this machine.")
 app.add_typer(data, name="data")
+app.add_typer(own_files.config, name="config")
 
 
 T = TypeVar("T")
@@ -49,6 +50,10 @@ def _require_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(UsageError.code)
+
+
+own_files.config.callback()(_require_command)
+app.command()(own_files.check)
 
 
 @app.command()

@@ -6,6 +6,7 @@
     draw_rules.py     settings and draws
     density_rules.py  probabilities
     state_rules.py    seeds, saved state, learning
+    own_files.py      sources in a Python file or strategy of the user (`embtrain check`)
 """
 
 from embtrain.testing.case import ContractError

@@ -17,11 +17,11 @@ TOLERANCE = 1e-5        # absolute, of probabilities and log-probabilities
 
 
 class ContractError(AssertionError):
-    """A source breaks a rule. `rule` is the name of the rule; the message is one line."""
+    """A source breaks a rule. `rule` is the name of the rule, `problem` its violation; the message is one line."""
 
     def __init__(self, source: str, rule: str, problem: str):
-        super().__init__(f"{source}: {rule}: {' '.join(problem.split())}")
-        self.rule = rule
+        self.rule, self.problem = rule, " ".join(problem.split())
+        super().__init__(f"{source}: {rule}: {self.problem}")
 
 
 @dataclass(frozen=True)

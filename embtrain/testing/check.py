@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container, Iterator
+from typing import Any, NamedTuple
 
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing import density_rules, draw_rules, state_rules
 from embtrain.testing.case import ContractError, SourceCase
 
 Applies = Callable[[NegativeSource], bool]
+
+
+class RuleResult(NamedTuple):
+    """The result of one rule for one source."""
+
+    source: str
+    rule: str
+    about: str            # the rule in one line
+    problem: str | None   # how the source breaks it; "": it keeps it; None: the rule does not apply to it
+
 
 #: Rules in the order of their checks, each with the sources that it applies to.
 RULES: dict[Callable[[SourceCase], None], Applies] = {
@@ -48,9 +58,31 @@ def check_source(source: type[NegativeSource], *, deterministic: bool = False, *
     """
     case = SourceCase(source, settings, deterministic)
     for rule in rules_of(case.build()):
-        try:
-            rule(case)
-        except ContractError:
-            raise
-        except Exception as error:
-            raise ContractError(source.name, rule.__name__, f"{type(error).__name__}: {error}") from error
+        _check(case, rule)
+
+
+def check_rules(case: SourceCase, skipped: Container[str] = ()) -> Iterator[RuleResult]:
+    """Check every rule, also after a broken one, and yield its result as soon as it is known.
+
+    skipped: names of rules that do not apply. Raises what the constructor of the source raises on the settings.
+    """
+    applicable = [rule for rule in rules_of(case.build()) if rule.__name__ not in skipped]
+    for rule in RULES:
+        problem: str | None = None
+        if rule in applicable:
+            try:
+                _check(case, rule)
+                problem = ""
+            except ContractError as error:
+                problem = error.problem
+        yield RuleResult(case.source.name, rule.__name__, (rule.__doc__ or "").split("\n")[0], problem)
+
+
+def _check(case: SourceCase, rule: Callable[[SourceCase], None]) -> None:
+    """Check one rule; ContractError for any exception."""
+    try:
+        rule(case)
+    except ContractError:
+        raise
+    except Exception as error:
+        raise ContractError(case.source.name, rule.__name__, f"{type(error).__name__}: {error}") from error

@@ -71,6 +71,7 @@ def _frequencies(case: SourceCase, source: NegativeSource, batch: Query, k: int)
     ids = drawn.ids
     weight = torch.ones(1, ids.shape[1], dtype=torch.float64) if drawn.weight is None \
         else drawn.weight.double().expand(-1, ids.shape[1])
+    weight = weight / weight.mean()  # total_weight may be small, and each cell needs enough draws
     counts = torch.bincount(ids.flatten(), weight.expand(ids.shape).flatten(), minlength=V)
     variance_scale = float(weight.square().sum() / weight.sum())
     p = log_prob_of_all(source, batch.rows(slice(0, 1))).exp()[0]

@@ -20,7 +20,7 @@ import embtrain
 from embtrain import cli
 from embtrain.cli import bench, options
 from embtrain.cli.commands import app
-from embtrain.common import progress
+from embtrain.common import progress, shipped
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.paper import reproduce
@@ -46,13 +46,14 @@ DATA = {
     "align": [("run run --count 3", "align")],
     "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
     "list": [("", "list"), ("--combinations", "list --combinations")],
+    "check": [(str(shipped.path("configs", "sgns", "strategies")), "check FILE")],
     "doctor": [("", "doctor")],
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],
     "data verify": [("wordsim353", "data verify")],
 }
 # Commands that print log lines, or the path of the written file.
-WITHOUT_JSON = {"translate", "export", "report", "data sentences"}
+WITHOUT_JSON = {"translate", "export", "report", "data sentences", "config schema"}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

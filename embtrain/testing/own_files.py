@@ -1,0 +1,92 @@
+"""Sources to check in a file of the user: classes of a Python file, or the source of a strategy with its settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import create_model
+
+from embtrain.common.config import Layer, Section, build, read_yaml
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.registry import place
+from embtrain.common.terminal import plain
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.testing.case import SourceCase
+from embtrain.testing.check import RuleResult, check_rules
+
+MODULE = "embtrain_checked"     # name under which the file is imported
+MAX_K = 4                       # negatives per draw of a strategy
+NOT_OF_SETTINGS = {"learning"}  # rules on a class alone: the learning rate of a strategy suits its own problem
+
+
+def check_file(path: Path, deterministic: bool = False) -> Iterator[RuleResult]:
+    """Check the sources of a file and yield the result of each rule. Raises as `read_cases` does."""
+    for case in read_cases(path, deterministic):
+        yield from check_rules(case, () if path.suffix == ".py" else NOT_OF_SETTINGS)
+
+
+def format_line(result: RuleResult) -> str:
+    """One line for a terminal: `ok`, `broken` with the violation, or `-` for a rule that does not apply."""
+    mark = "-" if result.problem is None else "broken" if result.problem else "ok"
+    return plain(f"{mark:<6}  {result.source}: {result.rule}: {result.problem or result.about}")
+
+
+def read_cases(path: Path, deterministic: bool = False) -> list[SourceCase]:
+    """Return a case for each source of a file: .py, or .yaml of a strategy.
+
+    A Python file is imported, which runs it. deterministic: the sources draw the same under every seed. UsageError for
+    another kind of file or wrong settings, DataError if the file does not exist, cannot be imported or has no source.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: file not found; give the Python file of a source or the YAML file of a strategy")
+    if path.suffix in (".yaml", ".yml"):
+        return [_strategy_case(path)]
+    if path.suffix != ".py":
+        raise UsageError(f"{path}: is neither Python nor YAML; give the file of a source (.py) or strategy (.yaml)")
+    sources = [value for value in vars(_import(path)).values() if isinstance(value, type)
+               and issubclass(value, NegativeSource) and value.__module__ == MODULE and "name" in vars(value)]
+    if not sources:
+        raise DataError(f"{path}: contains no source; derive a class from embtrain.negatives.base.NegativeSource and "
+                        "give it a name")
+    return [SourceCase(source, {}, deterministic) for source in sources]
+
+
+def _import(path: Path) -> ModuleType:
+    """Import a file, with its folder on the path as for a script. DataError names the line of an error."""
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    if spec is None or spec.loader is None:
+        raise DataError(f"{path}: cannot be imported; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module                     # dataclasses of the file look their module up
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
+        where = place(error, MODULE)
+        raise DataError(f"{path if where == MODULE else where}: {kind}{getattr(error, 'msg', None) or error}; correct "
+                        "it there") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module
+
+
+def _strategy_case(path: Path) -> SourceCase:
+    """The source of a strategy with its settings, and at most MAX_K negatives: the checks draw from 40 candidates.
+
+    `deterministic`, because whether seeds matter depends on the class and not on the settings.
+    """
+    layer = read_yaml(path)
+    settings = layer.tree.get("negatives")
+    if not isinstance(settings, dict) or not isinstance(name := settings.get("source"), str):
+        raise UsageError(f"{layer.name}: negatives.source: is missing; name the source of the strategy")
+    source = negatives.find(name)
+    keys = create_model("Keys", __base__=Section, negatives=(source.Config, source.Config()))
+    config: Any = build(keys, [Layer(layer.name, {"negatives": settings}, layer.marks)])  # refuses unknown keys
+    return SourceCase(source, settings | {"k": min(config.negatives.k, MAX_K)}, deterministic=True)
