@@ -10,6 +10,7 @@ The command line and Python users call these functions.
     diagnosis   how close samplers come to the softmax on a trained model
     inspect     evaluate, list neighbours of and export an existing run or vector file
     catalogue   `embtrain list`: the components and their combinations
+    continuation  continue a run on another text
     estimators  scikit-learn estimators
 """
 
