@@ -26,7 +26,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "align", "fit"]
+__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "align", "continue_run",
+           "fit"]
 
 
 def __getattr__(name: str) -> Any:
@@ -39,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from embtrain.experiment.inspect.align import align_paths
 
         return align_paths
+    if name == "continue_run":
+        from embtrain.experiment.continuation import continue_run
+
+        return continue_run
     if name == "Run":
         from embtrain.experiment import Run
 

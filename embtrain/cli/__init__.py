@@ -1,6 +1,7 @@
 """The command `embtrain`.
 
     commands.py     the application and most of its commands
+    continuation.py  continue
     experiments.py  compare, reproduce, report, diagnose and bench
     prediction.py   predict
     vectors.py      neighbours, export and align

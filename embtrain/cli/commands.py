@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import experiments, limits, options, own_files, prediction, vectors
+from embtrain.cli import continuation, experiments, limits, options, own_files, prediction, vectors
 from embtrain.common.errors import UsageError
 from embtrain.common.terminal import data_line, note, plain, show, width
 
 if TYPE_CHECKING:
     from embtrain.data.catalogue.fetch import DataRow
-    from embtrain.experiment import Run
 
 # Plain help: rich would double the time to the first line and draw boxes into logs.
 app = typer.Typer(name="embtrain", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -98,7 +97,7 @@ def fit(
         plan = experiment.plan(settings)
         options.emit(plan.tree(), as_json, lambda: plan)
         return
-    _print_run(experiment.fit(settings, out), as_json)
+    options.emit_run(experiment.fit(settings, out), as_json)
 
 
 @app.command()
@@ -107,9 +106,10 @@ def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: option
     from embtrain import experiment
 
     options.configure_output(quiet)
-    _print_run(experiment.resume(run), as_json)
+    options.emit_run(experiment.resume(run), as_json)
 
 
+app.command("continue")(continuation.continue_run)
 app.command()(experiments.compare)
 app.command()(experiments.reproduce)
 app.command()(experiments.report)
@@ -290,8 +290,3 @@ def _table(rows: list[DataRow]) -> str:
     name, kind, size, where = (max(len(line[column]) for line in cells) for column in range(4))
     return "\n".join(f"{line[0]:<{name}}  {line[1]:<{kind}}  {line[2]:>{size}}  {line[3]:<{where}}  {line[4]}"
                      for line in cells)
-
-
-def _print_run(run: Run, as_json: bool) -> None:
-    tree = {"run": str(run.folder), "scores": [row._asdict() for row in run.scores]}
-    options.emit(tree, as_json, lambda: f"{run.table()}\nrun: {plain(str(run.folder))}")

@@ -13,6 +13,7 @@ from embtrain.common.errors import UsageError
 
 if TYPE_CHECKING:
     from embtrain.data.vectors.open import ReadOptions
+    from embtrain.experiment import Run
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print progress; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON value.")]
@@ -171,6 +172,12 @@ def emit(value: Any, as_json: bool, text: Callable[[], object]) -> None:
         print(terminal.json_escaped(json.dumps(value, indent=1, ensure_ascii=ascii_only, allow_nan=False)))
     else:
         terminal.show(str(text()))
+
+
+def emit_run(run: Run, as_json: bool) -> None:
+    """Print the scores and the folder of a run."""
+    tree = {"run": str(run.folder), "scores": [row._asdict() for row in run.scores]}
+    emit(tree, as_json, lambda: f"{run.table()}\nrun: {terminal.plain(str(run.folder))}")
 
 
 def emit_json_stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:

@@ -176,6 +176,18 @@ class NegativeSource:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.random.set_state(state["random"])
 
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        """Take over the state of a source over fewer candidates, in a run that continues another.
+
+        earlier: the trained source, of the same class. row (V,) int64: its id of each candidate and context, -1 for a
+        new one. Returns which part of the state starts again, or ''. By default only the random numbers go on: a source
+        that learns overrides this method.
+        """
+        state = earlier.state_dict()
+        if (saved := state["random"]).shape == self.random.get_state().shape:    # else of another device
+            self.random.set_state(saved)
+        return "" if state.keys() == {"random"} else f"the state of {self.name} starts again"
+
     def weight_and_total(self, k: int) -> tuple[Tensor | None, Tensor]:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total weight M, (1, 1)."""
         if k not in self._weight_and_total:
@@ -209,6 +221,14 @@ class NegativeSource:
             window, draw_id = torch.unique_consecutive(query.window, return_inverse=True)
             return len(window), draw_id
         return n, None
+
+
+def grow_source(source: NegativeSource, earlier: NegativeSource, row: Tensor) -> str:
+    """Let a source take over the state of an earlier one, if both have the same settings; see `grow_from`."""
+    general = NegativesConfig.model_fields.keys() - {"source"}       # k, masks and sharing are not part of a state
+    if source.config.model_dump(exclude=general) != earlier.config.model_dump(exclude=general):
+        return f"the state of {source.name} starts again, because its settings differ"
+    return source.grow_from(earlier, row)
 
 
 def names() -> list[str]:

@@ -30,6 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
+from embtrain.common.row_growth import copy_rows
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 
@@ -113,3 +114,11 @@ class InBatch(NegativeSource):
         super().load_state_dict(state)
         device, self.step = self.problem.device, state["step"]
         self.seen, self.last, self.gap = (state[key].to(device, copy=True) for key in ("seen", "last", "gap"))
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        assert isinstance(earlier, InBatch)
+        self.step = earlier.step
+        for name in ("seen", "last", "gap"):                      # of a new candidate 0: it was never a target
+            copy_rows(getattr(self, name), getattr(earlier, name), row)
+        return ""

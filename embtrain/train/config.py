@@ -48,7 +48,12 @@ class TrainConfig(Section):
             "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "
             "too; null: random"))
     start_new_rows: Literal["random", "mean"] = Field(
-        "random", description="starting values of words without a vector in start: random, or the mean of the others")
+        "random", description=(
+            "starting values of words without a vector in start or parent: random, or the mean of the others"))
+    parent: AbsolutePath | None = Field(
+        None, description=(
+            "run that is continued on another text: its words, counts, tables and optimizer state are kept, and the "
+            "vocabulary grows (skip-gram); null: none"))
     sinks: list[str] = Field([], description="loggers in addition to metrics.jsonl: tensorboard, mlflow")
     track_until: str | None = Field(
         None, description=(

@@ -7,6 +7,7 @@ that each part is a view. Another min_count or split needs no second reading.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import logging
 import unicodedata
@@ -32,7 +33,7 @@ from embtrain.data.text.phrases import PhrasesConfig, join_phrases
 from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOptions, documents
 from embtrain.data.text.scan import NeedsPythonReader, scan
 from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
-from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary, extend_vocabulary
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.text import scan as kernel
 
@@ -93,36 +94,42 @@ class Corpus:
 
 
 def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str,
-         recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
+         recipe_parts: CorpusParts | None = None, parts_by_name: bool = True, earlier: Vocabulary | None = None
+         ) -> Corpus:
     """Load the corpus at `where`, its documents in the order train, valid, test.
 
-    recipe_parts, parts_by_name: as in `plan_reading`. Raises DataError if a file is missing, damaged or not text, or
-    nothing is left; UsageError for an unknown reader.
+    recipe_parts, parts_by_name: as in `plan_reading`. earlier: the vocabulary that the text extends. Raises DataError
+    if a file is missing, damaged or not text, or nothing is left; UsageError for an unknown reader.
     """
     settings, read = plan_reading(where, reader, config, config.max_sequence, cache, name, recipe_parts, parts_by_name)
     settings, read = join_phrases(settings, read, config, cache, name)
-    return arrange(settings, read, config, cache, name)
+    return arrange(settings, read, config, cache, name, earlier)
 
 
 def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], config: WindowsConfig, cache: Path | None,
-            name: str) -> Corpus:
+            name: str, earlier: Vocabulary | None = None) -> Corpus:
     """Arrange a text in the order of its parts, through the cache.
 
-    settings: from `plan_reading`; they identify the text. read_encoded: reads it. Logs its warnings.
+    settings: from `plan_reading`; they identify the text. read_encoded: reads it. earlier: the vocabulary that it
+    extends, whose hash is then a part of the corpus's sha256. Logs its warnings.
     """
     settings, files = {key: value for key, value in settings.items() if key != "files"}, settings.get("files", {})
-    arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+    arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"}),
+                 **({} if earlier is None else {"earlier": earlier.sha256})}
 
     def arranged(out: AppendableArray) -> Encoded:
-        return _arrange(read_encoded(), config, out)
+        return _arrange(read_encoded(), config, out, earlier)
 
     key, folder = cache_location(cache, name, "text", arranging)
     encoded = load_or_build(folder, key, arranged)
     log_warnings(encoded)
+    content = settings["content"]
+    if earlier is not None:
+        content = hashlib.sha256(f"{content} {earlier.sha256}".encode()).hexdigest()
     counts: dict[str, int] = {n: encoded.facts[n] for n in ("documents", "tokens", "types", "phrases")
                               if n in encoded.facts}
     counts |= {"words": len(encoded.words), "kept": len(encoded.ids)}
-    identity = {"name": name, "sha256": settings["content"], "settings": arranging, "files": files, "counts": counts}
+    identity = {"name": name, "sha256": content, "settings": arranging, "files": files, "counts": counts}
     vocabulary = Vocabulary(encoded.words, encoded.counts, encoded.facts["total"])
     return Corpus(encoded.ids, encoded.sequence, encoded.document, vocabulary, identity,
                   (encoded.facts["first_valid"], encoded.facts["first_test"]))
@@ -230,17 +237,22 @@ def _view(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
                    identity={**corpus.identity, "part": name})
 
 
-def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Encoded:
+def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier: Vocabulary | None) -> Encoded:
     held = choose_held_out(read, config)
     units, part = held.units, held.part
     counts = read.counts.copy()
     for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
         seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
         counts[seen] -= times
-    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size)
+    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size) if earlier is None \
+        else extend_vocabulary(earlier, read.words, counts, config.min_count, config.max_size)
+    if not counts[new_ids >= 0].any():
+        raise DataError(f"text.min_count: the {int(counts.sum()):,} tokens of the training text contain no word of the "
+                        f"earlier vocabulary, and no new word {config.min_count} times; lower it, or give more text")
     sequence, document = gather(read.ids, read.sequence, units, part, new_ids, out)
     first_valid, first_test = _part_offsets(part)
-    facts = {**read.facts, "total": int(counts.sum()), "first_valid": first_valid, "first_test": first_test}
+    total = int(counts.sum()) + (0 if earlier is None else int(earlier.counts.sum()))
+    facts = {**read.facts, "total": total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
                    (*read.warnings, *filter(None, (held.reason, holdout.overlap_warning(read, held)))))
 

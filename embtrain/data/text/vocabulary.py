@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,12 @@ class Vocabulary:
     def index(self) -> dict[str, int]:
         """Map each word to its id."""
         return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the words and counts, as `write` writes them."""
+        lines = (f"{word}\t{count}\n" for word, count in zip(self.words, self.counts.tolist(), strict=True))
+        return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
     def write(self, path: Path) -> None:
         """Write a file with one line `word TAB count` per word, in the order of the ids."""
@@ -78,3 +85,26 @@ def build_vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_s
     new_ids = np.full(len(words), -1, dtype=np.int32)
     new_ids[kept] = np.arange(len(kept), dtype=np.int32)
     return Vocabulary([word for _, word, _ in ranked], counts[kept].astype(np.int64), total), new_ids
+
+
+def extend_vocabulary(earlier: Vocabulary, words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
+                      ) -> tuple[Vocabulary, np.ndarray]:
+    """Add the words of a further text to a vocabulary; arguments and result as those of `build_vocabulary`.
+
+    All earlier words stay, and their counts are summed over both texts. A new word needs `min_count` occurrences in the
+    further text, because no vocabulary has the counts of its rarer words; `max_size` limits new words only. Ids are by
+    summed count, equal counts by code point: an earlier word may get another id.
+    """
+    summed = dict(zip(earlier.words, earlier.counts.tolist(), strict=True))
+    new = [(-count, word) for word, count in zip(words, counts.tolist(), strict=True)
+           if count >= max(min_count, 1) and word not in summed]
+    for word, count in zip(words, counts.tolist(), strict=True):
+        if word in summed:
+            summed[word] += count
+    room = None if max_size is None else max(0, max_size - len(summed))
+    summed |= {word: -negative for negative, word in sorted(new)[:room]}
+    ranked = sorted((-count, word) for word, count in summed.items())
+    new_id = {word: i for i, (_, word) in enumerate(ranked)}
+    total = int(earlier.counts.sum() + counts.sum())
+    vocabulary = Vocabulary(list(new_id), np.array([-negative for negative, _ in ranked], dtype=np.int64), total)
+    return vocabulary, np.array([new_id.get(word, -1) for word in words], dtype=np.int32)

@@ -35,7 +35,7 @@ from embtrain.experiment.run import (
 )
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
+from embtrain.experiment.run.started import check_corpus, check_parent, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.models.skipgram import SkipGram
@@ -155,7 +155,8 @@ def check(settings: Settings) -> None:
     """Raise UsageError for settings that are wrong whatever the corpus contains."""
     tasks.find(settings).check(settings)
     freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
-    if start is None and freeze != "none":
+    check_parent(settings)
+    if start is None and settings.train.parent is None and freeze != "none":
         raise UsageError(f"model.freeze: {freeze}: needs given vectors; set train.start, or model.freeze: none")
     if start is not None:
         if not issubclass(models.find(settings.model.name), SkipGram):
@@ -173,6 +174,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
     parts = components.build_for_training(settings, tasks.read(settings))
     trainers.start_from_vectors(folder, settings, parts)
     trainer = trainers.build(folder, parts)
+    trainers.continue_parent(folder, settings, parts, trainer)
     trainer.save()
     trainer.run()
     return parts
@@ -231,6 +233,7 @@ def _train_and_report(folder: Path, settings: Settings, parts: Components, fresh
     with Relay(folder, settings.train.sinks, flatten(settings), time.time()) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint)
         if fresh:
+            trainers.continue_parent(folder, settings, parts, trainer)
             trainer.save()
         else:
             trainers.load_newest(folder, trainer)

@@ -1,14 +1,16 @@
-"""State of a run folder in which training has begun: checkpoints, engine and corpus."""
+"""State of a run folder in which training has begun: checkpoints, engine, corpus, and whether a run can continue it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from embtrain.common.errors import DataError
-from embtrain.common.files import read_json
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import read_json, resume_command
+from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.models.skipgram import SkipGram
 
 
 def has_trained(folder: Path) -> bool:
@@ -42,3 +44,24 @@ def check_corpus(folder: Path, task: Task) -> None:
             folder, "its sha256 differs from the one in identity.json; restore the same files"
         )
     task.check_ids(folder)
+
+
+def check_parent(settings: Settings) -> None:
+    """Raise UsageError or DataError if the run of `train.parent` cannot be continued with these settings."""
+    if settings.train.parent is None:
+        return
+    folder = Path(settings.train.parent)
+    earlier = run_settings.from_run(folder)
+    if earlier.model.name != SkipGram.name:
+        raise UsageError(f"{folder}: model.name: {earlier.model.name} cannot be continued on another text: only the "
+                         f"vocabulary of {SkipGram.name} grows; give a run of {SkipGram.name}")
+    if not (folder / "scores.json").is_file():                                   # written after the last epoch
+        raise DataError(f"{folder}: has not finished training; to train on: {resume_command(folder)}")
+    if settings.train.start is not None:
+        raise UsageError(f"train.start: {settings.train.start}: a run that continues another starts from that one; set "
+                         "train.start: null")
+    here, there = ({f"model.{key}": value for key, value in x.model.model_dump(mode="json").items()} |
+                   {"evaluate.vectors": getattr(x.evaluate, "vectors", None)} for x in (settings, earlier))
+    if key := next((key for key in here if here[key] != there.get(key)), None):
+        raise UsageError(f"{key}: is {here[key]}, but {there.get(key)} in {folder}, which train.parent continues; set "
+                         f"the value of that run")

@@ -108,10 +108,15 @@ def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[
     return parts, task
 
 
+def load_state(folder: Path, settings: Settings) -> dict[str, Any]:
+    """Load the last checkpoint of a run, or its best one if it was trained with patience."""
+    best = settings.train.patience and (folder / "best").is_dir()
+    return checkpoint.load(folder / ("best" if best else "checkpoints"))
+
+
 def _restore(folder: Path, settings: Settings, parts: Components) -> None:
     """Load the parameters of a run from its last checkpoint, or from its best one. DataError if they do not match."""
-    best = settings.train.patience and (folder / "best").is_dir()
-    state = checkpoint.load(folder / ("best" if best else "checkpoints"))
+    state = load_state(folder, settings)
     try:
         parts.model.load_state_dict(state["model"])
         parts.loss.load_state_dict(state["loss"])

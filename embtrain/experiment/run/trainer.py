@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from embtrain.common import files
 from embtrain.common.errors import DataError
 from embtrain.common.progress import print_line
-from embtrain.experiment.run import provenance, stored
+from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks.base import read_identity
 from embtrain.models.skipgram import SkipGram
 from embtrain.models.start import start_from
+from embtrain.train import growth
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
 
@@ -62,3 +67,45 @@ def start_from_vectors(folder: Path, settings: Settings, parts: Components) -> N
     files.write_json(folder / "start.json", {"from": given.name, "output_table": given.v is not None,
                                              **matches._asdict()})
     print_line(f"start: {given.name}: {matches}")
+
+
+def continue_parent(folder: Path, settings: Settings, parts: Components, trainer: Trainer) -> None:
+    """Set a new trainer to the state of `train.parent`, whose words the vocabulary extends, and write parent.json."""
+    if settings.train.parent is None:
+        return
+    parent = Path(settings.train.parent)
+    parent_settings, earlier = run_settings.from_run(parent), stored.open_run(parent)
+    words, earlier_words = parts.problem.words, earlier.problem.words
+    assert words is not None and earlier_words is not None  # check_parent
+    index = {word: i for i, word in enumerate(earlier_words)}
+    row = torch.tensor([index.get(word, -1) for word in words])                                   # (V,)
+    optimizers = stored.load_state(parent, parent_settings)["optimizers"]
+    notes = growth.grow(trainer, earlier.model, earlier.loss, earlier.source, optimizers, row,
+                        settings.train.start_new_rows)
+    n_new, train = int((row < 0).sum()), settings.train
+    files.write_json(folder / "parent.json", {
+        "parent": str(parent), "vectors_sha256": files.sha256(parent / "vectors.safetensors"),
+        "texts": [*_texts(parent), _text(parts.task.identity)], "words": len(row), "new_words": n_new,
+        "lr": train.lr, "min_lr": train.min_lr, "epochs": train.epochs, "starts_again": notes})
+    print_line(f"continue: {parent}: {len(row):,} words, of which {n_new:,} are new; counts are those of both texts")
+    print_line(f"continue: learning rate {train.lr:g}, falling to {min(train.lr, train.min_lr):g} in {train.epochs:,} "
+               "epochs")
+    for note in notes:
+        print_line(f"continue: {note}")
+
+
+def _text(identity: Mapping[str, Any]) -> dict[str, str]:
+    """Name and sha256 of a text alone, without the vocabulary that it extends."""
+    return {"name": identity["name"], "sha256": identity["settings"]["content"]}
+
+
+def _texts(parent: Path) -> list[dict[str, str]]:
+    """The texts that a run and its own parents were trained on, the first one first."""
+    path = parent / "parent.json"
+    if not path.is_file():
+        return [_text(read_identity(parent))]
+    try:
+        return [{"name": str(text["name"]), "sha256": str(text["sha256"])} for text in files.read_json(path)["texts"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: does not contain the texts of the run; restore the file that training "
+                        "wrote") from error

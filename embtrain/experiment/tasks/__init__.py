@@ -4,6 +4,7 @@
     windows.py      skip-gram windows of text          walks.py     the same over random walks of a graph
     language.py     next-word prediction               labels.py    documents with labels
     triples.py      link prediction in a graph         pairs.py     hypernym prediction in a hierarchy
+    parent_text.py  words and counts of the run that another run continues
     task_lists.py   lists of candidates that a task offers to sources
     translation.py  translation of sentences       translate_words.py  translations of word ids, for it
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast, get_args
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Self, cast, get_args
 import numpy as np
 import torch
 
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import write_json
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
@@ -23,14 +24,19 @@ from embtrain.data.vectors import subword_table, vectors as vector_files
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.words.alignment import align
 from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours
 from embtrain.experiment.run import downstream, scoring as scoring
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
+from embtrain.experiment.tasks import parent_text
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
+from embtrain.experiment.tasks.parent_text import ParentText
 from embtrain.models.base import Model
 from embtrain.models.skipgram import SkipGram
+
+_log = logging.getLogger("embtrain")
 
 N_PROBE = 4096  # held-out examples that are measured to estimate memory
 
@@ -54,8 +60,8 @@ class WindowsTask(Task):
     token_list_keys: ClassVar[dict[str, Any]] = {"format": "tokens", "tokenizer": "whitespace", "lower": False}
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
 
-    def __init__(self, settings: Settings, corpus: Corpus):
-        self.settings, self.corpus = settings, corpus
+    def __init__(self, settings: Settings, corpus: Corpus, parent: ParentText | None = None):
+        self.settings, self.corpus, self.parent = settings, corpus, parent
         self.config, self.evaluate = cast(WindowsConfig, settings.data), cast(WordsConfig, settings.evaluate)
         if len(corpus.vocabulary) < 2:
             lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
@@ -78,24 +84,20 @@ class WindowsTask(Task):
     @classmethod
     def read(cls, settings: Settings) -> WindowsTask:
         config, source, parts = cast(TextConfig, settings.data), find_corpus(settings), None
+        is_auto = config.tokenizer == "auto"
         if isinstance(source, Path):
             where, reader = [source], "auto"
         else:
             where, reader, parts = fetch.corpus_paths(source), source.reader, source.parts
-            if config.tokenizer == "auto":
+            if is_auto:
                 config = config.model_copy(update={"tokenizer": source.tokenizer})
-        return cls(
-            settings,
-            text_corpus.load(
-                where,
-                reader,
-                config,
-                fetch.cache_folder() / "text",
-                corpus_name(settings),
-                parts,
-                parts_by_name=isinstance(source, Path),
-            ),
-        )
+        parent = None if settings.train.parent is None else parent_text.read(Path(settings.train.parent))
+        if parent is not None:
+            parent.check_reading(config, is_auto)
+        corpus = text_corpus.load(where, reader, config, fetch.cache_folder() / "text", corpus_name(settings), parts,
+                                  parts_by_name=isinstance(source, Path),
+                                  earlier=None if parent is None else parent.vocabulary)
+        return cls(settings, corpus, parent)
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Self:
@@ -125,9 +127,13 @@ class WindowsTask(Task):
         v, settings = len(self.corpus.vocabulary), self.settings
         if self.windows.examples_per_epoch < 1:
             raise DataError(f"corpus: {settings.corpus}: gives no training pairs: {self._why_no_pairs()}")
-        return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
-                     raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
-                     seed=settings.train.seed, device=device, words=self.corpus.vocabulary.words)
+        words, counts, raw_counts = self.corpus.vocabulary.words, self.windows.target_counts, self.windows.raw_counts
+        if self.parent is not None:
+            counts = counts + self.parent.spread(self.parent.target_counts, words)
+            raw_counts = raw_counts + self.parent.spread(self.parent.raw_counts, words)
+        return ProblemSpec(n_candidates=v, counts=torch.from_numpy(counts), n_contexts=v,
+                           raw_counts=torch.from_numpy(raw_counts), dim=settings.model.dim,
+                           seed=settings.train.seed, device=device, words=words)
 
     def _why_no_pairs(self) -> str:
         if (np.diff(self.train.sequence) < 2).all():
@@ -173,6 +179,7 @@ class WindowsTask(Task):
         rows = scoring.benchmarks(table, self.evaluate.benchmarks, self.evaluate, items)
         for part in ("valid", "test"):
             rows += scoring.likelihood(components, self.heldout(part), part, self.evaluate, items)
+        rows += self._drift(table, folder)
         neighbour_lists = self._neighbours(table)
         write_json(folder / "neighbours.json", neighbour_lists.tree())
         return [
@@ -192,6 +199,22 @@ class WindowsTask(Task):
                 note=neighbour_lists.note,
             ),
         ]
+
+    def _drift(self, table: Vectors, folder: Path) -> list[Score]:
+        """Return how far the words of the parent run have moved, and write the words that moved most to drift.json."""
+        if self.parent is None:
+            return []
+        try:
+            before = vector_files.read(self.parent.folder / "vectors.safetensors")
+        except (DataError, ResourceError) as error:
+            _log.warning("the drift of the earlier words is not measured: %s", error)
+            return []
+        moved = align(before, table)
+        write_json(folder / "drift.json", moved.tree())
+        most = ", ".join(f"{change.word} {change.cosine:.2f}" for change in moved.by_cosine)
+        return [Score("drift", "mean cosine", moved.cosine_before, n=moved.n_common),
+                Score("drift", "aligned mean cosine", moved.cosine_after, n=moved.n_common,
+                      note=f"moved most of the {moved.n_frequent:,} most frequent: {most}")]
 
     def evaluation_bytes(self, components: ModelParts) -> int:
         """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""

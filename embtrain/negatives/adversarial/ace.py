@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -36,6 +36,7 @@ from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, R
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
+from embtrain.negatives.adversarial.shared_draws import AceState
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
@@ -59,30 +60,20 @@ class AceConfig(NegativesConfig):
     hidden: int = Field(31, ge=1, le=4096, description="dimension of the generator; one less than 16, 32, ... is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator, with Adam")
     update_every: int = Field(
-        0, ge=0, description=(
-            "draws (rows, under share_draws_by: block) between two generator steps; 0: those of a chunk"))
+        0, ge=0, description="draws (rows, under share_draws_by: block) between two generator steps; 0: those of a "
+                             "chunk")
     shortlist: int | None = Field(None, ge=1, description="S, candidates with their own logit; null: all")
     groups: int = Field(128, ge=1, description="T, groups of the other candidates, which keep the shares of the noise")
     entropy: float = Field(1.0, ge=0, description="β, weight of the entropy hinge; 0: none")
     min_perplexity: int | None = Field(
-        None, ge=1, description=(
-            "e^c, perplexity of the generator below which the entropy hinge applies; null: 500, or half "
-            "of the candidates if they are fewer"))
+        None, ge=1, description="e^c, perplexity of the generator below which the entropy hinge applies; null: 500, or "
+                                "half of the candidates if they are fewer")
     baseline: Literal["none", "moving", "leave_one_out", "self_critical"] = Field(
         "self_critical", description="b, baseline of the reward")
     importance: bool = Field(True, description="learn from the noise negatives too, weighted by ρ")
     clip: float = Field(10.0, gt=0, description="largest ρ")
     penalty: float = Field(
         1.0, ge=0, description="negative reward of a masked known positive, in running standard deviations; 0: none")
-
-
-class AceState(NamedTuple):
-    """The part of a draw that `learn` needs."""
-
-    generation: object                             # of the rows of the cache
-    row: Tensor                                    # (G,) int64  row in the cache; (B,) with `shared`
-    log_g: Tensor                                  # (G, K)
-    shared: shared_draws.SharedDraw | None = None  # with share_draws_by: block and batch
 
 
 class Ace(NegativeSource):
@@ -176,10 +167,9 @@ class Ace(NegativeSource):
         self.columns_since_step += int(sums.n_used)
         if (n := sums.n_generator) > 0:
             mean, spread = moments(sums.cost, sums.cost2, n)
-            self.latest_metrics["reward"] = mean
             advantage, advantage_sd = moments(sums.advantage, sums.advantage2, n)
-            self.latest_metrics |= {"advantage": advantage, "advantage_sd": advantage_sd}
-            self.latest_metrics["false_negatives"] = sums.n_false_negatives / n
+            self.latest_metrics |= {"reward": mean, "advantage": advantage, "advantage_sd": advantage_sd,
+                                    "false_negatives": sums.n_false_negatives / n}
             # The running moments move towards those of this block; they apply from the next block on.
             for running, latest in ((self.reward_mean, mean), (self.reward_sd, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
@@ -297,3 +287,13 @@ class Ace(NegativeSource):
         self.cache.load_state_dict(state["snapshot"])
         self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
         self.latest_metrics = dict(state["metrics"])
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        """Keep the generator and the moments of the rewards; the gradient collected since its last step is dropped."""
+        super().grow_from(earlier, row)
+        assert isinstance(earlier, Ace)
+        self.generator.grow_from(earlier.generator, row, self.optimizer, earlier.optimizer)
+        self.reward_sd.copy_(earlier.reward_sd)
+        self.reward_mean.copy_(earlier.reward_mean)
+        self.cache.invalidate()
+        return ""

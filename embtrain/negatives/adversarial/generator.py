@@ -19,6 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.row_growth import copy_rows, grow_optimizer
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks
 
@@ -47,6 +48,17 @@ class Generator(nn.Module):
         """z of contexts: (Q, hidden + 1)."""
         e = self.e[self.embedding_rows(context)].sum(1)
         return nn.functional.pad(torch.tanh(e), (0, 1), value=1.0)
+
+    def grow_from(self, earlier: Generator, row: Tensor, optimizer: torch.optim.Optimizer,
+                  earlier_optimizer: torch.optim.Optimizer) -> None:
+        """Copy the parameters of a generator over fewer words, and its optimizer's state; new rows stay as initialized.
+
+        row (V,): its id of each candidate, and of each context of one column, -1 for a new one.
+        """
+        classes = self.shortlist.class_rows(earlier.shortlist, row)
+        copy_rows(self.e, earlier.e, row)
+        copy_rows(self.w, earlier.w, classes)
+        grow_optimizer(optimizer, earlier_optimizer.state_dict(), (row, classes))
 
     def forward(self, context: Tensor) -> Tensor:
         """log g of contexts (Q,) or (Q, columns): (Q, V), differentiable. The reference for the cache."""

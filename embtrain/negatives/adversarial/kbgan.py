@@ -21,6 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
+from embtrain.common.row_growth import copy_rows, grow_optimizer
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
@@ -144,3 +145,12 @@ class Kbgan(NegativeSource):
         self.scorer.load_state_dict(state["scorer"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.baseline, self.reward_sum, self.n_rewards = state["baseline"], state["total"], state["count"]
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        assert isinstance(earlier, Kbgan)
+        for table, earlier_table in zip(self.scorer.parameters(), earlier.scorer.parameters(), strict=True):
+            copy_rows(table, earlier_table, row)                  # one context column: a word, as the candidates
+        grow_optimizer(self.optimizer, earlier.optimizer.state_dict(), [row] * len(list(self.scorer.parameters())))
+        self.baseline, self.reward_sum, self.n_rewards = earlier.baseline, earlier.reward_sum, earlier.n_rewards
+        return ""

@@ -39,6 +39,15 @@ class SharedDraw(NamedTuple):
     log_drawn: Tensor  # (G, K)  log ḡ for negatives of the generator, log p for noise
 
 
+class AceState(NamedTuple):
+    """The part of a draw that `learn` of ACE needs, whether or not rows share it."""
+
+    generation: object               # of the rows of the cache
+    row: Tensor                      # (G,) int64  row in the cache; (B,) with `shared`
+    log_g: Tensor                    # (G, K)
+    shared: SharedDraw | None = None  # with share_draws_by: block and batch
+
+
 def draw(cache: GeneratorCache, row: Tensor, groups: RowGroups, target: Tensor, k: int, stratified: bool,
          with_probe: bool, random: torch.Generator) -> tuple[GeneratorDraw, Tensor, SharedDraw]:
     """Draw k negatives for each group, or k of each component if stratified.

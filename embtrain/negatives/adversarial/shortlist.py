@@ -72,3 +72,19 @@ class Shortlist:
         column = torch.minimum((u * n).long(), n - 1)
         position = begin + column
         return torch.where(u * n - column < self.accept[position], self.members[position], self.alias[position])
+
+    def class_rows(self, earlier: Shortlist, row: Tensor) -> Tensor:
+        """The class in an earlier shortlist over fewer candidates of each class here, (C,) int64; -1 for none.
+
+        row (V,): earlier id of each candidate, -1 for a new one. A candidate that is alone here has the class in which
+        it was alone there. Groups correspond by their rank, if both have equally many.
+        """
+        device = self.klass.device
+        classes = torch.full((self.n_classes,), -1, dtype=torch.int64, device=device)
+        single = (self.klass < self.n_single) & (row.to(device) >= 0)
+        there = earlier.klass.to(device)[row.to(device)[single]]
+        classes[self.klass[single]] = torch.where(there < earlier.n_single, there, -1)
+        n_groups = self.n_classes - self.n_single
+        if n_groups == earlier.n_classes - earlier.n_single:
+            classes[self.n_single:] = torch.arange(n_groups, device=device) + earlier.n_single
+        return classes

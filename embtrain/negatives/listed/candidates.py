@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
+from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey, ListReader
 from embtrain.common.config import AbsolutePath
 from embtrain.common.errors import DataError
+from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.listed.base import ListedConfig, ListedSource
 
 
@@ -49,3 +51,7 @@ class ListedCandidates(ListedSource):
             raise DataError(f"negatives.file: {self.config.file}: gives other lists than when the run was started; "
                             "restore the file")
         super().load_state_dict(state)
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        return ""                                                 # the lists are read from the file again

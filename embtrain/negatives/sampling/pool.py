@@ -21,7 +21,7 @@ from embtrain.common.config import Layer, build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
@@ -105,3 +105,8 @@ class PoolSource(NegativeSource):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.inner.load_state_dict(state["inner"])
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        assert isinstance(earlier, PoolSource)
+        return grow_source(self.inner, earlier.inner, row)

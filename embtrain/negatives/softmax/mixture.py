@@ -20,7 +20,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
 from embtrain.negatives.sampling import pool as inner
 from embtrain.negatives.sampling.pool import NestedSettings
 
@@ -133,3 +133,9 @@ class Mixture(NegativeSource):
         super().load_state_dict(state)
         self.inner.load_state_dict(state["inner"])
         self.plain.load_state_dict(state["plain"])
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        assert isinstance(earlier, Mixture)
+        return "; ".join(filter(None, (grow_source(self.inner, earlier.inner, row),
+                                       grow_source(self.plain, earlier.plain, row))))

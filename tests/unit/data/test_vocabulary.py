@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from embtrain.common.errors import DataError
-from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
+from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary, extend_vocabulary
 
 WORDS = ["pear", "Apple", "apple", "zebra", "émile", "rare"]
 COUNTS = np.array([3, 5, 5, 9, 5, 1])
@@ -71,3 +71,22 @@ def test_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt"):
         Vocabulary.read(tmp_path / "none.txt")
+
+
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(1, 9)), unique_by=lambda x: x[0],
+                min_size=1),
+       st.lists(st.tuples(st.text("abcd", min_size=1, max_size=3), st.integers(0, 9)), unique_by=lambda x: x[0]),
+       st.integers(1, 6), st.none() | st.integers(1, 20))
+def test_an_extended_vocabulary(first: list[tuple[str, int]], further: list[tuple[str, int]], min_count: int,
+                                max_size: int | None) -> None:
+    """Against a loop: all earlier words with summed counts, the most frequent new ones, ids by count and word."""
+    earlier = build_vocabulary([w for w, _ in first], np.array([c for _, c in first]), 1, None)[0]
+    words, counts = [w for w, _ in further], np.array([c for _, c in further], np.int64)
+    both, new_ids = extend_vocabulary(earlier, words, counts, min_count, max_size)
+    new = sorted((x for x in further if x[0] not in earlier.index and x[1] >= min_count), key=lambda x: (-x[1], x[0]))
+    new = new if max_size is None else new[:max(0, max_size - len(earlier))]
+    expected = {w: c + dict(further).get(w, 0) for w, c in first} | dict(new)
+    assert list(zip(both.words, both.counts.tolist(), strict=True)) \
+        == sorted(expected.items(), key=lambda x: (-x[1], x[0]))
+    assert [both.words[i] if i >= 0 else None for i in new_ids] == [w if w in expected else None for w in words]
+    assert both.total == sum(c for _, c in first) + counts.sum()

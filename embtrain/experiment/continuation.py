@@ -1,0 +1,54 @@
+"""Continue a trained run of skip-gram on another text, with a vocabulary that grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from embtrain.common import shipped
+from embtrain.common.errors import UsageError
+from embtrain.experiment.run import settings as run_settings
+from embtrain.experiment.run.run import Run, fit
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks.base import read_identity
+
+FIXED_KEYS = ("corpus", "train.parent", "train.start")
+
+
+def continue_run(run: str | Path, corpus: str | Path, *, sets: Sequence[str] = (), seed: int | None = None,
+                 threads: int | None = None, out: str | Path | None = None) -> Run:
+    """`embtrain continue` from Python: train a new run from the state of a run, on another text.
+
+    run: a finished run of skip-gram; its folder does not change. corpus: the name of a recipe, or a path. sets:
+    KEY=VALUE, over the settings of `run`. seed: by default that of `run` plus 1, so that no random number is drawn
+    again. out: a new folder. Raises UsageError, DataError or ResourceError, each with a one-line message.
+    """
+    settings = continued_settings(Path(run), corpus, sets, seed, threads)
+    return fit(settings, None if out is None else Path(out))
+
+
+def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (), seed: int | None = None,
+                       threads: int | None = None) -> Settings:
+    """The settings of a run that continues `parent`: those of `parent` with its words, and a new rate."""
+    if fixed := next((text for text in sets if text.partition("=")[0].strip() in FIXED_KEYS), None):
+        raise UsageError(f"--set {fixed}: is set by the command; give the run and --corpus, or use embtrain fit")
+    earlier = run_settings.from_run(parent)
+    defaults = [f"train.seed={earlier.train.seed + 1 if seed is None else seed}"]
+    if threads is not None:
+        defaults.append(f"train.threads={threads}")
+    if (tokenizer := _tokenizer(parent, earlier)) is not None:
+        defaults.append(f"text.tokenizer={tokenizer}")
+    settings = run_settings.from_run(parent, [*defaults, *sets])
+    name = os.fspath(corpus)
+    is_path = name not in shipped.names("corpora") and os.path.exists(name)
+    train = settings.train.model_copy(update={"parent": str(parent.resolve()), "start": None})
+    return settings.model_copy(update={"train": train, "corpus": os.path.abspath(name) if is_path else name})
+
+
+def _tokenizer(parent: Path, earlier: Settings) -> str | None:
+    """The tokenizer that a recipe chose for the earlier text; None if the settings name it, or the files decide."""
+    if getattr(earlier.data, "tokenizer", None) != "auto":
+        return None
+    tokenizer = (read_identity(parent).get("settings") or {}).get("tokenizer")
+    return None if tokenizer in (None, "auto") else str(tokenizer)

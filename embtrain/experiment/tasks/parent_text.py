@@ -1,0 +1,61 @@
+"""The text of the run that another run continues: its words, their counts, and how it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.text import stored_corpus
+from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.experiment.tasks.base import read_identity
+
+READING_KEYS = ("lower", "token_min", "token_max", "tokenizer")  # settings that decide which words a text has
+
+
+@dataclass(frozen=True)
+class ParentText:
+    """Words and counts from the folder of a run, summed over its own parents."""
+
+    folder: Path
+    vocabulary: Vocabulary
+    target_counts: np.ndarray   # (V,) float64  expected occurrences as a target in an epoch, after subsampling
+    raw_counts: np.ndarray      # (V,) float64
+    reading: dict[str, Any]     # settings by which the text was read
+
+    def spread(self, counts: np.ndarray, words: Sequence[str]) -> np.ndarray:
+        """Counts (V,) of this text in the order of more words, (V',) float64; 0 for the others."""
+        index = self.vocabulary.index
+        rows = np.array([index.get(word, -1) for word in words], np.int64)
+        return np.where(rows >= 0, counts[rows], 0.0)
+
+    def check_reading(self, config: TextConfig, tokenizer_is_auto: bool) -> None:
+        """Raise UsageError if a further text would be split into words by other rules.
+
+        tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain.
+        """
+        for key in READING_KEYS:
+            value, earlier = getattr(config, key), self.reading.get(key)
+            both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"
+            if value != earlier and not both_auto:
+                raise UsageError(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "
+                                 f"gives other words; set text.{key}={earlier}")
+
+
+def read(folder: Path) -> ParentText:
+    """Read the text of a run. DataError if a file of the folder is missing or damaged."""
+    vocabulary, arrays = Vocabulary.read(folder / "vocabulary.txt"), stored_corpus.read(folder) or {}
+    counts, raw_counts = arrays.get("counts"), arrays.get("raw_counts")
+    reading = read_identity(folder).get("settings")
+    if counts is None or raw_counts is None or not counts.shape == raw_counts.shape == (len(vocabulary),):
+        raise DataError(f"{folder / stored_corpus.FILE}: has no counts of the {len(vocabulary):,} words of "
+                        "vocabulary.txt; restore the file that training wrote")
+    if not isinstance(reading, dict):
+        raise DataError(f"{folder / 'identity.json'}: does not contain corpus.settings; restore the file that training "
+                        "wrote")
+    return ParentText(folder, vocabulary, counts, raw_counts, reading)
