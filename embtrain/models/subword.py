@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.kernels.core.tables import zeros
+from embtrain.kernels.core.tables import zeros_on_huge_pages
 from embtrain.kernels.training.skipgram import RowPool
 
 CHUNK = 1 << 14  # rows or words that are processed at once
@@ -76,8 +76,11 @@ class SubwordPool(nn.Module):
         return self.config.pooling == "mean"
 
     def initial_table(self, dim: int, generator: torch.Generator) -> Tensor:
-        """Draw u (V + B, D) in the layout of the kernels, so that `pad_rows` need not copy it."""
-        table = torch.from_numpy(zeros(len(self) + self.n_ngrams, -(-dim // 16) * 16))[:, :dim]
+        """Draw u (V + B, D), on huge pages.
+
+        Rows are not padded: at D = 100 that would take 12% more memory, and the kernel is equally fast.
+        """
+        table = torch.from_numpy(zeros_on_huge_pages((len(self) + self.n_ngrams) * dim)).view(-1, dim)
         for rows in table.split(CHUNK):
             rows.copy_(torch.rand(rows.shape, generator=generator).mul_(2).sub_(1).div_(dim))
         return table
@@ -129,18 +132,15 @@ class SubwordPool(nn.Module):
 class _Pooled(torch.autograd.Function):
     """Sums h (B, D) of rows of u, or their means; (R,) rows, (B,) numbers of rows.
 
-    Every row receives ∂L/∂h as its gradient. PyTorch's embedding_bag would divide it under mean, and would copy the
-    whole table at each call if its rows are padded.
+    Every row receives ∂L/∂h as its gradient; that of PyTorch's embedding_bag would be divided under mean.
     """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, rows: Tensor, size: Tensor, is_mean: bool, sparse: bool) -> Tensor:
         ctx.save_for_backward(rows, size)
         ctx.shape, ctx.sparse = u.shape, sparse
-        distance = u.stride(0)
-        whole = u if u.is_contiguous() else u.as_strided((len(u), distance), (distance, 1))     # with the padding
-        h = nn.functional.embedding_bag(rows, whole, size.cumsum(0) - size, mode="sum")[:, :u.shape[1]]
-        return h / size.unsqueeze(1) if is_mean else h.contiguous()
+        h = nn.functional.embedding_bag(rows, u, size.cumsum(0) - size, mode="sum")
+        return h / size.unsqueeze(1) if is_mean else h
 
     @staticmethod
     @once_differentiable
