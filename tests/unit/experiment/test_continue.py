@@ -144,6 +144,10 @@ def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tm
     assert total[2] - total[1] == total[0]                                    # the same text again
     identities = {read_json(run.folder / "identity.json")["corpus"]["sha256"] for run in (first, second)}
     assert len(identities) == 2 and identities.isdisjoint(texts)
+    experiment.export(second.folder, "huggingface", tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert all(card.count(f"`{sha256}`") == n for sha256, n in zip(texts, (2, 1), strict=True))
+    assert str(tmp_path) not in card and str(tmp_path) not in (tmp_path / "hub" / "config.json").read_text()
 
 
 def test_a_limit_of_the_size_drops_no_earlier_word(place: Path, parents: Any, tmp_path: Path) -> None:
