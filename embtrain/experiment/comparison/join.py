@@ -21,6 +21,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.report.comparison import page
 
 IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
+PARENT = "train.parent"  # of another seed it is another run: the kind is whether there is one
 
 
 def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
@@ -110,9 +111,10 @@ def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
     for run, settings in settings_by_run.items():
         settings_by_label.setdefault(base_labels[run], []).append(settings)
     # A key in which any two runs of a name differ is one in which some run differs from the first.
-    keys = {label: sorted({place for other_settings in settings_of_label for place, _,
-                           _ in outcome.differing_keys(settings_of_label[0], other_settings, "")}
-                          - set(IGNORED_KEYS)) for label, settings_of_label in settings_by_label.items()}
+    keys = {label: sorted({place for other_settings in settings_of_label for place, a, b in
+                           outcome.differing_keys(settings_of_label[0], other_settings, "")
+                           if place != PARENT or (a is None) != (b is None)} - set(IGNORED_KEYS))
+            for label, settings_of_label in settings_by_label.items()}
     labels = {}
     for run, settings in settings_by_run.items():
         suffix = ", ".join(f"{key}={_value(settings, key)}" for key in keys[base_labels[run]])
@@ -133,4 +135,4 @@ def _value(settings: Settings, key: str) -> Any:
     tree: Any = settings.model_dump(mode="json")
     for name in key.split("."):
         tree = tree.get(name) if isinstance(tree, dict) else None
-    return tree
+    return "a run" if key == PARENT and tree is not None else tree

@@ -34,6 +34,7 @@ from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.run.stored import given_vectors
+from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.report.format import interval, number
@@ -231,8 +232,11 @@ def _subword_use(table: Vectors) -> list[str]:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without the local path of the corpus."""
-    return run.settings.model_copy(update={"corpus": _corpus(run)})
+    """The settings without the local paths of the corpus and of the run that this one continues."""
+    train = run.settings.train
+    parent = None if train.parent is None else Path(train.parent).name
+    train = train.model_copy(update={"parent": parent})
+    return run.settings.model_copy(update={"corpus": _corpus(run), "train": train})
 
 
 def _corpus(run: Run) -> str:
@@ -241,8 +245,13 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    """Lines on the corpus: name and hash, and for a corpus with a recipe (a file on how to get it) also its licence."""
-    lines = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.corpus_hash(run.folder))}."]
+    """Lines on the corpus and those of earlier runs: name and hash.
+
+    For a corpus with a recipe (a file on how to get it) also its licence.
+    """
+    texts = [{"name": _corpus(run), "sha256": tasks.corpus_hash(run.folder)}] if run.settings.train.parent is None \
+        else texts_of(run.folder)
+    lines = [f"{md.code(text['name'])}, sha256 {md.code(text['sha256'])}." for text in texts]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
         lines += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]

@@ -55,8 +55,8 @@ def check_parent(settings: Settings) -> None:
     if earlier.model.name != SkipGram.name:
         raise UsageError(f"{folder}: model.name: {earlier.model.name} cannot be continued on another text: only the "
                          f"vocabulary of {SkipGram.name} grows; give a run of {SkipGram.name}")
-    if not (folder / "scores.json").is_file():                                   # written after the last epoch
-        raise DataError(f"{folder}: has not finished training; to train on: {resume_command(folder)}")
+    if missing := [name for name in ("vectors.safetensors", "scores.json") if not (folder / name).is_file()]:
+        raise DataError(f"{folder}: has not finished: it has no {missing[0]}; {resume_command(folder)}")
     if settings.train.start is not None:
         raise UsageError(f"train.start: {settings.train.start}: a run that continues another starts from that one; set "
                          "train.start: null")

@@ -85,7 +85,7 @@ def continue_parent(folder: Path, settings: Settings, parts: Components, trainer
     n_new, train = int((row < 0).sum()), settings.train
     files.write_json(folder / "parent.json", {
         "parent": str(parent), "vectors_sha256": files.sha256(parent / "vectors.safetensors"),
-        "texts": [*_texts(parent), _text(parts.task.identity)], "words": len(row), "new_words": n_new,
+        "texts": [*texts_of(parent), _text(parts.task.identity)], "words": len(row), "new_words": n_new,
         "lr": train.lr, "min_lr": train.min_lr, "epochs": train.epochs, "starts_again": notes})
     print_line(f"continue: {parent}: {len(row):,} words, of which {n_new:,} are new; counts are those of both texts")
     print_line(f"continue: learning rate {train.lr:g}, falling to {min(train.lr, train.min_lr):g} in {train.epochs:,} "
@@ -99,11 +99,11 @@ def _text(identity: Mapping[str, Any]) -> dict[str, str]:
     return {"name": identity["name"], "sha256": identity["settings"]["content"]}
 
 
-def _texts(parent: Path) -> list[dict[str, str]]:
-    """The texts that a run and its own parents were trained on, the first one first."""
-    path = parent / "parent.json"
+def texts_of(run: Path) -> list[dict[str, str]]:
+    """`name` and `sha256` of the texts that a run of skip-gram and its parents were trained on, the first one first."""
+    path = run / "parent.json"
     if not path.is_file():
-        return [_text(read_identity(parent))]
+        return [_text(read_identity(run))]
     try:
         return [{"name": str(text["name"]), "sha256": str(text["sha256"])} for text in files.read_json(path)["texts"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

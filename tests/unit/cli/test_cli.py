@@ -152,8 +152,9 @@ def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     assert console.calls == [("export", Path("runs/x"), "faiss", Path("o"), ReadOptions(9), "int8", "hnsw")]
 
 
-RUN_COMMANDS = {"resume": [], "report": [], "diagnose": ["--negatives", "sgns"], "evaluate": [], "neighbours": ["king"],
-                "translate": ["lines.txt"], "predict": ["king"], "export": ["--format", "word2vec", "--out", "a.txt"]}
+RUN_COMMANDS = {"resume": [], "continue": ["--corpus", "lines.txt"], "report": [], "diagnose": ["--negatives", "sgns"],
+                "evaluate": [], "neighbours": ["king"], "translate": ["lines.txt"], "predict": ["king"],
+                "export": ["--format", "word2vec", "--out", "a.txt"]}
 
 
 def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -36,6 +36,7 @@ SETS = " ".join(f"--set {key}={str(value).replace(' ', '')}" for key, value in K
 DATA = {
     "fit": [(f"--corpus text {SETS} --out fitted", "fit"), (f"--corpus text {SETS} --dry-run", "fit --dry-run")],
     "resume": [("run", "resume")],
+    "continue": [("run --corpus text --out continued", "continue")],
     "compare": [("--negatives sgns,nce", "compare")],
     "reproduce": [("", "reproduce"), ("nce_note_k", "reproduce NAME")],
     "diagnose": [("run --negatives sgns --m 3 --queries 4 --draws 5", "diagnose"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tm
     assert total[2] - total[1] == total[0]                                    # the same text again
     identities = {read_json(run.folder / "identity.json")["corpus"]["sha256"] for run in (first, second)}
     assert len(identities) == 2 and identities.isdisjoint(texts)
+    experiment.export(second.folder, "huggingface", tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert all(card.count(f"`{sha256}`") == n for sha256, n in zip(texts, (2, 1), strict=True))
+    assert str(tmp_path) not in card and str(tmp_path) not in (tmp_path / "hub" / "config.json").read_text()
 
 
 def test_a_limit_of_the_size_drops_no_earlier_word(place: Path, parents: Any, tmp_path: Path) -> None:
@@ -300,10 +305,27 @@ def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any,
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         stop_at(2, patch)
         experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), threads=1, sets=SETS), tmp_path / "cut")
-    with pytest.raises(DataError, match="cut: has not finished training; to train on: embtrain resume"):
+    with pytest.raises(DataError, match=r"cut: has not finished: it has no vectors\.safetensors; embtrain resume"):
         continue_run(tmp_path / "cut", place / "new", out=tmp_path / "run")
     with pytest.raises(DataError, match="nowhere: file or folder not found"):
         continue_run(tmp_path / "nowhere", place / "new", out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("parent.json", b'{"texts": [{"name": 5}]}', r"parent\.json: does not contain the texts of the run"),
+    ("corpus.safetensors", None, r"corpus\.safetensors: has no counts of the 60 words of vocabulary\.txt"),
+    ("vocabulary.txt", b"bal\n", r"vocabulary\.txt:1: expected a word, a TAB and a count"),
+    ("vectors.safetensors", None, r"parent: has not finished: it has no vectors\.safetensors; embtrain resume"),
+])
+def test_a_damaged_parent_is_one_line(place: Path, parents: Any, tmp_path: Path, name: str, content: bytes | None,
+                                      message: str) -> None:
+    parent = shutil.copytree(parents(), tmp_path / "parent")
+    (parent / name).unlink(missing_ok=True)
+    if content is not None:
+        (parent / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as found:
+        continue_run(parent, place / "new", out=tmp_path / "run", threads=1)
+    assert "\n" not in str(found.value)
 
 
 def test_fit_with_a_parent_needs_no_other_start(place: Path, parents: Any, tmp_path: Path) -> None:
@@ -322,3 +344,18 @@ def test_the_command_prints_the_rate_and_the_new_words(place: Path, parents: Any
     assert tree["run"] == str(tmp_path / "run") and any(row["benchmark"] == "drift" for row in tree["scores"])
     assert "embtrain: error" in command(monkeypatch, capsys, "continue", str(parents()), "--corpus",
                                         str(place / "new"), "--out", str(tmp_path / "run"), code=2)
+
+
+def test_continued_runs_of_several_seeds_are_one_kind(place: Path, parents: Any, tmp_path: Path) -> None:
+    """Their parents differ; a run from the beginning is another kind, and cannot be compared by another vocabulary."""
+    from embtrain.experiment.comparison import join
+
+    runs = [continue_run(parents(), place / "new", seed=seed, threads=1, out=tmp_path / f"c{seed}") for seed in (4, 5)]
+    other = continue_run(runs[0].folder, place / "new", seed=5, threads=1, out=tmp_path / "grandchild")
+    settings = {run.folder: run.settings for run in (*runs, other)}
+    assert set(join._labels(settings).values()) == {"sgns"}
+    plain = experiment.fit(experiment.resolve("sgns", corpus=str(place / "new"), threads=1, sets=SETS), tmp_path / "p")
+    labels = join._labels({runs[0].folder: runs[0].settings, plain.folder: plain.settings})
+    assert list(labels.values()) == ["sgns (train.parent=a run)", "sgns (train.parent=None)"]
+    with pytest.raises(DataError, match="was trained on another corpus than"):
+        join.join([runs[0].folder, plain.folder], tmp_path / "joined")
