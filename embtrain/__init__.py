@@ -27,7 +27,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "fit"]
+__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "compare", "fit"]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from embtrain.experiment import fit_api
 
         return fit_api
+    if name == "compare":
+        from embtrain.experiment.comparing import compare_api
+
+        return compare_api
     if name == "Run":
         from embtrain.experiment import Run
 
