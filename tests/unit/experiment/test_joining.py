@@ -18,12 +18,14 @@ from helpers.in_process import Here, in_process, small_text
 from helpers.processes import embtrain, nothing_is_left_running  # noqa: F401
 from helpers.shared_folders import KEYS, assert_same_runs, kill, options, records
 
-from embtrain import cli
+from embtrain import cli, experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment.comparison import compare, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
-from embtrain.experiment.comparison.shared import joiner, sharing
+from embtrain.experiment.comparison.shared import handover, joiner, sharing
 from embtrain.experiment.comparison.shared.sharing import Sharing
+from embtrain.train import loop
+from embtrain.train.state import lease as leases
 
 pytestmark = pytest.mark.long
 
@@ -137,6 +139,27 @@ def test_a_run_is_killed_if_another_machine_has_taken_it(place: Path, local: Com
     assert killed == ["sgns-seed1"]
     assert_same_runs(tmp_path, local.folder, NAMES)
     assert states(tmp_path)["sgns-seed1"] == ["released", "released", "done"]
+
+
+def test_a_run_whose_lease_was_taken_writes_no_checkpoint(place: Path, local: Comparison, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.take(tmp_path, "sgns-seed1", 1)
+    assert lease is not None
+    monkeypatch.setenv(leases.VARIABLE, str(lease.path))
+    settings = experiment.Run(local.folder / "cells" / "sgns-seed1").settings
+    experiment.fit(settings, tmp_path / "held")
+    assert handover.last_step(tmp_path / "held") > 0
+    trained = loop.Trainer._train
+
+    def taken_while_it_trains(trainer: loop.Trainer, *values: Any) -> None:
+        trained(trainer, *values)
+        leases.take(tmp_path, "sgns-seed1", 2)
+
+    monkeypatch.setattr(loop.Trainer, "_train", taken_while_it_trains)
+    with pytest.raises(leases.LeaseLost, match="another machine has taken over this run"):
+        experiment.fit(settings, tmp_path / "lost")
+    assert handover.last_step(tmp_path / "lost") == 0
+    assert not (tmp_path / "lost" / "vectors.safetensors").exists()
 
 
 def test_a_run_that_is_killed_again_and_again_has_failed(place: Path, local: Comparison, tmp_path: Path) -> None:
