@@ -13,6 +13,7 @@
     kernels/     compiled kernels                 common/        records, errors, files, configuration
 """
 
+import importlib
 import os
 from typing import Any
 
@@ -26,33 +27,24 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-__all__ = ["RandomFourierSoftmaxFeatures", "Run", "SkipGramEmbedder", "__version__", "align", "continue_run",
-           "fit"]
+_MODULES = {  # public name: module of embtrain.experiment, and the name in it
+    "RandomFourierSoftmaxFeatures": ("estimators", "RandomFourierSoftmaxFeatures"),
+    "Run": ("run.run", "Run"),
+    "SkipGramEmbedder": ("estimators", "SkipGramEmbedder"),
+    "align": ("inspect.align", "align_paths"),
+    "compare": ("comparing", "compare_api"),
+    "continue_run": ("continuation", "continue_run"),
+    "fit": ("api", "fit_api"),
+}
+__all__ = [*sorted(_MODULES), "__version__"]  # noqa: PLE0604  all are names
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, because `import embtrain` must be fast: `embtrain --help` goes through it.
-    if name == "fit":
-        from embtrain.experiment import fit_api
-
-        return fit_api
-    if name == "align":
-        from embtrain.experiment.inspect.align import align_paths
-
-        return align_paths
-    if name == "continue_run":
-        from embtrain.experiment.continuation import continue_run
-
-        return continue_run
-    if name == "Run":
-        from embtrain.experiment import Run
-
-        return Run
-    if name in ("RandomFourierSoftmaxFeatures", "SkipGramEmbedder"):
-        from embtrain.experiment import estimators
-
-        return getattr(estimators, name)
-    raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
+    module, attribute = _MODULES[name]
+    return getattr(importlib.import_module(f"embtrain.experiment.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

@@ -58,6 +58,9 @@ def compare(
     threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-compare); resumes an interrupted comparison.")] = None,
+    join: options.Join = False,
+    retry_failed: options.RetryFailed = False,
+    lease_seconds: options.LeaseSeconds = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -75,7 +78,8 @@ def compare(
             "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
             "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
             "search": None if search is None else search_space.expand_files(search), "trials": trials}
-    done = comparing.compare(comparing.read_grid(grid, config, out), out, parallel, threads)
+    done = comparing.compare(comparing.read_grid(grid, config, out), out, parallel, threads,
+                             **options.sharing(join, retry_failed, lease_seconds))
     options.emit({"folder": str(done.folder), **done.results}, as_json,
                  lambda: f"{done.table()}\ncomparison: {plain(str(done.folder))}")
     if (error := failures.failed(done.folder, done.record)) is not None:
@@ -101,6 +105,9 @@ def reproduce(
     threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-NAME); resumes an interrupted reproduction.")] = None,
+    join: options.Join = False,
+    retry_failed: options.RetryFailed = False,
+    lease_seconds: options.LeaseSeconds = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -110,12 +117,13 @@ def reproduce(
 
     options.configure_output(quiet)
     if name is None:
-        if any(value is not None for value in (corpus, seeds, cpu_seconds, overrides, parallel, out)):
+        if any(value is not None for value in (corpus, seeds, cpu_seconds, overrides, parallel, out)) or join:
             raise UsageError("NAME: is missing; give the paper to reproduce, or no option to list the available papers")
         papers = reproducing.listing()
         options.emit([paper._asdict() for paper in papers], as_json, lambda: "\n".join(map(str, papers)))
         return
-    done = reproducing.reproduce(name, corpus, seeds, overrides, out, parallel, threads, cpu_seconds)
+    done = reproducing.reproduce(name, corpus, seeds, overrides, out, parallel, threads, cpu_seconds,
+                                 **options.sharing(join, retry_failed, lease_seconds))
     options.emit({"folder": str(done.folder), **done.results}, as_json,
                  lambda: f"{reproducing.format_text(done)}\n\n{done.table()}\n"
                          f"reproduction: {plain(str(done.folder))}")

@@ -72,6 +72,24 @@ Dim = Annotated[int | None, typer.Option(
 Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]
 
+Join = Annotated[bool, typer.Option(
+    "--join", help="Train the runs together with all machines that execute the same command on the same --out.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --join: run failed runs once more.")]
+LeaseSeconds = Annotated[float | None, typer.Option(
+    "--lease-seconds", min=1, help="With --join: seconds without a sign of life after which a run is taken over from "
+                                   "its machine (default: 20).")]
+
+
+def sharing(join: bool, retry_failed: bool, lease_seconds: float | None) -> dict[str, Any]:
+    """The arguments for a comparison on several machines; empty without --join. UsageError for its other options."""
+    from embtrain.experiment.comparison.shared.sharing import STALE_AFTER, Sharing
+
+    if join:
+        return {"sharing": Sharing(lease_seconds or STALE_AFTER, retry_failed)}
+    if retry_failed or lease_seconds is not None:
+        raise UsageError(f"{'--retry-failed' if retry_failed else '--lease-seconds'}: needs --join")
+    return {}
+
 
 def read_options(limit: int | None, encoding: str | None) -> tuple[ReadOptions, ...]:
     """The options for reading a vector file; empty if none was given."""

@@ -115,11 +115,11 @@ def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, message: str) -> Iterator[None]:
+def lock_folder(folder: Path, message: str, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Lock a folder, created if missing, during the block. Raises UsageError(message) if locked, or ResourceError."""
     handle = open_folder(folder)
     try:
-        if not try_lock(handle):
+        if not try_lock(handle, operation):
             raise UsageError(message)
         yield
     finally:
@@ -199,13 +199,13 @@ def open_folder(folder: Path) -> int:
         raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def try_lock(handle: int) -> bool:
-    """Lock an open file or folder; return False if another process holds the lock.
+def try_lock(handle: int, operation: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file or folder, for one process or shared; return False if another process holds the lock.
 
     The lock ends with the last process that has the handle open. Without support for locks the result is True.
     """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -1,10 +1,11 @@
-"""Memory of this machine and of this process: installed, free, limited by control groups, and used."""
+"""The processor of this machine, and memory of it and of this process: installed, free, limited by groups, used."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,15 @@ NO_LIMIT = 1 << 60                 # bytes; version 1 writes the largest number 
 # Files of a control group: limit, usage, and the line of memory.stat with the file pages that can be freed.
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+def processor() -> str:
+    """Return the model name of the processor; its architecture or an empty text if the system does not report it."""
+    for line in _lines(ROOT / "proc/cpuinfo"):
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor()
 
 
 def total() -> int:

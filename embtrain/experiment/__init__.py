@@ -11,6 +11,7 @@ The command line and Python users call these functions.
     inspect     evaluate, list neighbours of and export an existing run or vector file
     catalogue   `embtrain list`: the components and their combinations
     api         `embtrain.fit`
+    comparing   `embtrain.compare`
     continuation  continue a run on another text
     estimators  scikit-learn estimators
 """

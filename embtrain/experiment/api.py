@@ -36,12 +36,12 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
                              f"{task.corpus_kind}; give the path of a file or folder")
         sets = {f"{task.section}.{key}": value for key, value in task.token_list_keys.items()} | dict(sets or {})
         corpus = write_token_lists(corpus, cache_folder() / "lists")
-    settings = resolve(negatives, model, None if corpus is None else _corpus_name(corpus), loss, path,
+    settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
                        as_sets(sets or {}), seed, threads, device)
     return fit(settings, None if out is None else Path(out))
 
 
-def _corpus_name(corpus: Any) -> str:
+def corpus_argument(corpus: Any) -> str:
     """The name or path of a corpus. UsageError for another value, for example the text itself."""
     remedy = "give the name of a recipe or the path of a file or folder, and write texts to a file first"
     if not isinstance(corpus, str | os.PathLike) or not isinstance(name := os.fspath(corpus), str):

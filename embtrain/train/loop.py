@@ -33,6 +33,7 @@ from embtrain.train.hardness import hardness
 from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, use_dense_gradients_for
 from embtrain.train.state import checkpoint
 from embtrain.train.state.checkpoint import StateMismatch
+from embtrain.train.state.lease import check_held
 from embtrain.train.state.metrics_log import MetricsLog
 from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
@@ -209,7 +210,11 @@ class Trainer:
         return {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "source": self.source.state_dict()}
 
     def save(self, subfolder: str = "checkpoints") -> None:
-        """Write a checkpoint, unless the state is not finite: the newest checkpoint is then the last finite one."""
+        """Write a checkpoint, unless the state is not finite: the newest checkpoint is then the last finite one.
+
+        LeaseLost if another machine has taken over the run (lease.py).
+        """
+        check_held()
         learned = self._learned_state()
         if not is_finite(learned):
             return

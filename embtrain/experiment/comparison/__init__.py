@@ -5,6 +5,7 @@ grid.py          Grid: the strategies, models, losses and seeds of a comparison
 checks.py        checks, before training, that the runs can be paired
 engine.py        one engine and one block size for all cells
 workers.py       the worker processes, one per cell
+shared/          the same comparison on several machines
 outcome.py       CellOutcome: the results of one cell, read from its folder
 results.py       results.json: summaries, tests, items and equal budgets
 verdict.py       the verdict in three sentences

@@ -12,7 +12,6 @@ would break the pairs, like a strategy that changes the window, is refused befor
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,10 +27,11 @@ from embtrain.common.files import as_argument, check_output_folder, claim_folder
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
-from embtrain.experiment.comparison import engine, outcome, results, tuning, workers as workers
+from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import check_saved_settings, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, Kind, read_grid
 from embtrain.experiment.comparison.outcome import CellOutcome
+from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.paper import claims, spec as papers
@@ -83,22 +83,20 @@ class Comparison:
 
 
 def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
-            budget: float | None = None) -> Comparison:
+            budget: float | None = None, sharing: Alone | Sharing = ALONE) -> Comparison:
     """Run the cells that are not finished, then score them and report. Called again on its folder, it continues.
 
     threads: cores for the whole comparison (0: all). parallel: cells at a time, which share the cores (None: one core
     per cell, because single-threaded runs are reproducible bit for bit). budget: CPU seconds after which no cell
-    starts.
+    starts. sharing: how other machines work in the same folder.
     """
-    folder = out or dated_folder("compare")
+    folder = sharing.folder(out) or dated_folder("compare")
     check_folder(folder)
     requested, (grid, cells) = grid, plan(grid, folder)
     if out is None and folder != (folder := claim_folder(folder)):  # another process has taken the name
         grid, cells = plan(requested, folder)
-    resume = _resume_command(grid, folder, parallel, threads, budget)
-    cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
-    n_parallel, n_threads = min(parallel or cores, len(cells)), max(1, cores // parallel) if parallel else 1
-    with workers.working_in(folder) as lock:
+    resume = _resume_command(grid, folder, parallel, threads, budget) + sharing.flags
+    with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
         check_saved_settings(trials)
         searched = not grid.search or bool(tuning.best_sets(folder, grid))
@@ -112,14 +110,15 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
                 if cell.is_finished():                       # before the corpus is read
                     _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
             if not (searched and all(cell.is_finished() for cell in cells)):
-                run = partial(workers.run, parallel=n_parallel, threads=n_threads,
-                              blocks=_blocks_per_run([*cells, *trials]), lock=lock, budget=budget)
-                if not searched:
+                run = partial(crew.run, blocks=_blocks_per_run([*cells, *trials]))
+                while not searched:
                     _search(grid, folder, cells[0].settings, resume, run)
+                    searched = bool(tuning.best_sets(folder, grid))
                     grid, cells = plan(grid, folder)
                     check_saved_settings(cells)
                 run(cells, on_finished=lambda cell: _require_metrics(grid, _read_outcome(folder, cell), folder, resume))
-            return _report(folder, grid, cells)
+            crew.report(cells, lambda: _report(folder, grid, cells))
+            return Comparison(folder)
         except Stopped as stopped:
             raise Stopped(stopped.signal, resume) from stopped
 

@@ -45,6 +45,7 @@ class CellOutcome:
     corpus: str | None = None                              # sha256
     code: str | None = None
     starved: bool = False                                  # failed for lack of memory, disk or a device
+    processor: str | None = None                           # model name; None: not recorded
 
     def values(self) -> dict[str, float]:
         """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
@@ -117,7 +118,12 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
     corpus = identity.get("corpus")
     return CellOutcome(name, label, loss, model, seed, folder, shown, None, record.scores or [],
                        reached.get("cpu_seconds"),
-                 reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"))
+                 reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"),
+                 processor=_text(identity.get("processor")))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _evaluated(record: run_record.RunRecord) -> set[str]:

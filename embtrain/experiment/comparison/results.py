@@ -45,7 +45,7 @@ from embtrain.evaluate.statistics.significance import (
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS
 from embtrain.experiment.comparison.outcome import CellOutcome, Point
-from embtrain.experiment.comparison.verdict import verdict
+from embtrain.experiment.comparison.verdict import unlike_machines, verdict
 from embtrain.experiment.run import scoring
 
 NO_BENCHMARKS = ("training", "neighbours 45-50")  # reported for runs, but not scores
@@ -96,7 +96,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
                if (mean := t_interval(values[metric][label])).n]
     epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
     sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget or 0.0,
-                        [outcome.name for outcome in outcomes if outcome.error])
+                        [outcome.name for outcome in outcomes if outcome.error], _processors(finished))
     if reproduction is not None:
         sentences.insert(0, reproduction.sentence)
     file = ComparisonResults(
@@ -226,11 +226,18 @@ def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: d
     # The largest of its seeds: with less, some of its runs would lose their last evaluation.
     budget = max(min(costs.values(), key=statistics.fmean)) if costs else 0.0
     rows = _read_at(finished, lambda point: point.cpu_seconds <= budget)
+    if warning := unlike_machines(_processors(finished)):
+        return EqualCpu(budget=budget, rows=rows, note=warning)
     return EqualCpu(
         budget=budget, rows=rows,
         note="the last evaluation until then, null if there was none; the learning rate schedule of each run covers "
         "all its epochs, so at an early evaluation it had not decayed yet",
         differences=_cost_differences(rows, labels, plan))
+
+
+def _processors(finished: Sequence[CellOutcome]) -> list[str]:
+    """The models of the processors, each once, of the runs that recorded it."""
+    return list(dict.fromkeys(outcome.processor for outcome in finished if outcome.processor))
 
 
 def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:

@@ -192,7 +192,8 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
             results = {label: _trial_result(folder, trial_cell, metric) for label, trial_cell in new.items()}
             for label, result in results.items():
                 trials_by_label[label].append(result | {"settings": suggestions[label].params})
-            write_json(folder / FILE, tree)
+            if len(min(read(folder).get("trials", {}).values(), key=len, default=[])) <= i:  # a joined process is ahead
+                write_json(folder / FILE, tree)
             for label in new:
                 _print_trial(label, trials_by_label[label], metric, higher)
         for label, trial in suggestions.items():

@@ -23,13 +23,16 @@ BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 
 
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
-            differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str]
-            ) -> list[str]:
-    """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each."""
+            differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str],
+            processors: Sequence[str] = ()) -> list[str]:
+    """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each.
+
+    processors: their models; CPU seconds are not compared if there are several.
+    """
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",
-            _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
+            unlike_machines(processors) or _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
             _unknown(differences_on_metric, baseline, failed)]
 
 
@@ -64,6 +67,13 @@ def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Dif
     if cheap:
         text += f"; at {budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
     return text + "."
+
+
+def unlike_machines(processors: Sequence[str]) -> str:
+    """One sentence on why CPU seconds are not compared; empty if all runs were trained on one model of processor."""
+    if len(processors) < 2:
+        return ""
+    return f"CPU seconds are not compared, because the runs were trained on unlike processors: {_list(processors)}."
 
 
 def _times(ratio: float) -> str:

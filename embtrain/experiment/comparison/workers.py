@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import embtrain
@@ -63,13 +65,17 @@ class Cell:
 
 
 @contextlib.contextmanager
-def working_in(folder: Path) -> Iterator[int]:
-    """Lock the folder of a comparison and yield the lock that its cells inherit. UsageError if it is locked."""
-    with lock_folder(folder, f"--out: {folder}: another comparison is running there; wait until it ends, or stop it"):
+def working_in(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[int]:
+    """Lock the folder of a comparison and yield the lock that its cells inherit. UsageError if it is locked.
+
+    operation: LOCK_EX, or LOCK_SH for processes that work there together.
+    """
+    message = f"--out: {folder}: another comparison is running there; wait until it ends, or stop it"
+    with lock_folder(folder, message, operation):
         cells_lock = open_folder(folder / "cells")
         try:
             is_noted = False
-            while not try_lock(cells_lock):
+            while not try_lock(cells_lock, operation):
                 if not is_noted and not progress.quiet:
                     terminal.note(f"{folder}: waiting for runs of a comparison that was killed")
                 is_noted = True
@@ -95,7 +101,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
             waiting.append(cell)
     for cell in waiting:
         cell.failure.unlink(missing_ok=True)
-    running: dict[Cell, _Process] = {}
+    running: dict[Cell, CellProcess] = {}
     printer = _ProgressPrinter(cells, parallel, blocks)
     with Stop() as stop:
         try:
@@ -105,7 +111,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                         _leave_out(waiting, budget)
                         break
                     cell = waiting.popleft()
-                    running[cell] = _Process(cell, threads, lock)
+                    running[cell] = CellProcess(cell, threads, lock)
                 if stop.requested is not None:
                     for process in running.values():
                         process.send_once(stop.requested)
@@ -138,10 +144,10 @@ def _leave_out(waiting: deque[Cell], budget: float) -> None:
     waiting.clear()
 
 
-class _Process:
-    """A running cell."""
+class CellProcess:
+    """A running cell. variables: further environment variables."""
 
-    def __init__(self, cell: Cell, threads: int, lock: int):
+    def __init__(self, cell: Cell, threads: int, lock: int, variables: Mapping[str, str] = MappingProxyType({})):
         begun = (cell.folder / "config.yaml").exists()
         # Own session, so that Ctrl-C reaches the worker once, through `send_once`.
         args = (["resume", as_argument(cell.folder)] if begun else
@@ -150,7 +156,7 @@ class _Process:
         self.errors: IO[bytes] = tempfile.TemporaryFile()
         try:
             self.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], env=_environment(threads),
+                [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], env={**_environment(threads), **variables},
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
                 start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
         except BaseException:
@@ -162,6 +168,13 @@ class _Process:
         if not self.is_signalled:
             self.is_signalled = True
             self.child.send_signal(number)
+
+    def kill(self) -> None:
+        """End the cell at once, without a checkpoint."""
+        self.is_signalled = True
+        self.child.kill()
+        self.child.wait()
+        self.errors.close()
 
     def error(self) -> str:
         """The error of a finished cell in one line; empty if there was none or it was stopped."""

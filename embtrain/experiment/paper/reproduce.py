@@ -19,6 +19,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import PAPER, Comparison
 from embtrain.experiment.comparison.grid import Grid, with_origins
+from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.paper import spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.report.comparison.reproduction import lines
@@ -27,22 +28,23 @@ from embtrain.report.load import comparison as read_results
 
 def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
               out: Path | None = None, parallel: int | None = None, threads: int = 0,
-              cpu_seconds: float | None = None) -> Comparison:
+              cpu_seconds: float | None = None, sharing: Alone | Sharing = ALONE) -> Comparison:
     """Run the unfinished runs, then evaluate the claim. Called again on its folder, it continues.
 
-    cpu_seconds: for all runs together. Default: the paper's own limit on the paper's own corpus, else none.
+    cpu_seconds: for all runs together. Default: the paper's own limit on the paper's own corpus, else none. sharing:
+    how other machines work in the same folder.
     """
-    folder = out or dated_folder(Path(name).stem)
+    folder = sharing.folder(out) or dated_folder(Path(name).stem)
     planned, file = paper_grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
     paper = papers.read(file)
     paper_budget = paper.cpu_seconds if paper.is_own(planned.corpus) else None
     budget = paper_budget if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
     compare.plan(planned, folder)  # raises before anything is written
-    folder = out or claim_folder(folder)
+    folder = folder if out is not None else claim_folder(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
-    return compare.compare(planned, folder, parallel, threads, budget)
+    return compare.compare(planned, folder, parallel, threads, budget, sharing)
 
 
 def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:

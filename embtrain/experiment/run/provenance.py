@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import embtrain
+from embtrain.common import machine
 from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
@@ -25,7 +26,8 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
             "engine": parts.train.engine, "block": parts.train.chunk, "core": loader.level(),
-            "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
+            "cores": os.cpu_count(), "machine": platform.machine(), "host": platform.node(),
+            "processor": machine.processor(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 

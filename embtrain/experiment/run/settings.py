@@ -28,7 +28,7 @@ from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 
-__all__ = ["Settings", "from_run", "resolve", "settings_class", "strategy_sets"]
+__all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategy_sets"]
 
 Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the place of each key
 
@@ -84,6 +84,11 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
     if not saved.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; restore the run's own config.yaml")
     return _build([saved, *(_set_layer(text, flag_names or {}) for text in sets)])
+
+
+def from_tree(tree: dict[str, Any]) -> Settings:
+    """Rebuild resolved settings from their `model_dump(mode="json")`; a class of settings cannot be pickled."""
+    return _build([Layer("settings", tree)])
 
 
 def strategy_sets(strategy: str, key: str) -> bool:

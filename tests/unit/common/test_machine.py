@@ -1,8 +1,9 @@
-"""Memory of the machine: free memory, cgroup limits and the peak of a computation; waiting of threads."""
+"""The machine: processor, free memory, cgroup limits and the peak of a computation; waiting of threads."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -38,6 +39,14 @@ def system(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, groups: dict[
         for file, text in {names[0]: limit, names[1]: used, "stat": f"anon 5\n{names[2]} {files}"}.items():
             (folder / f"memory.{file}").write_text(f"{text}\n")
     monkeypatch.setattr(machine, "ROOT", root)
+
+
+def test_the_model_of_the_processor_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    assert machine.processor() == platform.processor()
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU: 2 GHz\nmodel name\t: B\n")
+    assert machine.processor() == "Some CPU: 2 GHz"
 
 
 def test_a_group_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

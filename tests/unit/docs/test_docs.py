@@ -167,7 +167,7 @@ def placeholders(line: str) -> bool:
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
-    "how-to/negatives",
+    "how-to/scale", "how-to/negatives",
     *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])

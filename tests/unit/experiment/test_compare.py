@@ -890,6 +890,22 @@ def test_the_verdict_names_the_winner_the_cost_and_what_is_not_separated(tmp_pat
         "Unknown: whether up and base differ, which takes 3 seeds or more; how this generalizes to other data")
 
 
+def test_cpu_seconds_of_unlike_processors_are_not_compared(tmp_path: Path) -> None:
+    def trained_on(*processors: str | None) -> dict[str, Any]:
+        return judged_tree(tmp_path, [replace(one, processor=processors[i % len(processors)])
+                                      for i, one in enumerate(planted())])
+
+    same = judged_tree(tmp_path, planted())
+    assert trained_on("Xeon")["verdict"] == trained_on("Xeon", None)["verdict"] == same["verdict"]
+    unlike = trained_on("Xeon", "EPYC")
+    why = "CPU seconds are not compared, because the runs were trained on unlike processors: Xeon and EPYC."
+    assert unlike["verdict"] == [same["verdict"][0], why, same["verdict"][2]]
+    at_equal = unlike["at_equal"]["cpu_seconds"]
+    assert at_equal["differences"] == [] and at_equal["note"] == why
+    compared = same["at_equal"]["cpu_seconds"]
+    assert at_equal["rows"] == compared["rows"] and compared["differences"]
+
+
 def test_scores_at_equal_cpu_time_are_read_from_the_curves(tmp_path: Path) -> None:
     tree = judged_tree(tmp_path, planted())["at_equal"]
     assert tree["cpu_seconds"]["budget"] == pytest.approx(10.003)  # the cheapest, so each of its runs is complete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
 from pathlib import Path
 
@@ -276,6 +277,7 @@ def test_the_plan_contains_configuration_memory_and_time(text: Path) -> None:
 def test_the_plan_and_the_run_name_the_engine(run: experiment.Run, text: Path) -> None:
     identity = json.loads((run.folder / "identity.json").read_text())
     assert (identity["engine"], identity["block"]) == ("fused" if core() else "autograd", 256)
+    assert (identity["host"], identity["processor"]) == (platform.node(), machine.processor())
     assert identity["core"] == level() and "/" not in identity["core"]  # the path of the file depends on the machine
     assert f"\nengine: {identity['engine']}" in str(experiment.plan(settings(text, "sgns")))
     plan = str(experiment.plan(settings(text, "sgns", "train.clip=1.0")))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.comparisons import without_times
 from helpers.in_process import Here, in_process, small_text
 from helpers.pages import HOSTILE, checked
 
@@ -22,6 +23,7 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import Score
 from embtrain.evaluate.comparison.reproduction import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE, SOURCES, ReportedNumber
 from embtrain.experiment.comparison import compare, outcome
+from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.experiment.run import components, scoring
@@ -242,6 +244,17 @@ def test_the_same_folder_is_resumed(finished: compare.Comparison, place: Path, l
     assert compare.rejudge(finished.folder).results == json.loads(before)  # as `embtrain report` does
     with pytest.raises(UsageError, match="contains another comparison than nce_note_k"):
         reproduce.reproduce("nce_note_k", out=finished.folder)
+
+
+def test_several_machines_reproduce_together(finished: compare.Comparison, place: Path, tmp_path: Path) -> None:
+    name, join = str(place / "tiny.yaml"), Sharing(stale_after=1.0)
+    joined = reproduce.reproduce(name, out=tmp_path, parallel=1, threads=1, sharing=join)
+    ours, theirs = without_times(tmp_path), without_times(finished.folder)
+    assert ours["cells"] == theirs["cells"] and ours["differences"] == theirs["differences"]
+    assert (tmp_path / "paper.yaml").read_bytes() == (finished.folder / "paper.yaml").read_bytes()
+    assert (tmp_path / "join" / "leases" / "results.1").is_file() and joined.verdict[:2] == finished.verdict[:2]
+    with pytest.raises(UsageError, match="--join: needs a folder that all machines share"):
+        reproduce.reproduce(name, sharing=join)
 
 
 def test_a_comparison_may_reuse_the_runs_of_a_paper_without_its_claim(finished: compare.Comparison,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import embtrain
 from embtrain.common import terminal
 from embtrain.common.errors import UsageError
+from embtrain.common.machine import processor
 
 
 class Timed(NamedTuple):
@@ -130,15 +131,7 @@ def _quality(times: Sequence[Timed]) -> dict[str, float]:
 def machine() -> dict[str, Any]:
     """The machine and versions of the measurement."""
     return {"embtrain": embtrain.__version__, "python": platform.python_version(), "machine": platform.machine(),
-            "processor": _processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
-    except OSError:
-        return platform.processor()
+            "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
 
 
 def last_line(summary: Mapping[str, Any]) -> str:

@@ -1,0 +1,73 @@
+"""`embtrain compare` from Python, also on several machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from embtrain.common.config import as_sets
+from embtrain.common.errors import UsageError
+from embtrain.experiment.api import corpus_argument
+from embtrain.experiment.comparison import compare as comparing
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.comparison.search_space import expand_files
+from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
+
+Names = str | Sequence[str]
+
+
+def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | None = None,
+                model: Names | None = None, corpus: str | Path | None = None, loss: Names | None = None,
+                sets: Mapping[str, Any] | None = None, benchmarks: Names | None = None, metric: str | None = None,
+                baseline: str | None = None, search: Names | None = None, trials: int | None = None,
+                config: str | Path | None = None, out: str | Path | None = None, parallel: int | None = None,
+                threads: int = 0, cpu_seconds: float | None = None, join: bool = False, executor: Any = None,
+                lease_seconds: float = STALE_AFTER) -> Comparison:
+    """`embtrain compare` from Python: `print(embtrain.compare("sgns,nce", seeds=3, corpus="my.txt").table())`.
+
+    Names are given as one text, separated by commas, or as a list. Called again with the same `out`, it continues.
+
+    negatives: strategies, or paths of YAML files. seeds: their number, counted from 1, or a list; default 5. model,
+    corpus: as in `embtrain.fit`. loss: losses to combine with each strategy; `own` is the strategy's. sets: settings
+    of every run. benchmarks: names of evals/. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that
+    the others are compared with; default: the first. search: `KEY=LOW:HIGH` and similar, tuned for each strategy by
+    `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a time.
+    threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
+
+    join: train the runs together with all processes that execute the same call with the same `out`, a folder that
+    their machines share. executor: submit each run to it, for example a `concurrent.futures.ProcessPoolExecutor`,
+    Dask's `client.get_executor()` or submitit's `AutoExecutor`; its workers must see `out` under the same path.
+    `threads` are then those of a run (0: one) and `parallel` the number of runs submitted at a time (default: all).
+    lease_seconds: after this time without a sign of life, a run is taken over from its machine.
+
+    Failed runs are run again in a repeated call, except with `join`. Raises UsageError, DataError or ResourceError
+    (embtrain.common.errors), each with a one-line message.
+    """
+    if join and executor is not None:
+        raise UsageError("executor: cannot be combined with join; remove one")
+    if executor is not None and out is None:
+        raise UsageError("executor: needs a folder that its workers share; give it with out")
+    losses = _names(loss, "loss")
+    grid = {"strategies": _names(negatives, "negatives"), "models": _names(model, "model"),
+            "losses": None if losses is None else [None if name == "own" else name for name in losses],
+            "corpus": None if corpus is None else corpus_argument(corpus),
+            "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
+            "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
+            "sets": as_sets(sets) if sets else None,
+            "search": None if search is None else expand_files([search] if isinstance(search, str) else list(search)),
+            "trials": trials}
+    folder = None if out is None else Path(out)
+    sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
+    return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
+                             parallel, threads, sharing=sharing)
+
+
+def _names(names: Names | None, key: str) -> list[str] | None:
+    """A list of names; a text is split at commas. UsageError for an empty name."""
+    if names is None:
+        return None
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else [str(name) for name in names]
+    if not all(listed):
+        raise UsageError(f"{key}: {names!r} should be names, in a list or separated by commas")
+    return listed

@@ -1,0 +1,128 @@
+"""The folder in which the holder of a lease trains, taking over what the holder before it had done, and publishing.
+
+    DIR/join/runs/NAME.3/NAME/   the run of the third holder of the lease NAME
+    DIR/cells/NAME/              the finished run, renamed from there
+
+Every holder has a folder of its own. This is what protects a run: a holder that was suspended between a check of its
+lease and a write, and continues minutes later, writes to its own folder, which no other process uses any more. The
+rename is one operation of the file system and does not replace a finished run. A new holder copies the folder of the
+last one. Files are written whole, so each copy is complete; only metrics.jsonl grows, and it is copied last: the lines
+after the checkpoint are dropped when the run resumes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from embtrain.common.errors import ResourceError
+from embtrain.common.files import TEMPORARY_SUFFIX, write_text
+from embtrain.experiment.comparison.workers import Cell
+from embtrain.train.state.lease import Lease
+
+_CHECKPOINTS = "checkpoints"
+_COPIED_LAST = "metrics.jsonl"
+_MAX_COPIES = 20  # attempts, each made void by a checkpoint that its run deleted meanwhile
+_STEP = re.compile(r"step-([0-9]+)\.json")
+
+
+def in_work(runs: Path, cell: Cell, number: int) -> Cell:
+    """The cell with the folder of the holder `number` of its lease."""
+    return moved(cell, runs / f"{cell.name}.{number}" / cell.name)
+
+
+def moved(cell: Cell, folder: Path) -> Cell:
+    """The cell with another folder."""
+    limits = {folder / path.name: limit for path, limit in cell.downstream_limits.items()}
+    return replace(cell, folder=folder, downstream_limits=limits)
+
+
+def newest_run(runs: Path, cell: Cell, number: int) -> Path | None:
+    """The folder of the last holder, up to `number`, that has a run; None if there is none."""
+    folders = [in_work(runs, cell, n).folder for n in range(number, 0, -1)]
+    return next((folder for folder in [*folders, cell.folder] if (folder / "config.yaml").is_file()), None)
+
+
+def prepare(runs: Path, cell: Cell, lease: Lease) -> Cell:
+    """Return the cell with the folder of a new holder: with a copy of the last holder's run, if there is one."""
+    inside = in_work(runs, cell, lease.number)
+    try:
+        inside.folder.parent.mkdir(parents=True)
+        part = inside.folder.with_name("part")
+        source = newest_run(runs, cell, lease.number - 1)
+        if source is not None and _copy_run(source, part):
+            _relocate(part, source, inside.folder)
+            part.rename(inside.folder)
+            if source != cell.folder:
+                shutil.rmtree(source, ignore_errors=True)
+    except OSError as error:
+        raise ResourceError(f"{inside.folder}: cannot be written: {error.strerror or error}") from error
+    return inside
+
+
+def _copy_run(source: Path, target: Path) -> bool:
+    """Copy a run whose process may still train: its checkpoints first, then what belongs to them or to later ones.
+
+    False if the run disappeared: another holder has published it.
+    """
+    for _ in range(_MAX_COPIES):
+        if not source.is_dir():
+            return False
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        with contextlib.suppress(FileNotFoundError, shutil.Error):  # shutil.Error: a file of a subfolder disappeared
+            names = sorted(os.listdir(source), key=lambda name: (name == _COPIED_LAST, name != _CHECKPOINTS, name))
+            for name in names:
+                if name.endswith(TEMPORARY_SUFFIX):
+                    continue
+                if (source / name).is_dir():
+                    shutil.copytree(source / name, target / name, ignore=shutil.ignore_patterns(f"*{TEMPORARY_SUFFIX}"))
+                else:
+                    shutil.copy2(source / name, target / name)
+            return True
+    raise ResourceError(f"{source}: cannot be copied, because it changes all the time; stop the process that trains "
+                        "there")
+
+
+def _relocate(folder: Path, old: Path, new: Path) -> None:
+    """Replace the path of a run in the settings of the runs inside it, which were trained on its vectors."""
+    for path in folder.glob("*/config.yaml"):
+        write_text(path, path.read_text(encoding="utf-8").replace(str(old), str(new)))
+
+
+def last_step(folder: Path | None) -> int:
+    """The step of the newest checkpoint of a run; -1 if there is none."""
+    if folder is None:
+        return -1
+    names = [path.name for path in (folder / _CHECKPOINTS).glob("step-*.json")]
+    return max((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), default=-1)
+
+
+def publish(cell: Cell, inside: Cell) -> None:
+    """Rename a run that ended to the folder of its cell, unless a finished run is there."""
+    if not inside.folder.is_dir():  # failed before it began
+        return
+    try:
+        _relocate(inside.folder, inside.folder, cell.folder)
+        cell.folder.parent.mkdir(parents=True, exist_ok=True)
+        if cell.folder.is_dir() and not cell.is_finished():  # a run that failed, or was begun on one machine; copied
+            with contextlib.suppress(FileNotFoundError):
+                cell.folder.rename(inside.folder.with_name("before"))
+        try:
+            inside.folder.rename(cell.folder)
+        except OSError:
+            if not cell.is_finished():
+                raise
+    except OSError as error:
+        raise ResourceError(f"{cell.folder}: cannot be written: {error.strerror or error}") from error
+
+
+def clear(runs: Path, cell: Cell) -> None:
+    """Delete the folders of all holders of a finished cell."""
+    for folder in runs.glob("*"):
+        if folder.name.rpartition(".")[0] == cell.name:
+            shutil.rmtree(folder, ignore_errors=True)

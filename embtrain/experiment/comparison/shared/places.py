@@ -1,0 +1,19 @@
+"""The folders of a comparison that several machines share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def leases_in(folder: Path) -> Path:
+    return folder / "join" / "leases"
+
+
+def runs_in(folder: Path) -> Path:
+    """Folder of the unfinished runs."""
+    return folder / "join" / "runs"
+
+
+def sessions_in(folder: Path) -> Path:
+    """Folder with one file for each process that submits cells to an executor."""
+    return folder / "join" / "sessions"

@@ -1,0 +1,300 @@
+"""Leases on the cells of a shared comparison: takers, stale holders, fencing, take-over and publication."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.experiment.comparison.grid import Grid
+from embtrain.experiment.comparison.shared import handover, sharing
+from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, Board
+from embtrain.experiment.comparison.workers import FINISHED, Cell
+from embtrain.experiment.run.settings import resolve
+from embtrain.train.state import lease as leases
+
+HOUR = 3600.0
+
+
+class Clock:
+    """A monotonic clock that tests set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watch(board: Board, clock: Clock, name: str, seconds: float, step: float = 1.0) -> float | None:
+    """Look every `step` seconds; return the time after which a holder is stale, None if it never is."""
+    begun = clock.now
+    while clock.now - begun <= seconds:
+        if board.look()[name].is_stale:
+            return clock.now - begun
+        clock.now += step
+    return None
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    (tmp_path / "runs").mkdir()
+    return Cell("a-seed1", "a", "sgns", None, "skipgram", 1, tmp_path / "cells" / "a-seed1", resolve("sgns"), ())
+
+
+def run_folder(folder: Path, step: int = 3, finished: bool = False, mark: str = "one") -> Path:
+    """Write the files of a run, whose contents do not matter here."""
+    (folder / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "metrics.jsonl", f"checkpoints/step-{step:010d}.json", *(FINISHED if finished else ())):
+        (folder / name).write_text(mark)
+    return folder
+
+
+# -- a lease ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_of_many_takers_gets_a_number(tmp_path: Path) -> None:
+    ready = threading.Barrier(8)
+
+    def take(_: int) -> leases.Lease | None:
+        ready.wait()
+        return leases.take(tmp_path, "a-seed1", 1)
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = [lease for lease in pool.map(take, range(8)) if lease is not None]
+    assert len(taken) == 1 and taken[0].is_held() and leases.newest(tmp_path) == {"a-seed1": 1}
+    record = json.loads(taken[0].path.read_text())
+    assert record == taken[0].record and (record["pid"], record["state"]) == (os.getpid(), "running")
+
+
+def test_a_higher_number_ends_a_lease_whatever_its_holder_writes(tmp_path: Path) -> None:
+    first = leases.take(tmp_path, "x+y.z@m-seed1", 1)
+    second = leases.take(tmp_path, "x+y.z@m-seed1", 2)
+    assert first is not None and second is not None and not first.is_held() and second.is_held()
+    first.renew()
+    first.end(FAILED, error="late")  # the second holder's file is another one
+    board = Board(tmp_path, 20)
+    assert board.look()["x+y.z@m-seed1"].state == "running" and second.is_held() and not first.is_held()
+    second.path.unlink()
+    assert not second.is_held()
+
+
+def test_a_run_stops_before_it_writes_if_its_lease_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases.check_held()  # no lease: an ordinary run
+    lease = leases.take(tmp_path, "a-seed1", 1)
+    assert lease is not None
+    monkeypatch.setenv(leases.VARIABLE, str(lease.path))
+    leases.check_held()
+    leases.take(tmp_path, "a-seed1", 2)
+    with pytest.raises(leases.LeaseLost, match=r"a-seed1\.1: another machine has taken over this run"):
+        leases.check_held()
+    monkeypatch.setenv(leases.VARIABLE, str(tmp_path / "none" / "a-seed1.1"))
+    with pytest.raises(leases.LeaseLost):
+        leases.check_held()
+
+
+# -- stale holders ----------------------------------------------------------------------------------------------------
+
+
+def test_a_holder_is_stale_after_the_time_without_a_sign_of_life(tmp_path: Path) -> None:
+    lease, clock = leases.take(tmp_path, "a", 1), Clock()
+    assert lease is not None
+    board = Board(tmp_path, 20, clock)
+    assert watch(board, clock, "a", 100) == 20 and board.holders["a"].is_free and board.holders["a"].is_dead
+    lease.renew()
+    assert not board.look()["a"].is_stale  # it was alive after all
+    taken = board.take("a")
+    assert taken is not None and taken.number == 2 and not lease.is_held()
+
+
+@pytest.mark.parametrize("skew", [-HOUR, HOUR, -1e9])
+def test_a_wrong_clock_changes_nothing(tmp_path: Path, skew: float) -> None:
+    """The machine of the holder, or the file system, is an hour or thirty years ahead or behind."""
+    lease, clock = leases.take(tmp_path, "a", 1), Clock()
+    assert lease is not None
+    board = Board(tmp_path, 20, clock)
+    for _ in range(50):
+        os.utime(lease.path, (time.time() + skew + clock.now,) * 2)
+        assert watch(board, clock, "a", 1) is None
+    assert watch(board, clock, "a", 100) == pytest.approx(20, abs=2)
+
+
+def test_a_suspended_watcher_waits_for_a_sign_of_life_again(tmp_path: Path) -> None:
+    """After ten minutes in which this process, or the file system, was suspended, the holder has most of the time."""
+    leases.take(tmp_path, "a", 1)
+    clock = Clock()
+    board = Board(tmp_path, 20, clock)
+    board.look()
+    clock.now += 600
+    assert not board.look()["a"].is_stale and board.holders["a"].quiet == 5
+    assert watch(board, clock, "a", 100) == 15
+
+
+def test_held_leases_are_renewed_and_given_up_at_the_end(tmp_path: Path) -> None:
+    with Board(tmp_path, 0.1) as board:
+        lease = board.take("a", step=7)
+        assert lease is not None and board.look()["a"].number_of("step", -1) == 7
+        os.utime(lease.path, (1, 1))
+        deadline = time.monotonic() + 20
+        while lease.path.stat().st_mtime == 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert lease.path.stat().st_mtime > 1
+        done = board.take("b")
+        assert done is not None
+        board.end(done, DONE)
+    other = Board(tmp_path, 0.1)
+    assert {name: holder.state for name, holder in other.look().items()} == {"a": RELEASED, "b": DONE}
+    assert other.holders["a"].is_free and not other.holders["a"].is_dead and not other.holders["b"].is_free
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"state": 5, "step": "x"}'])
+def test_a_damaged_file_counts_as_a_holder_until_it_is_stale(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.3").write_text(content)
+    (tmp_path / "notes").write_text("not a lease")
+    clock = Clock()
+    board = Board(tmp_path, 20, clock)
+    holder = board.look()["a"]
+    assert holder.number == 3 and holder.number_of("step", -1) == -1 and not holder.is_free
+    assert watch(board, clock, "a", 100) == 20
+    assert board.take("a") is not None and board.take("b") is not None
+
+
+def test_a_folder_that_disappears_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="none: the leases cannot be read or written: "):
+        Board(tmp_path / "none", 20).look()
+
+
+# -- taking over and publishing ---------------------------------------------------------------------------------------
+
+
+def holder(tmp_path: Path, cell: Cell, number: int) -> Cell:
+    lease = leases.take(tmp_path / "runs", cell.name, number)
+    assert lease is not None
+    lease.path.unlink()  # the numbers of this test have no folder of their own
+    return handover.prepare(tmp_path / "runs", cell, lease)
+
+
+def test_a_holder_gets_a_copy_of_the_last_run(tmp_path: Path, cell: Cell) -> None:
+    runs = tmp_path / "runs"
+    first = holder(tmp_path, cell, 1)
+    assert first.folder == runs / "a-seed1.1" / "a-seed1" and not first.folder.exists()
+    run_folder(first.folder, step=5)
+    (first.folder / "nmt").mkdir()
+    (first.folder / "nmt" / "config.yaml").write_text(f"file: {first.folder}/vectors.safetensors")
+    (first.folder / ".x.embtrain.part").write_text("unfinished")
+    (runs / "a-seed1.2").mkdir()  # killed before its copy was complete
+    (runs / "a-seed1.2" / "part").mkdir()
+    third = holder(tmp_path, cell, 3)
+    assert handover.last_step(third.folder) == 5 and handover.last_step(None) == -1
+    assert (third.folder / "nmt" / "config.yaml").read_text() == f"file: {third.folder}/vectors.safetensors"
+    names = sorted(path.name for path in third.folder.iterdir())
+    assert names == ["checkpoints", "config.yaml", "metrics.jsonl", "nmt"]
+    assert not first.folder.exists() and handover.newest_run(runs, cell, 3) == third.folder
+
+
+def test_a_late_write_of_the_old_holder_does_not_reach_the_new_one(tmp_path: Path, cell: Cell) -> None:
+    """It was suspended between a check of its lease and a write to an open file."""
+    first = holder(tmp_path, cell, 1)
+    run_folder(first.folder)
+    with open(first.folder / "metrics.jsonl", "a") as file:
+        second = holder(tmp_path, cell, 2)
+        file.write("late")
+    assert (second.folder / "metrics.jsonl").read_text() == "one"
+    with pytest.raises(FileNotFoundError):
+        open(first.folder / "metrics.jsonl", "a").close()
+
+
+def test_the_first_finished_run_is_published_and_stays(tmp_path: Path, cell: Cell) -> None:
+    runs = tmp_path / "runs"
+    first, second = (handover.in_work(runs, cell, number) for number in (1, 2))
+    run_folder(first.folder, finished=True, mark="first")
+    run_folder(second.folder, finished=True, mark="second")
+    handover.publish(cell, second)
+    handover.publish(cell, first)  # it was suspended before it renamed its folder
+    assert cell.is_finished() and (cell.folder / "scores.json").read_text() == "second"
+    handover.clear(runs, replace(cell, name="a-seed"))
+    assert first.folder.exists()
+    handover.clear(runs, cell)
+    assert list(runs.iterdir()) == []
+
+
+def test_an_unfinished_run_of_one_machine_is_continued_and_replaced(tmp_path: Path, cell: Cell) -> None:
+    run_folder(cell.folder, step=8)
+    first = holder(tmp_path, cell, 1)
+    assert handover.last_step(first.folder) == 8 and cell.folder.exists()
+    for name in FINISHED:
+        (first.folder / name).write_text("done")
+    handover.publish(cell, first)
+    assert cell.is_finished()
+
+
+def test_a_checkpoint_that_disappears_begins_the_copy_again(tmp_path: Path, cell: Cell,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    source = run_folder(handover.in_work(tmp_path / "runs", cell, 1).folder, step=1)
+    copy = handover.shutil.copytree
+
+    def replaced(*args: object, **options: object) -> object:
+        if (old := source / "checkpoints" / "step-0000000001.json").exists():
+            old.unlink()
+            (source / "checkpoints" / "step-0000000002.json").write_text("two")
+            raise FileNotFoundError(old)
+        return copy(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(handover.shutil, "copytree", replaced)
+    assert handover.last_step(holder(tmp_path, cell, 2).folder) == 2
+
+
+# -- the folder -------------------------------------------------------------------------------------------------------
+
+
+def test_all_processes_must_have_one_grid(tmp_path: Path) -> None:
+    grid = Grid(strategies=["sgns", "nce"], seeds=[1, 2])
+    (tmp_path / "join").mkdir()
+    sharing.agree(tmp_path, grid)
+    sharing.agree(tmp_path, grid)
+    with pytest.raises(UsageError, match=r"--seeds: the processes that work in .* have seeds: \[1, 2\], but \[1\] is"):
+        sharing.agree(tmp_path, Grid(strategies=["sgns", "nce"], seeds=[1]))
+    assert [path.name for path in (tmp_path / "join").iterdir()] == ["grid"]
+
+
+def test_a_file_system_without_exclusive_creation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sharing.check_file_system(tmp_path)
+    monkeypatch.setattr(Path, "rename", lambda old, new: new)
+    with pytest.raises(ResourceError, match="replaces a folder by another one"):
+        sharing.check_file_system(tmp_path)
+    create = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags, *rest, **more: create(path, flags & ~os.O_EXCL, *rest,
+                                                                                         **more))
+    with pytest.raises(ResourceError, match="no O_EXCL"):
+        sharing.check_file_system(tmp_path)
+    monkeypatch.setattr(os, "open", create)
+    monkeypatch.setattr(os, "utime", lambda path: os.stat(tmp_path / "none"))
+    with pytest.raises(ResourceError, match="leases cannot be written there"):
+        sharing.check_file_system(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_machine_does_not_continue_unfinished_runs_of_several(tmp_path: Path) -> None:
+    sharing.leave(tmp_path)
+    (tmp_path / "join" / "leases").mkdir(parents=True)
+    (tmp_path / "join" / "runs" / "a-seed1.2").mkdir(parents=True)
+    with pytest.raises(UsageError, match="a-seed1 was begun with --join and is not finished; add --join"):
+        sharing.leave(tmp_path)
+    (tmp_path / "join" / "runs" / "a-seed1.2").rmdir()
+    sharing.leave(tmp_path)
+    assert not (tmp_path / "join").exists()
+
+
+def test_killed_is_free(tmp_path: Path) -> None:
+    board = Board(tmp_path, 20)
+    lease = board.take("a")
+    assert lease is not None
+    board.end(lease, KILLED, kills=2)
+    found = Board(tmp_path, 20).look()["a"]
+    assert found.is_free and found.is_dead and found.number_of("kills", 0) == 2
