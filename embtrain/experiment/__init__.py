@@ -1,7 +1,5 @@
 """Configuration -> objects -> training -> evaluation -> report: the one part of embtrain that imports all others.
 
-The command line and Python users call these functions.
-
     run         one run: settings, components, training, scoring, resuming, dry run
     tasks       one file per kind of data: how it is read, split and scored
     prediction  predictions of a trained model from its run folder
