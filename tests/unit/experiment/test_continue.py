@@ -128,9 +128,12 @@ def test_words_and_counts_are_those_of_both_texts(place: Path, parents: Any, tmp
     assert parts.problem.counts.sum() > stored.open_run(parent).problem.counts.sum()
 
 
-def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tmp_path: Path) -> None:
+def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tmp_path: Path,
+                                                   caplog: pytest.LogCaptureFixture) -> None:
     first = continue_run(parents(), place / "new", out=tmp_path / "first", threads=1)
+    assert "was trained on this text" not in caplog.text
     second = continue_run(first.folder, place / "text", out=tmp_path / "second", threads=1)
+    assert "first was trained on this text before; its counts are added again" in caplog.text
     record = read_json(second.folder / "parent.json")
     texts = [read_json(folder / "identity.json")["corpus"]["settings"]["content"]
              for folder in (parents(), first.folder)]
