@@ -103,7 +103,7 @@ def test_tables_and_pictures_equal_the_raw_rows() -> None:
 
 def test_every_measured_row_is_shown_and_every_other_row_is_listed() -> None:
     folders = {path.parent.name for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
-    benches = {path.stem for path in raw.BENCH.glob("bench-*.json")}
+    benches = {path.stem for path in raw.BENCH.rglob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
     now = generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
