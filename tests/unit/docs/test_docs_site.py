@@ -48,6 +48,7 @@ def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     assert {"index.html", "choose/index.html", "results/index.html", "guide/tutorials/graphs.html",
             "contributing/adding.html"} <= set(site)
     assert [name for name, text in site.items() if name.endswith((".html", ".css")) and re.search(OUTSIDE, text)] == []
+    assert all((tmp_path / "site" / name).is_file() for name in ("llms.txt", "SKILL.md"))
     assert 'class="flow"' in site["index.html"]
     assert site["results/index.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
