@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer.main
@@ -244,7 +244,13 @@ def test_the_code_of_the_gensim_page_runs_and_its_table_lists_every_argument(
 # --- keys ----------------------------------------------------------------------------------------------------------
 
 def keys_of(section: type[Section], prefix: str) -> set[str]:
-    return {f"{prefix}.{name}" for name in section.model_fields}
+    """Return the keys of a section and of the sections in it, optional ones included."""
+    found = {f"{prefix}.{name}" for name in section.model_fields}
+    for name, field in section.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Section):
+                found |= keys_of(part, f"{prefix}.{name}")
+    return found
 
 
 def all_keys() -> set[str]:
