@@ -1,6 +1,7 @@
-"""The arguments of gensim's Word2Vec as settings of a run.
+"""The arguments of gensim's Word2Vec and FastText as settings of a run.
 
-KEYS maps each argument to its key. An error names the argument that the user set, then the key.
+KEYS maps each argument to its key, SUBWORD_KEYS those of FastText alone. An error names the argument that the user set,
+then the key.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from embtrain.gensim.errors import ArgumentError
 KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
         "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
         "negative": "negatives.k", "ns_exponent": "negatives.exponent"}
+SUBWORD_KEYS = {"min_n": "model.subword.min_n", "max_n": "model.subword.max_n", "bucket": "model.subword.buckets"}
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
@@ -27,14 +29,14 @@ _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": 
 
 
 def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int) -> Settings:
-    """Return the settings of a run. arguments: values by the names of KEYS. sets: further keys, which come last.
+    """Return the settings of a run. arguments: values by the names of the keys. sets: further keys, which come last.
 
     Raises UsageError with one line for each value that cannot work.
     """
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
-        (line,) = as_sets({KEYS[name]: value})
+        (line,) = as_sets({(KEYS | SUBWORD_KEYS)[name]: value})
         lines.append(line)
         flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
     for line in as_sets(sets):
@@ -53,6 +55,12 @@ def check_algorithm(sg: int | None, hs: int) -> None:
         raise ArgumentError("sg=0: CBOW is not implemented; set sg=1, which trains skip-gram")
     if hs:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
+
+
+def check_sets(sets: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for keys of subwords, which `wv` could not represent."""
+    if key := next((key for key in sets if key.startswith("model.subword")), None):
+        raise ArgumentError(f"sets: {key}: is set by arguments of FastText; use FastText with min_n, max_n and bucket")
 
 
 def sample_threshold(sample: float, total: int) -> float:

@@ -24,8 +24,8 @@ from embtrain.common.errors import EmbtrainError
 from embtrain.data.catalogue.recipes import find_recipe
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.gensim import Word2Vec
-from embtrain.gensim.arguments import KEYS
+from embtrain.gensim import FastText, Word2Vec
+from embtrain.gensim.arguments import KEYS, SUBWORD_KEYS
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -234,11 +234,12 @@ def test_the_code_of_the_gensim_page_runs_and_its_table_lists_every_argument(
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     exec(compile(code, "gensim.py", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
-    assert re.match(r"\[\('(queen|crown)'.*\d\.\d+\)\]\n[\d.]+\n[\d.]+\n$", printed), printed
+    assert re.match(r"(\[\('(king|queen|crown)'.*\d\.\d+\)\]\n){2}[\d.]+\n[\d.]+\n$", printed), printed
     cells = rows(page.split("## Arguments")[1].split("\n## ")[0])[2:]
     listed = {name: key.strip("`") for theirs, key, _ in cells for name in spans(theirs)}
-    assert set(listed) == set(inspect.signature(Word2Vec.__init__).parameters) - {"self"}
-    assert {name: listed[name] for name in KEYS} == KEYS
+    assert set(listed) == {*inspect.signature(Word2Vec.__init__).parameters,
+                           *inspect.signature(FastText.__init__).parameters} - {"self"}
+    assert {name: listed[name] for name in KEYS | SUBWORD_KEYS} == KEYS | SUBWORD_KEYS
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------
