@@ -373,7 +373,7 @@ def test_the_budget_of_a_paper_holds_for_its_corpus(place: Path, tmp_path: Path,
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     other = str(place / "text" / "00.txt") if corpus else None
     reproduce.reproduce(str(place / "tiny.yaml"), corpus=other, out=tmp_path, cpu_seconds=seconds)
-    assert seen[0][-1] == budget and (other is None or seen[0][0].corpus == other)
+    assert seen[0][4] == budget and (other is None or seen[0][0].corpus == other)
 
 
 def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_path: Path, local_runs: type[Here],
@@ -388,7 +388,7 @@ def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_p
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     reproduce.reproduce(**options)
-    assert Path(seen[0][0].corpus).is_absolute() and seen[0][-1] == 1000
+    assert Path(seen[0][0].corpus).is_absolute() and seen[0][4] == 1000
 
 
 def test_a_missing_benchmark_is_left_out_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str],
