@@ -157,7 +157,7 @@ def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
     metric = "test/log_likelihood"
     lower = replace(result, differences=[replace(d, higher_better=False) for d in result.differences])
     for found, choose in ((result, max), (lower, min)):
-        grid = score_grid(found, Decimals(found), [metric, "no/such"])
+        grid = score_grid(found, Decimals(found), [metric, "no/metric"])
         assert grid is not None and len(grid.measures) == 1
         assert ("less is better" in grid.measures[0]) is (choose is min)
         means = {m.strategy: m.mean for m in found.means(metric)}
