@@ -6,11 +6,10 @@ softmax.py           exact softmax over all candidates
 sampled_softmax.py   sampled softmax and ranking NCE
 nce.py               noise-contrastive estimation
 logistic.py          negative sampling
+gbce.py              negative sampling with a positive calibrated for the share of candidates that is drawn
 self_adversarial.py  negative sampling with weights from the model's scores
 margin.py            margin ranking loss
 order.py             margin loss of order embeddings
-continuous.py        base of the losses that compare a predicted vector with the target's vector
-cosine.py            cosine loss
-vmf.py, bessel.py    von Mises-Fisher loss, and its normalizer
-power_spherical.py   power spherical loss
+continuous/          losses that compare a predicted vector with the target's vector
+bessel.py            normalizer of the von Mises-Fisher loss
 """

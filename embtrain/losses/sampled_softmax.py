@@ -11,7 +11,9 @@ Compare the exact softmax, L = −log(e^{s_t} / Z) with Z = Σ_b e^{s_b} over al
 
 `sampled`: Z' estimates Z. Negatives equal to the target must be masked: then E Z' = Z, else E Z' = (1 + p_t) Z, with
 p_t = e^{s_t} / Z. log Z' is below log Z on average (Jensen's inequality). So this loss is not a log-perplexity, and its
-optimum is softmax(s) = P(·|a) only in the limit of many negatives, or if every candidate is drawn.
+optimum is softmax(s) = P(·|a) only in the limit of many negatives, or if every candidate is drawn. Its gradient is that
+of the corrected log-Q loss of [khrylchenko2025], −(1 − p'_t) ∇(s_t − log Σ_j w_j e^{s_j} / q_j) with a constant
+p'_t = e^{s_t} / Z': the target is in Z' once, not as a draw (tests/unit/nn/test_sampled_loss.py compares them).
 
 `ranking` (ranking NCE): the target is corrected as well, M cancels, and negatives equal to the target are kept. The
 optimum is softmax(s) = P(·|a) at every number of negatives, if they are i.i.d. draws from one q with weight 1.

@@ -28,7 +28,7 @@ LOSSES = {
     "nce with a z per context": ("none", {"partition": "context"}), "sampled_softmax": ("target", {}),
     "sampled_softmax ranking": ("none", {"form": "ranking"}), "softmax": ("none", {}), "margin": ("target", {}),
     "sampled_softmax absolute": ("target", {"absolute": True}), "softmax absolute": ("none", {"absolute": True}),
-    "self_adversarial": ("target", {}),
+    "self_adversarial": ("target", {}), "gbce": ("target", {}),
     "order": ("target", {}), "vmf": ("none", {}), "power_spherical": ("none", {}), "cosine": ("none", {}),
 }
 #: Tables are trained in this file. test_continuous.py covers losses and sources that need a frozen table.
@@ -43,7 +43,7 @@ CHOSEN = {"none", "in_batch uncorrected", "candidates alone", *VECTORS,
           *(case for case in CASES if case.split()[0] in ("hardest", "nscaching", "most_informative"))}
 #: Why a pair is rejected, by loss; every other pair must run.
 REFUSED = {
-    "logistic": {"none"}, "margin": {"none"}, "self_adversarial": {"none"}, "order": {"none"},
+    "logistic": {"none"}, "margin": {"none"}, "self_adversarial": {"none"}, "order": {"none"}, "gbce": {"none"},
     "sampled_softmax": CHOSEN, "sampled_softmax absolute": CHOSEN,
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
     "nce with a z per context": CHOSEN | TARGETLESS,

@@ -95,6 +95,24 @@ def test_logistic(layout, masked, probe):
     assert logistic_meets_its_optimum(layout, masked, probe)
 
 
+@pytest.mark.parametrize("t", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gbce_shifts_the_optimum_of_logistic_by_log_beta(layout, masked, t):
+    world = world_of(layout)
+    # In `split` rows of one context have masses M/2 and 3M/2, but β is linear in M: its mean is that of M.
+    beta = 1 - t * (1 - MASS / (world.v - 1))
+    table, _ = optimum("gbce", every_column(world, MASS, layout, masked), world, t=t)
+    assert close(table, (log_odds(world.p) if masked else world.p.log()) - (MASS * world.q / beta).log())
+
+
+def test_gbce_with_t_1_is_calibrated_for_uniform_negatives():
+    world = loss_world()
+    world = replace(world, q=torch.full_like(world.q, 1 / world.v))
+    table, _ = optimum("gbce", every_column(world, MASS, "rows", masked=True), world, t=1.0)
+    assert close(table - math.log(world.v / (world.v - 1)), log_odds(world.p))
+
+
 def test_logistic_gives_shifted_pmi_if_the_noise_is_the_marginal():
     world = loss_world(noise="marginal")
     table, _ = optimum("logistic", every_column(world, MASS, "shared"), world)

@@ -25,7 +25,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import components
 from embtrain.losses.bessel import log_c, log_c0
-from embtrain.losses.vmf import Vmf, VmfConfig
+from embtrain.losses.continuous.vmf import Vmf, VmfConfig
 
 ROWS, DIM, REPEATS = 4096, 300, 20  # repeats of one timing: a call takes milliseconds
 PLAIN = Vmf(VmfConfig(variant="plain"), ProblemSpec(2, torch.ones(2)))

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.losses.bessel import log_c, log_c0
-from embtrain.losses.continuous import Continuous
-from embtrain.losses.power_spherical import PowerSpherical, PowerSphericalConfig
-from embtrain.losses.vmf import Vmf, VmfConfig
+from embtrain.losses.continuous.base import Continuous
+from embtrain.losses.continuous.power_spherical import PowerSpherical, PowerSphericalConfig
+from embtrain.losses.continuous.vmf import Vmf, VmfConfig
 
 DIMS = (2, 3, 8, 50, 300, 1024)
 KAPPA = [10 ** (x / 4) for x in range(-12, 21)]  # 1e-3 to 1e5

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from embtrain.common.types import Query
 from embtrain.losses.base import LossConfig
-from embtrain.losses.continuous import Continuous, Terms, inverse
+from embtrain.losses.continuous.base import Continuous, Terms, inverse
 
 MIN_ONE_PLUS_COS = 1e-6  # lower limit of 1 + cos
 

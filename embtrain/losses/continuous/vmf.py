@@ -24,7 +24,7 @@ from torch import Tensor
 from embtrain.common.types import Query
 from embtrain.losses.base import LossConfig
 from embtrain.losses.bessel import log_c
-from embtrain.losses.continuous import Continuous, Terms, inverse
+from embtrain.losses.continuous.base import Continuous, Terms, inverse
 
 
 class VmfConfig(LossConfig):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from embtrain.losses.base import LossConfig
-from embtrain.losses.continuous import Continuous, Terms, inverse
+from embtrain.losses.continuous.base import Continuous, Terms, inverse
 
 
 class CosineConfig(LossConfig):
