@@ -42,11 +42,8 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
     for line in as_sets(sets):
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
-    settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
-                                  threads=threads, flag_names=flag_names)
-    if getattr(settings.model, "subword", None) is not None:
-        raise ArgumentError("sets: model.subword: the tables of Word2Vec have one row per word; use embtrain.fit")
-    return settings
+    return experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
+                              threads=threads, flag_names=flag_names)
 
 
 def check_algorithm(sg: int | None, hs: int) -> None:
@@ -60,7 +57,7 @@ def check_algorithm(sg: int | None, hs: int) -> None:
 def check_sets(sets: Mapping[str, Any]) -> None:
     """Raise ArgumentError for keys of subwords, which `wv` could not represent."""
     if key := next((key for key in sets if key.startswith("model.subword")), None):
-        raise ArgumentError(f"sets: {key}: is set by arguments of FastText; use FastText with min_n, max_n and bucket")
+        raise ArgumentError(f"sets: {key}: the rows of n-grams are set by arguments; use FastText with min_n, max_n and bucket")
 
 
 def sample_threshold(sample: float, total: int) -> float:
