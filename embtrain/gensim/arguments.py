@@ -42,8 +42,11 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
     for line in as_sets(sets):
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
-    return experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
-                              threads=threads, flag_names=flag_names)
+    settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
+                                  threads=threads, flag_names=flag_names)
+    if getattr(settings.model, "subword", None) is not None:
+        raise ArgumentError("sets: model.subword: the tables of Word2Vec have one row per word; use embtrain.fit")
+    return settings
 
 
 def check_algorithm(sg: int | None, hs: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.types import Batch, ProblemSpec, Query
-from embtrain.kernels.core.tables import has_fastest_layout, zeros
+from embtrain.kernels.core.tables import zeros
 
 
 class ModelConfig(Section):
@@ -44,6 +44,8 @@ class Model(nn.Module):
     entailment: ClassVar[str] = "cosine"
     #: The rows of the table have length 1 and are not trained, so data that a source derives from them stay valid.
     has_frozen_table: bool = False
+    #: Parameters that `pad_rows` leaves as they are, because a copy would take too much memory.
+    unpadded_tables: frozenset[str] = frozenset()
 
     def __init__(self, config: ModelConfig, problem: ProblemSpec):
         super().__init__()
@@ -105,10 +107,10 @@ def pad_rows(model: Model) -> None:
     """Pad the rows of the model's CPU tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
 
     The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array,
-    unless it is one.
+    except those of `unpadded_tables`.
     """
-    for p in model.parameters():
-        if p.ndim == 2 and p.device.type == "cpu" and not has_fastest_layout(p.detach().numpy()):
+    for name, p in model.named_parameters():
+        if p.ndim == 2 and p.device.type == "cpu" and name not in model.unpadded_tables:
             n, d = p.shape
             padded = torch.from_numpy(zeros(n, -(-d // 16) * 16))
             padded[:, :d] = p.data

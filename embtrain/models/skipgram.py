@@ -73,6 +73,7 @@ class SkipGram(Model):
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
         self.pool = None if config.subword is None else SubwordPool(config.subword, problem)
+        self.unpadded_tables = frozenset() if self.pool is None else frozenset({"u"})
         self.u = nn.Parameter(uniform(problem.n_contexts) if self.pool is None
                               else self.pool.initial_table(config.dim, generator))
         self.register_buffer("frozen", None if config.freeze == "none"  # models/start.py marks the rows

@@ -76,22 +76,11 @@ def zeros(n: int, dim: int) -> np.ndarray:
     Rows begin at cache lines, and large tables use huge pages, which NumPy requests from the system and torch does not.
     Rows are accessed at random, where a TLB miss on 4 KB pages costs about as much as the read.
     """
-    stride, alignment = _layout(n, dim)
+    stride = -(-dim // 16) * 16
+    alignment = 1 << 19 if n * stride >= 1 << 22 else 16  # in floats: 2 MiB, or a cache line
     buffer = np.zeros(n * stride + alignment, np.float32)
     offset = -buffer.ctypes.data // 4 % alignment
     return buffer[offset:offset + n * stride].reshape(n, stride)[:, :dim]
-
-
-def has_fastest_layout(x: np.ndarray) -> bool:
-    """Return whether a table (n, D) has the layout of `zeros`."""
-    stride, alignment = _layout(*x.shape)
-    return x.dtype == np.float32 and x.strides == (4 * stride, 4) and x.ctypes.data % (4 * alignment) == 0
-
-
-def _layout(n: int, dim: int) -> tuple[int, int]:
-    """Distance of rows and alignment of the first one, in floats."""
-    stride = -(-dim // 16) * 16
-    return stride, 1 << 19 if n * stride >= 1 << 22 else 16  # 2 MiB, or a cache line
 
 
 def zeros_on_huge_pages(n: int, dtype: type[np.generic] = np.float32) -> np.ndarray:

@@ -375,6 +375,9 @@ def test_pools_out_of_range_are_rejected_before_any_write(core: str, field: str,
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic", pool="mean")
     assert case.pool is not None and len(case.u_x) == 15
     case.windows.centre[:] = [0, 8, 0, 3]
+    room = np.zeros(2000, np.int64)                               # a read beyond the array would find a valid row
+    room[50:50 + len(case.pool.row)] = case.pool.row
+    case.pool = case.pool._replace(row=room[50:50 + len(case.pool.row)])
     (case.windows.centre if field == "centre" else getattr(case.pool, field))[index] = value
     u, v = case.tables()
     with using(core), pytest.raises(IndexError, match="centre" if field == "centre" else "pool"):
