@@ -42,8 +42,14 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
     for line in as_sets(sets):
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
-    return experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
-                              threads=threads, flag_names=flag_names)
+    settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
+                                  threads=threads, flag_names=flag_names)
+    subword = getattr(settings.model, "subword", None)
+    expected = {key.rpartition(".")[2]: arguments[name] for name, key in SUBWORD_KEYS.items() if name in arguments}
+    if (subword.model_dump() if subword else {}) != (expected | {"pooling": "mean"} if expected else {}):
+        raise ArgumentError("sets: model.subword: is set by arguments alone; use FastText with min_n, max_n and "
+                            "bucket, whose vectors are means")
+    return settings
 
 
 def check_algorithm(sg: int | None, hs: int) -> None:
@@ -54,12 +60,6 @@ def check_algorithm(sg: int | None, hs: int) -> None:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 
 
-def check_sets(sets: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for keys of subwords, which `wv` could not represent."""
-    if key := next((key for key in sets if key.startswith("model.subword")), None):
-        raise ArgumentError(f"sets: {key}: the rows of n-grams are set by arguments; use FastText with min_n, max_n and bucket")
-
-
 def sample_threshold(sample: float, total: int) -> float:
     """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens."""
     if sample < 1:
@@ -67,15 +67,12 @@ def sample_threshold(sample: float, total: int) -> float:
     return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))
 
 
-def n_threads(workers: int, n_jobs: int | None = None) -> int:
-    """Return the threads for a number of workers, at most one per core and job. ArgumentError below 1.
-
-    n_jobs: batches of `batch_words` words, which gensim hands to its workers; None: as many as there are workers.
-    """
+def n_threads(workers: int) -> int:
+    """Return the threads for a number of workers, at most one per core. ArgumentError below 1."""
     if workers < 1:
         raise ArgumentError(f"workers={workers}: should be 1 or more")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(workers, cores, workers if n_jobs is None else max(1, n_jobs))
+    return min(workers, cores)
 
 
 def call_seed(seed: int | None, call: int) -> int:
