@@ -67,12 +67,15 @@ def sample_threshold(sample: float, total: int) -> float:
     return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))
 
 
-def n_threads(workers: int) -> int:
-    """Return the threads for a number of workers, at most one per core. ArgumentError below 1."""
+def n_threads(workers: int, n_jobs: int | None = None) -> int:
+    """Return the threads for a number of workers, at most one per core and job. ArgumentError below 1.
+
+    n_jobs: batches of `batch_words` words, which gensim hands to its workers; None: as many as there are workers.
+    """
     if workers < 1:
         raise ArgumentError(f"workers={workers}: should be 1 or more")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(workers, cores)
+    return min(workers, cores, workers if n_jobs is None else max(1, n_jobs))
 
 
 def call_seed(seed: int | None, call: int) -> int:
