@@ -119,6 +119,9 @@ HARD = ("ace", "kbgan", "nscaching")
 
 #: A positive below its negatives has none under a limit, and these losses have no term that raises it.
 STUCK = {("hardest below the target", "margin"), ("hardest below the target", "order")}
+#: Fitted to this world, q is almost P: candidates that never follow are hardly drawn, so few updates lower them.
+STUCK |= {(case, loss) for case in ("adversarial_tree", "adversarial_tree fitted again by windows")
+          for loss in ("logistic", "gbce", "nce", "order")}
 
 
 @pytest.mark.parametrize(("case", "loss"), [pair for pair in ALLOWED if pair not in STUCK])

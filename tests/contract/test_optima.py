@@ -95,6 +95,11 @@ def test_a_fixed_adversary(loss, mask, columns):
     assert error("ace", loss, mask, "row", sampling=columns, mix=0.3, min_perplexity=2, generator_lr=1e-12) < NEAR
 
 
+def test_an_adversarial_tree():
+    """q is that of each draw: it follows the query vectors, is fitted to them four times, and NCE still finds log P."""
+    assert error("adversarial_tree", "nce", "none", "row", pairs=300, fits=4, features=3) < NEAR
+
+
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("loss", ["nce", "logistic"])
 def test_every_candidate(loss, mask):

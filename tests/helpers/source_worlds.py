@@ -93,6 +93,8 @@ CASES: dict[str, dict[str, Any]] = {
     "mixture of a mixture of an adversary": {
         "epsilon": 0.05, "inner": {"source": "mixture", "plain": {"source": "uniform"},
                                    "inner": {"source": "ace", "min_perplexity": 4, "generator_lr": 0.05}}},
+    "mixture of an adversarial tree": {
+        "inner": {"source": "adversarial_tree", "pairs": 500, "features": 4}, "epsilon": 0.2},
     "midx": {"codewords": 3},
     "midx without the target": {"codewords": 3, "exclude_target": True},
     "midx product quantization": {"codewords": 3, "quantisation": "product", "within_cell": "unigram"},
@@ -112,6 +114,9 @@ CASES: dict[str, dict[str, Any]] = {
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior_exponent": 0.75, "directions": "orthogonal",
                                     "share_draws_by": "window"},
     "maclaurin": {"features": 64, "nu": 0.1},
+    "adversarial_tree": {"pairs": 500, "features": 4},
+    "adversarial_tree fitted again by windows": {"pairs": 200, "fits": None, "share_draws_by": "window", "ridge": 1.0},
+    "adversarial_tree with a total weight before its fit": {"fits": 0, "total_weight": 1.5},
     "nscaching": {"cache_size": 8, "pool_size": 6},
     "nscaching with rare updates shared by windows": {"cache_size": 5, "pool_size": 9, "share_draws_by": "window",
                                                 "update_every": 3},

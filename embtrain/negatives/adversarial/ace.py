@@ -16,7 +16,8 @@ rare candidates (shortlist.py). log_q is exact with each. Without all three (`ac
 takes a step after each block. Under `share_draws_by: block` and `batch`, rows with different queries share negatives:
 these are drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
 
-Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
+Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018. A q that approaches P(y|x) is hard, but it is not the
+noise of least variance for NCE (Chehab, Gramfort and Hyvärinen 2022): λ and β keep q away from it.
 """
 
 from __future__ import annotations

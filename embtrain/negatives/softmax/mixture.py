@@ -88,7 +88,7 @@ class Mixture(NegativeSource):
             log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
         origin = torch.full((n, inner_draw.k), GENERATOR, dtype=torch.int8, device=ids.device)
         if inner_draw.origin is not None:
-            origin[inner_draw.origin.expand(n, -1) == PROBE] = PROBE
+            origin[inner_draw.origin.expand_as(origin) == PROBE] = PROBE
         origin[row, column] = NOISE
         return Negatives(ids, log_q=self._log_mixture(log_q, log_plain), weight=inner_draw.weight, origin=origin,
                          total_weight=inner_draw.total_weight,

@@ -24,7 +24,7 @@ at the recent queries are cells of their own. The query that gives a candidate i
 since the next query will be another.
 
 Adaptive softmax by clusters: Bengio and Senécal 2008 wish for a q like this; cluster-based sampling: Rawat et al. 2019,
-R36.
+R36. Monath et al. 2023 follow the trained vectors of a dual encoder with a tree of clusters.
 """
 
 from __future__ import annotations
