@@ -44,8 +44,11 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
         flag_names[f"--set {line}"] = f"sets: {line}"
     settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
                                   threads=threads, flag_names=flag_names)
-    if getattr(settings.model, "subword", None) is not None:
-        raise ArgumentError("sets: model.subword: the tables of Word2Vec have one row per word; use embtrain.fit")
+    subword = getattr(settings.model, "subword", None)
+    expected = {key.rpartition(".")[2]: arguments[name] for name, key in SUBWORD_KEYS.items() if name in arguments}
+    if (subword.model_dump() if subword else {}) != (expected | {"pooling": "mean"} if expected else {}):
+        raise ArgumentError("sets: model.subword: is set by arguments alone; use FastText with min_n, max_n and "
+                            "bucket, whose vectors are means")
     return settings
 
 
@@ -55,12 +58,6 @@ def check_algorithm(sg: int | None, hs: int) -> None:
         raise ArgumentError("sg=0: CBOW is not implemented; set sg=1, which trains skip-gram")
     if hs:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
-
-
-def check_sets(sets: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for keys of subwords, which `wv` could not represent."""
-    if key := next((key for key in sets if key.startswith("model.subword")), None):
-        raise ArgumentError(f"sets: {key}: is set by arguments of FastText; use FastText with min_n, max_n and bucket")
 
 
 def sample_threshold(sample: float, total: int) -> float:

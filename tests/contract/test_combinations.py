@@ -117,7 +117,11 @@ NEEDS_ANSWERS = {("nscaching with rare updates shared by windows", "order"),
 HARD = ("ace", "kbgan", "nscaching")
 
 
-@pytest.mark.parametrize(("case", "loss"), ALLOWED)
+#: A positive below its negatives has none under a limit, and these losses have no term that raises it.
+STUCK = {("hardest below the target", "margin"), ("hardest below the target", "order")}
+
+
+@pytest.mark.parametrize(("case", "loss"), [pair for pair in ALLOWED if pair not in STUCK])
 def test_it_learns_the_checkerboard(case, loss):
     problem, batch = board()
     answers = KnownPairs(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None

@@ -79,7 +79,6 @@ class Word2Vec(GensimWord2Vec):
         self.negatives, self._subwords = os.fspath(given["negatives"]), dict(subwords or {})
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"])
-        arguments.check_sets(self.sets)
         arguments.n_threads(given["workers"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}

@@ -153,16 +153,13 @@ def test_new_words_are_added() -> None:
     ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"), ({"sg": 0}, "sg=0: CBOW is not"),
     ({"hs": 1}, "hs=1: the hierarchical"), ({"max_n": 99}, r"max_n=99: .*64"),
     ({"bucket": 2**31}, "bucket=2147483648: "),
-    ({"sets": {"model.subword.pooling": "sum"}}, r"sets: model\.subword\.pooling: is set by arguments of FastText")])
+    ({"sets": {"model.subword.pooling": "sum"}}, r"sets: model\.subword: is set by arguments alone"),
+    ({"sets": {"model.subword.buckets": "exact"}}, r"sets: model\.subword: is set by arguments alone"),
+    ({"max_n": 2, "sets": {"model.subword.max_n": 5}}, r"sets: model\.subword: is set by arguments alone")])
 def test_an_argument_that_cannot_work_is_one_line(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(EmbtrainError, match=message) as caught:
         FastText(**{**SMALL, **keys})
     assert "\n" not in str(caught.value)
-
-
-def test_subwords_of_word2vec_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"sets: model\.subword: is set by arguments of FastText"):
-        Word2Vec(sg=1, sets={"model.subword": {"buckets": 9}})
 
 
 @pytest.mark.parametrize("name", ["vectors_vocab", "vectors_ngrams"])

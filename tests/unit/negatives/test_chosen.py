@@ -96,6 +96,38 @@ def test_selection_matches_a_loop(choose):
         assert (drawn.ids[i] != t).all() and drawn.weight[i].tolist() == [1, 1, 1]
 
 
+def test_top_draws_uniformly_from_the_best_of_the_pool():
+    """DNS(M, N): every row chooses 2 of the 5 best of its pool, each equally often."""
+    pool = {"source": "every"}
+    sampler, rows, view = source("hardest", choose="hardest", top=5, k=2, inner=pool), 4000, TableView()
+    drawn = sampler.draw(repeated_query(rows), 2, view)
+    s = view.scores[2].clone()
+    s[7] = -math.inf                                                                    # the target
+    best = s.topk(5).indices
+    seen = torch.bincount(drawn.ids.flatten(), minlength=V).double() / rows
+    assert seen[best].sum() == pytest.approx(2) and (drawn.ids[:, 0] != drawn.ids[:, 1]).all()
+    assert (seen[best] - 2 / 5).abs().max() < 5 * math.sqrt(0.4 * 0.6 / rows)
+
+
+@pytest.mark.parametrize("settings", [{"max_share": 0.8}, {"min_gap": 0.5}, {"max_share": 0.8, "min_gap": 0.5},
+                                      {"max_share": 0.8, "top": 6}])
+@pytest.mark.parametrize("choose", ["hardest", "semi_hard"])
+def test_negatives_are_below_the_limit_of_their_target(choose, settings):
+    sampler, one_query, view = source("hardest", choose=choose, k=3, **settings), query(200), TableView()
+    drawn, pool = pool_of(sampler, one_query, view)
+    s, s_t = view.score(one_query, drawn.ids), view.score(one_query, one_query.target.unsqueeze(1))
+    limits = [s_t - 0.2 * s_t.abs()] * ("max_share" in settings) + [s_t - 0.5] * ("min_gap" in settings)
+    limit = torch.stack(limits).amin(0)
+    s_pool = view.score(one_query, pool)
+    n_allowed = ((s_pool < limit) & (pool != one_query.target.unsqueeze(1))).sum(1)
+    assert (s[drawn.weight > 0] < limit.expand_as(s)[drawn.weight > 0]).all()
+    assert torch.equal(drawn.weight.sum(1), n_allowed.clamp(max=3).float())            # none is left out without need
+    assert 0 < (n_allowed < 3).sum() < 200
+    if "top" not in settings:
+        best = s_pool.masked_fill((s_pool >= limit) | (pool == one_query.target.unsqueeze(1)), -math.inf).topk(3).values
+        torch.testing.assert_close(s.masked_fill(drawn.weight == 0, -math.inf), best)
+
+
 def test_batch_with_too_few_other_targets_is_filled_with_weight_0():
     sampler, one_query = source("hardest", choose="hardest", k=5, inner={"source": "in_batch", "k": 50}), query(4)
     drawn = sampler.draw(one_query, 5, TableView())
@@ -106,6 +138,8 @@ def test_batch_with_too_few_other_targets_is_filled_with_weight_0():
 
 @pytest.mark.parametrize("settings, says", [
     ({"k": V + 1, "inner": {"source": "every"}}, rf"{V + 1} negatives cannot be chosen from a pool of {V}; draw"),
+    ({"top": 3, "k": 4}, r"negatives\.top: 3: at least the 4 of negatives\.k, and at most the 12 of the pool"),
+    ({"choose": "violation", "min_gap": 1.0}, r"negatives\.min_gap: violation takes the first"),
     ({"k": 1, "inner": {"source": "synthetic_difference", "k": 1}}, "synthetic_difference does not draw a pool"),
 ])
 def test_unsuitable_pools_are_rejected(settings, says):
