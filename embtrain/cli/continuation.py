@@ -22,12 +22,19 @@ def continue_run(
                     ] = None,
     threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
+                       ] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Train a run further on another text, in a new run folder."""
+    from embtrain import experiment
     from embtrain.experiment import continuation
 
     options.configure_output(quiet)
+    if dry_run:
+        plan = experiment.plan(continuation.continued_settings(run, corpus, overrides or [], seed, threads))
+        options.emit(plan.tree(), as_json, lambda: plan)
+        return
     options.emit_run(continuation.continue_run(run, corpus, sets=overrides or [], seed=seed, threads=threads, out=out),
                      as_json)

@@ -349,6 +349,20 @@ def test_the_command_prints_the_rate_and_the_new_words(place: Path, parents: Any
                                         str(place / "new"), "--out", str(tmp_path / "run"), code=2)
 
 
+def test_a_dry_run_prints_the_plan_and_the_new_words(place: Path, parents: Any, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    before = hashes(parents())
+    monkeypatch.chdir(tmp_path)
+    tree = json.loads(command(monkeypatch, capsys, "continue", str(parents()), "--corpus", str(place / "new"),
+                              "--dry-run", "--threads", "1", "--json"))
+    assert tree["settings"]["train"]["parent"] == str(parents()) and tree["settings"]["train"]["seed"] == 2
+    assert "62 words" in tree["corpus"] and tree["blocks"] > 0 and tree["memory"]["training"] > 0
+    assert hashes(parents()) == before and not list(tmp_path.iterdir())
+    experiment.plan(continued_settings(parents(), place / "new", threads=1))
+    assert "62 words, of which 2 are new" in capsys.readouterr().err
+
+
 def test_continued_runs_of_several_seeds_are_one_kind(place: Path, parents: Any, tmp_path: Path) -> None:
     """Their parents differ; a run from the beginning is another kind, and cannot be compared by another vocabulary."""
     from embtrain.experiment.comparison import join
