@@ -4,6 +4,7 @@ base.py              Loss, its declarations and its penalty on log Z; names, fin
 absolute.py          base of the softmax losses: softmax over scores or over absolute scores
 softmax.py           exact softmax over all candidates
 sampled_softmax.py   sampled softmax and ranking NCE
+contrastive.py       contrastive loss without a correction for q, debiased or tilted to hard negatives
 nce.py               noise-contrastive estimation
 logistic.py          negative sampling
 gbce.py              negative sampling with a positive calibrated for the share of candidates that is drawn

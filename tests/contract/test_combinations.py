@@ -28,7 +28,8 @@ LOSSES = {
     "nce with a z per context": ("none", {"partition": "context"}), "sampled_softmax": ("target", {}),
     "sampled_softmax ranking": ("none", {"form": "ranking"}), "softmax": ("none", {}), "margin": ("target", {}),
     "sampled_softmax absolute": ("target", {"absolute": True}), "softmax absolute": ("none", {"absolute": True}),
-    "self_adversarial": ("target", {}), "gbce": ("target", {}),
+    "self_adversarial": ("target", {}), "gbce": ("target", {}), "contrastive": ("target", {}),
+    "contrastive debiased": ("none", {"prior": 0.02, "hardness": 0.5}),
     "order": ("target", {}), "vmf": ("none", {}), "power_spherical": ("none", {}), "cosine": ("none", {}),
 }
 #: Tables are trained in this file. test_continuous.py covers losses and sources that need a frozen table.
@@ -44,6 +45,7 @@ CHOSEN = {"none", "in_batch uncorrected", "candidates alone", *VECTORS,
 #: Why a pair is rejected, by loss; every other pair must run.
 REFUSED = {
     "logistic": {"none"}, "margin": {"none"}, "self_adversarial": {"none"}, "order": {"none"}, "gbce": {"none"},
+    "contrastive": {"none"}, "contrastive debiased": {"none"},
     "sampled_softmax": CHOSEN, "sampled_softmax absolute": CHOSEN,
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
     "nce with a z per context": CHOSEN | TARGETLESS,
@@ -118,7 +120,7 @@ HARD = ("ace", "kbgan", "nscaching")
 
 
 #: A positive below its negatives has none under a limit, and these losses have no term that raises it.
-STUCK = {("hardest below the target", "margin"), ("hardest below the target", "order")}
+STUCK = {("hardest below the target", loss) for loss in ("margin", "order", "contrastive", "contrastive debiased")}
 #: Fitted to this world, q is almost P: candidates that never follow are hardly drawn, so few updates lower them.
 STUCK |= {(case, loss) for case in ("adversarial_tree", "adversarial_tree fitted again by windows")
           for loss in ("logistic", "gbce", "nce", "order")}

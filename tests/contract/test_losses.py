@@ -59,6 +59,17 @@ def plain_gbce(e: Example) -> float:
     return -math.log((1 / (1 + math.exp(-e.pos))) ** beta) - sum(j.w * log_sigma(-j.s) for j in e.negatives)
 
 
+def plain_contrastive(prior: float, tilt: float) -> Callable[[Example], float]:
+    def plain(e: Example) -> float:
+        counted = [j for j in e.negatives if j.w > 0]
+        if not counted:
+            return 0.0
+        mean = sum(j.w * math.exp((1 + tilt) * j.s) for j in counted) / sum(j.w * math.exp(tilt * j.s) for j in counted)
+        g = max((mean - prior * math.exp(e.pos)) / (1 - prior), math.exp(-2))
+        return -math.log(math.exp(e.pos) / (math.exp(e.pos) + e.mass * g))
+    return plain
+
+
 def plain_nce(e: Example) -> float:
     out = -log_sigma(e.pos - e.c - math.log(e.mass * math.exp(e.log_q_target)))
     return out - sum(j.w * log_sigma(-(j.s - e.c - math.log(e.mass * math.exp(j.log_q)))) for j in e.negatives)
@@ -167,6 +178,9 @@ class Case:
 
 EXPECTED = [
     Case("logistic", plain_logistic),
+    Case("contrastive", plain_contrastive(0, 0), {"floor": -2.0}),
+    Case("contrastive", plain_contrastive(0, 1.5), {"floor": -2.0, "hardness": 1.5}),
+    Case("contrastive", plain_contrastive(0.3, 0.5), {"floor": -2.0, "hardness": 0.5, "prior": 0.3}),
     Case("gbce", plain_gbce, {"t": 0.8}),
     Case("nce", plain_nce),
     Case("nce", plain_nce, {"partition": "global"}),

@@ -113,6 +113,41 @@ def test_gbce_with_t_1_is_calibrated_for_uniform_negatives():
     assert close(table - math.log(world.v / (world.v - 1)), log_odds(world.p))
 
 
+def centered(x: Tensor) -> Tensor:
+    return x - x.mean(1, keepdim=True)
+
+
+def test_the_contrastive_loss_gives_the_density_ratio_at_two_draws():
+    world = loss_world()
+    table, _ = optimum("contrastive", every_draw(world, 2, masked=False), world, floor=-80)
+    assert close(centered(table), centered(world.p.log() - world.q.log()))
+
+
+@pytest.mark.parametrize("layout", ["private", "shared", "rows"])
+@pytest.mark.parametrize("prior", [0.0, 0.1])
+def test_the_debiased_contrastive_loss(prior, layout):
+    world = world_of(layout)
+    table, _ = optimum("contrastive", every_column(world, MASS, layout), world, prior=prior, floor=-80)
+    m = MASS / (1 - prior)
+    c, share = 1 - m * prior, torch.ones(len(world.p), 1, dtype=DOUBLE)
+    for _ in range(500):
+        x = m * share * world.q / world.p
+        u = (x + (x * x + 4 * c * x).sqrt()) / 2
+        share = (world.p * u / (c + u)).sum(1, keepdim=True)
+    assert close(centered(table), centered(-u.log()))
+
+
+def test_a_tilted_contrastive_loss_is_stationary():
+    """P_b r_b = R × the derivative of log E_β in s_b, with r = M E_β / (e^s + M E_β)."""
+    world, tilt = loss_world(), 0.3
+    s, _ = optimum("contrastive", every_column(world, MASS, "private"), world, hardness=tilt, floor=-80)
+    high, low = world.q * ((1 + tilt) * s).exp(), world.q * (tilt * s).exp()
+    mean = high.sum(1, keepdim=True) / low.sum(1, keepdim=True)
+    r = MASS * mean / (s.exp() + MASS * mean)
+    share = (1 + tilt) * high / high.sum(1, keepdim=True) - tilt * low / low.sum(1, keepdim=True)
+    assert close(world.p * r, (world.p * r).sum(1, keepdim=True) * share)
+
+
 def test_logistic_gives_shifted_pmi_if_the_noise_is_the_marginal():
     world = loss_world(noise="marginal")
     table, _ = optimum("logistic", every_column(world, MASS, "shared"), world)

@@ -9,7 +9,8 @@
     w, b    maximize Σ log σ(±(w·x + b)) − λ/2 ‖(w, b − b_0)‖² by steps that bound the curvature of log σ by 1/4
 
 b_0 is the log-odds of the counts of the two halves. Before `fit` w = 0 and b = b_0, so that q is the unigram, where a
-count of 0 is 1. Candidate of rank r is at leaf ⌊r 2^L / V⌋; at a node with an empty half b_0 is infinite.
+count of 0 is 1. Candidate of rank r is at leaf ⌊r 2^L / V⌋; at a node with an empty half b_0 = ±FORCED, so that σ is 0
+or 1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 N_ROUNDS, N_STEPS = 3, 10      # splits of a node; steps of its regression after each
+FORCED = 1e4                   # log-odds; finite, because states of sources are checked
 MAX_NUMBERS = 8_000_000        # numbers held at once
 
 
@@ -89,17 +91,17 @@ class LabelTree:
                     error = label_is_right[y] - ((x * w[node]).sum(1) + log_odds[node]).sigmoid()
                     slope = (-ridge * w).index_add_(0, node, x * error.unsqueeze(1))
                     w += torch.cholesky_solve(slope.unsqueeze(2), bound).squeeze(2)
-                delta = (sums * w[label_node]).sum(1) + sums[:, -1] * log_odds.nan_to_num(0, 0, 0)[label_node]
+                delta = (sums * w[label_node]).sum(1) + sums[:, -1] * log_odds[label_node]
             w[:, -1] += log_odds
             self.weight[n_nodes:2 * n_nodes] = w.float()
         self.arrange(self.order)
 
     def _log_odds(self, level: int) -> Tensor:
-        """b_0 of the nodes of a level, (2^level,) float64; infinite at a node with an empty half."""
+        """b_0 of the nodes of a level, (2^level,) float64; ±FORCED at a node with an empty half."""
         leaf_counts = self.counts.new_zeros(1 << self.depth)
         leaf_counts[self.leaf] = self.counts[self.order]
         left, right = leaf_counts.view(1 << level, 2, -1).sum(2).unbind(1)
-        return right.log() - left.log()
+        return (right.log() - left.log()).clamp(-FORCED, FORCED)
 
     def _logit(self, x: Tensor, node: Tensor) -> Tensor:
         """w·x + b of nodes (n, K) for x (n, F): (n, K)."""

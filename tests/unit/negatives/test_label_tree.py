@@ -83,6 +83,7 @@ def test_a_candidate_without_pairs_keeps_a_probability():
     tree = LabelTree(world.counts, 4)
     tree.fit(world.x, world.y, 0.1)
     log_q = tree.log_q(world.new, torch.arange(100).expand(300, -1))
+    assert torch.isfinite(tree.weight).all()
     assert (world.counts == 0).any() and torch.isfinite(log_q).all()
 
 
