@@ -112,10 +112,10 @@ def _keys(section: type[Section], prefix: str, without: set[str]) -> str:
     for name, field in section.model_fields.items():
         if name in without:
             continue
-        if _is_section(field.annotation):
-            rows += [_row(f"{prefix}.{name}.{inner}", sub) for inner, sub in field.annotation.model_fields.items()]
-        else:
+        if not _is_section(field.annotation):
             rows.append(_row(f"{prefix}.{name}", field))
+        for part in filter(_is_section, (field.annotation, *typing.get_args(field.annotation))):  # also optional ones
+            rows += [_row(f"{prefix}.{name}.{inner}", sub) for inner, sub in part.model_fields.items()]
     return table(HEAD, rows) if rows else ""
 
 
@@ -133,6 +133,8 @@ def _values(kind: Any) -> str:
         return ", ".join(f"`{value}`" for value in typing.get_args(kind))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return " or ".join(_values(part) for part in typing.get_args(kind))
+    if _is_section(kind):
+        return "section"
     names = {int: "integer", float: "number", str: "text", bool: "`true`, `false`", type(None): "`null`"}
     return names.get(kind, "list" if typing.get_origin(kind) is list else "mapping" if typing.get_origin(kind) is dict
                      else "")
