@@ -20,6 +20,7 @@ exclude_patterns = ["_build", "results/generated", "results/README.md", "results
 root_doc = "index"
 
 html_theme = "furo"
+html_extra_path = ["machines"]        # llms.txt and SKILL.md, next to index.html
 html_title = "embtrain"
 html_copy_source = html_show_sourcelink = html_show_copyright = html_show_sphinx = False
 html_domain_indices = False

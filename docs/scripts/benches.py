@@ -14,7 +14,7 @@ MACHINE_KEYS = ("processor", "cores", "load", "python", "embtrain")
 def bench_tables() -> str:
     """Return a section for each bench: where and when it ran, and a row for each case."""
     runs, parts = about()["runs"], []
-    for path in sorted(BENCH.glob("bench-*.json")):
+    for path in sorted(BENCH.rglob("bench-*.json"), key=lambda path: path.name):
         bench = json.loads(path.read_text(encoding="utf-8"))
         rival = next(iter(bench["rivals_cpu"]))
         machine = ", ".join(f"{key} {bench['about'][key]}" for key in MACHINE_KEYS if key in bench["about"])
@@ -29,7 +29,7 @@ def bench_tables() -> str:
 
 def loss_speed_chart() -> str:
     """Draw bench-nmt.json: pairs of sentences trained on in a second, one panel for each size of the table."""
-    quality = json.loads((BENCH / "bench-nmt.json").read_text(encoding="utf-8"))["quality"]
+    quality = json.loads((BENCH / "translation" / "bench-nmt.json").read_text(encoding="utf-8"))["quality"]
     panels: dict[str, list[Point]] = {}
     for case, speeds in quality.items():
         loss, size, _ = case.rsplit("-", 2)

@@ -11,22 +11,30 @@ from embtrain.cli import options
 
 
 def continue_run(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of skip-gram; it does not change.")],
+    run: Annotated[Path, typer.Argument(
+        metavar="RUN", help="Run folder of skip-gram; it does not change.", callback=options.check_run)],
     corpus: Annotated[str, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora,
-        help="Corpus: a name from corpora/, or the path of your own data.")],
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain list` prints, or the path of your own data.")],
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of the run. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of new rows, order and draws (default: that of RUN plus 1).")
                     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
+                       ] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Train a run further on another text, with its new words, in a new run folder."""
+    """Train a run further on another text, in a new run folder."""
+    from embtrain import experiment
     from embtrain.experiment import continuation
 
     options.configure_output(quiet)
+    if dry_run:
+        plan = experiment.plan(continuation.continued_settings(run, corpus, overrides or [], seed, threads))
+        options.emit(plan.tree(), as_json, lambda: plan)
+        return
     options.emit_run(continuation.continue_run(run, corpus, sets=overrides or [], seed=seed, threads=threads, out=out),
                      as_json)

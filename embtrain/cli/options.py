@@ -21,7 +21,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 
 
 # Callbacks check paths, so that a mistyped one ends the command before it imports PyTorch, which takes seconds.
-def _check_vectors(path: Path) -> Path:
+def check_vectors(path: Path) -> Path:
+    """Raise DataError if a run folder or vector file does not exist."""
     from embtrain.common import files
 
     files.check_exists(path, "a run folder or a vector file")
@@ -61,7 +62,7 @@ def check_yaml(path: Path | None) -> Path | None:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
 Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).",
-                                         callback=_check_vectors)]
+                                         callback=check_vectors)]
 Limit = Annotated[int | None, typer.Option(
     "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
 Epochs = Annotated[int | None, typer.Option(

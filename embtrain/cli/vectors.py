@@ -51,19 +51,22 @@ def export(path: options.Vectors,
         note(f"{out}: {kept}")
 
 
-def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or vector file, which is rotated.")],
-          second: Annotated[Path, typer.Argument(metavar="B", help="Run folder or vector file, which stays.")],
-          out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all vectors of A, rotated.")] = None,
+def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or vector file, which is rotated.",
+                                            callback=options.check_vectors)],
+          second: Annotated[Path, typer.Argument(metavar="B", help="Run folder or vector file, which stays.",
+                                             callback=options.check_vectors)],
+          out: Annotated[Path | None, typer.Option(
+              metavar="FILE", help="Write all vectors of A, rotated (default: none).")] = None,
           format: Annotated[str, typer.Option(
               metavar="NAME", help="Format of --out: word2vec (text), word2vec-binary, glove, safetensors.")
               ] = "word2vec",
           most_frequent: Annotated[int | None, typer.Option(
-              min=1, metavar="N", help="Align only the N most frequent common words.")] = None,
+              min=1, metavar="N", help="Align only the N most frequent common words (default: all).")] = None,
           words: Annotated[Path | None, typer.Option(
-              metavar="FILE", help="Align only the words of this file, one a line.")] = None,
+              metavar="FILE", help="Align only the words of this file, one a line (default: all).")] = None,
           count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of changed words to list.")] = 10,
           as_json: options.Json = False) -> None:
-    """Rotate vectors onto others, to compare seeds or periods; list the words that changed most."""
+    """Rotate vectors onto others; list the words that changed most."""
     from embtrain.experiment.inspect import align as aligning
 
     options.configure_output(False)

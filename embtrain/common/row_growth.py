@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CHUNK = 1 << 16  # rows that are copied at once
+
 
 @torch.no_grad()
 def copy_rows(table: Tensor, earlier: Tensor, row: Tensor) -> None:
     """Set the rows of `table` (n, ...) that `earlier` (m, ...) has; the new ones stay as they are."""
-    known = (row >= 0).to(table.device)
-    table[known] = earlier[row[row >= 0].to(earlier.device)].to(table.device, table.dtype)
+    for known in (row >= 0).nonzero()[:, 0].split(CHUNK):
+        table[known.to(table.device)] = earlier[row[known].to(earlier.device)].to(table.device, table.dtype)
 
 
 def grow_optimizer(optimizer: torch.optim.Optimizer, earlier: Mapping[str, Any], rows: Sequence[Tensor | None]) -> bool:

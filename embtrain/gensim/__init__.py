@@ -1,9 +1,9 @@
-"""gensim's Word2Vec, trained by embtrain: put `embtrain.` in front of the import.
+"""gensim's Word2Vec and FastText, trained by embtrain: put `embtrain.` in front of the import.
 
     from embtrain.gensim.models import Word2Vec      # instead of: from gensim.models import Word2Vec
 
 models/       the modules of gensim.models that have a class here
-arguments.py  the arguments of Word2Vec as settings of a run
+arguments.py  the arguments of both classes as settings of a run
 sentences.py  sentences and corpus files as word ids on disk
 training.py   epochs of one call of `train`
 saved.py      the file of `save` and `load`
@@ -11,6 +11,7 @@ errors.py     errors that are also ValueError or TypeError, as gensim raises the
 """
 
 from embtrain.gensim import models
+from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 
-__all__ = ["Word2Vec", "models"]
+__all__ = ["FastText", "Word2Vec", "models"]

@@ -1,6 +1,7 @@
-"""The arguments of gensim's Word2Vec as settings of a run.
+"""The arguments of gensim's Word2Vec and FastText as settings of a run.
 
-KEYS maps each argument to its key. An error names the argument that the user set, then the key.
+KEYS maps each argument to its key, SUBWORD_KEYS those of FastText alone. An error names the argument that the user set,
+then the key.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from embtrain.gensim.errors import ArgumentError
 KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
         "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
         "negative": "negatives.k", "ns_exponent": "negatives.exponent"}
+SUBWORD_KEYS = {"min_n": "model.subword.min_n", "max_n": "model.subword.max_n", "bucket": "model.subword.buckets"}
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
@@ -27,21 +29,27 @@ _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": 
 
 
 def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int) -> Settings:
-    """Return the settings of a run. arguments: values by the names of KEYS. sets: further keys, which come last.
+    """Return the settings of a run. arguments: values by the names of the keys. sets: further keys, which come last.
 
     Raises UsageError with one line for each value that cannot work.
     """
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
-        (line,) = as_sets({KEYS[name]: value})
+        (line,) = as_sets({(KEYS | SUBWORD_KEYS)[name]: value})
         lines.append(line)
         flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
     for line in as_sets(sets):
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
-    return experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
-                              threads=threads, flag_names=flag_names)
+    settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
+                                  threads=threads, flag_names=flag_names)
+    subword = getattr(settings.model, "subword", None)
+    expected = {key.rpartition(".")[2]: arguments[name] for name, key in SUBWORD_KEYS.items() if name in arguments}
+    if (subword.model_dump() if subword else {}) != (expected | {"pooling": "mean"} if expected else {}):
+        raise ArgumentError("sets: model.subword: is set by arguments alone; use FastText with min_n, max_n and "
+                            "bucket, whose vectors are means")
+    return settings
 
 
 def check_algorithm(sg: int | None, hs: int) -> None:

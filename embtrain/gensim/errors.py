@@ -1,4 +1,4 @@
-"""Errors of the drop-in Word2Vec: one line each, and of the type that gensim raises."""
+"""Errors of the drop-in classes: one line each, and of the type that gensim raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from embtrain.common.errors import DataError, UsageError
 
 
 class ArgumentError(UsageError, ValueError):
-    """An argument of Word2Vec or of its methods that cannot work."""
+    """An argument of a class or of its methods that cannot work."""
 
 
 class SentencesError(DataError, TypeError):

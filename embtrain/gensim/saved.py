@@ -1,8 +1,9 @@
-"""The file of Word2Vec.save: one safetensors file with its own sha256, and no pickle.
+"""The file of `save` of Word2Vec and FastText: one safetensors file with its own sha256, and no pickle.
 
     vectors, contexts  (V, D) float32, input and output table; missing before build_vocab
+    ngrams             (B, D) float32, rows of the n-grams of a FastText
     counts             (V,) int64
-    model              (bytes,) uint8, JSON: words, arguments of the constructor, state of training
+    model              (bytes,) uint8, JSON: class, words, arguments of the constructor, state of training
 """
 
 from __future__ import annotations
@@ -23,37 +24,39 @@ from embtrain.data.storage import checksummed
 
 FORMAT = 1
 _PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
-_REMEDY = "give a file that embtrain's Word2Vec.save wrote"
+_REMEDY = "give a file that `save` of embtrain's Word2Vec or FastText wrote"
 
 
 @dataclass(frozen=True)
 class SavedModel:
     """Content of a file. Tables are None before build_vocab."""
 
+    kind: str                       # Word2Vec or FastText
     arguments: dict[str, Any]
     state: dict[str, Any]
     words: list[Any]                # V, str or int
     counts: np.ndarray              # (V,) int64
     vectors: np.ndarray | None      # (V, D) float32
     contexts: np.ndarray | None     # (V, D) float32
+    ngrams: np.ndarray | None       # (B, D) float32; None: a Word2Vec
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
     """Write a file. UsageError if a word is neither text nor an integer."""
     if odd := next((word for word in model.words if type(word) not in (str, int)), None):
         raise UsageError(f"save: the word {odd!r:.60}: only strings and integers can be saved; train on strings")
-    tree = {"format": FORMAT, **{key: asdict(model)[key] for key in ("arguments", "state", "words")}}
+    tree = {"format": FORMAT, **{key: asdict(model)[key] for key in ("kind", "arguments", "state", "words")}}
     arrays: dict[str, np.ndarray] = {
         "model": np.frombuffer(json.dumps(tree).encode(), np.uint8), "counts": model.counts.astype(np.int64)}
-    for name, table in (("vectors", model.vectors), ("contexts", model.contexts)):
+    for name, table in (("vectors", model.vectors), ("contexts", model.contexts), ("ngrams", model.ngrams)):
         if table is not None:
             arrays[name] = table.astype(np.float32, copy=False)
     with write_atomically(Path(path)) as file:
         file.writelines(checksummed.file_chunks(arrays))
 
 
-def read(path: str | os.PathLike) -> SavedModel:
-    """Read a file of `write`. DataError if it is missing, damaged, of another kind, or a pickle."""
+def read(path: str | os.PathLike, kind: str) -> SavedModel:
+    """Read a file of `write`. DataError if it is missing, damaged, of another class than `kind`, or a pickle."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -72,8 +75,10 @@ def read(path: str | os.PathLike) -> SavedModel:
         tree = json.loads(arrays["model"].tobytes())
         if tree["format"] != FORMAT:
             raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
-        model = SavedModel(tree["arguments"], tree["state"], tree["words"], arrays["counts"], arrays.get("vectors"),
-                           arrays.get("contexts"))
+        if tree["kind"] != kind:
+            raise DataError(f"{path}: is a {tree['kind']!s:.20}; read it with embtrain.gensim's class of that name")
+        model = SavedModel(kind, tree["arguments"], tree["state"], tree["words"], arrays["counts"],
+                           arrays.get("vectors"), arrays.get("contexts"), arrays.get("ngrams"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: contains no model; {_REMEDY}") from error
     tables = [table for table in (model.vectors, model.contexts) if table is not None]

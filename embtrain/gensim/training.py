@@ -1,4 +1,4 @@
-"""Epochs of one call of Word2Vec.train: the training loop of a run, without its folder.
+"""Epochs of one call of `train`: the training loop of a run, without its folder.
 
 The tables of the model are copied in before the first epoch, and out after each epoch that something reads.
 """
@@ -6,7 +6,7 @@ The tables of the model are copied in before the first epoch, and out after each
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from embtrain.train.state.signals import Stop
 
 _log = logging.getLogger("embtrain")
 Learned = dict[str, Any]  # state of the source and of the loss, for the next call
+Tables = tuple[Sequence[np.ndarray], np.ndarray]  # arrays of the consecutive rows of the input table; output table
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class Epoch:
     loss: float        # sum over all pairs since the first epoch
     components: Components | None = None  # None: the text has no pairs
 
-    def copy_tables(self, vectors: np.ndarray, contexts: np.ndarray) -> None:
-        """Write the input and the output table into arrays of the same shape (V, D)."""
+    def copy_tables(self, inputs: Sequence[np.ndarray], contexts: np.ndarray) -> None:
+        """Write the input table into arrays of its consecutive rows, (·, D), and the output table into one (V, D)."""
         if self.components is None:
             return
         model: Any = self.components.model
-        vectors[...] = model.u.detach().cpu().numpy()
+        for part, rows in zip(inputs, model.u.detach().split([len(part) for part in inputs]), strict=True):
+            part[...] = rows.cpu().numpy()
         contexts[...] = model.v.detach().cpu().numpy()
 
 
@@ -71,13 +73,13 @@ class EpochTrainer(Trainer):
         """Do nothing: the model is in memory."""
 
 
-def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, tables: tuple[np.ndarray, np.ndarray],
+def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, tables: Tables,
           learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> Learned | None:
     """Train on a text and return what the source and the loss have learned. A text without pairs changes nothing.
 
-    words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: input and output, (V, D);
-    only read. learned: from an earlier call over the same vocabulary and strategy. on_epoch: called after each epoch.
-    Raises UsageError, DataError, ResourceError.
+    words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: only read. learned: from an
+    earlier call over the same vocabulary and strategy. on_epoch: called after each epoch. Raises UsageError, DataError,
+    ResourceError.
     """
     was_quiet, n_threads_before = progress.quiet, torch.get_num_threads()
     progress.quiet = True
@@ -108,14 +110,16 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
         torch.set_num_threads(n_threads_before)
 
 
-def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables: tuple[np.ndarray, np.ndarray],
-           learned: Learned | None) -> Components:
+def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables: Tables, learned: Learned | None
+           ) -> Components:
     parts = components.build(settings, task, _spec(task, vocabulary, settings.train.device))
     memory.require_step(parts, settings, task.examples)
     model: Any = parts.model
     with torch.no_grad():
-        for table, values in zip((model.u, model.v), tables, strict=True):
-            table.copy_(torch.from_numpy(values))
+        inputs, contexts = tables
+        for rows, part in zip(model.u.split([len(part) for part in inputs]), inputs, strict=True):
+            rows.copy_(torch.from_numpy(part))
+        model.v.copy_(torch.from_numpy(contexts))
     if learned is not None:
         parts.source.load_state_dict(learned["source"])
         parts.loss.load_state_dict(learned["loss"])

@@ -79,6 +79,13 @@ class Model(nn.Module):
     def after_update(self, batch: Batch) -> None:
         """Run after the update on a batch, for example to project rows or to keep the state of a text stream."""
 
+    def earlier_rows(self, earlier: Model, row: Tensor) -> dict[str, Tensor]:
+        """Return the row that each row of each table had in a model over fewer words, -1 for a new one.
+
+        row (V,): the earlier id of each word. By default every table has a row for each word.
+        """
+        return dict.fromkeys(self.state_dict(), row)
+
     def vectors(self, which: str = "input") -> Tensor:
         """Return the exported vectors, one row per vocabulary entry."""
         return self.table()

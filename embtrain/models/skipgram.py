@@ -105,6 +105,12 @@ class SkipGram(Model):
     def table(self) -> Tensor:
         return self.v
 
+    def earlier_rows(self, earlier: Model, row: Tensor) -> dict[str, Tensor]:
+        rows = super().earlier_rows(earlier, row)
+        if self.pool is not None and isinstance(earlier, SkipGram) and earlier.pool is not None:
+            rows["u"] = self.pool.earlier_rows(earlier.pool, row)
+        return rows
+
     def vectors(self, which: str = "input") -> Tensor:
         u = self.u if self.pool is None else self.pool.vectors(self.u)
         return u + self.v if which == "sum" else u

@@ -4,15 +4,17 @@
     v_b ← the same, if the output table is given too (that of a run)
 
 With subwords the pooled vectors start from the given ones: a given vector is divided equally among the rows of its
-word, an n-gram takes the mean of its shares, and the row of the word the rest. Other words start from their n-grams.
+word, an n-gram takes the mean of its shares, and the row of the word the rest. If the given vectors have n-grams that
+are hashed in the same way, their rows are copied instead. Other words start from their n-grams and a random row, or
+from the n-grams alone (`subword`): those of the given vectors, if they have any.
 
 Frozen rows (`model.freeze`) keep their values: their vectors carry no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +25,12 @@ from embtrain.common.types import WordVectors
 from embtrain.models.skipgram import SkipGram
 from embtrain.models.subword import SubwordPool
 
-NEW_ROWS = ("random", "mean")  # starting values of words that the file lacks
+
+class Subwords(Protocol):
+    """The n-grams of given vectors, as data/vectors/subword_table.py reads them."""
+
+    def compose(self, words: Sequence[str]) -> np.ndarray: ...           # (n, D), zeros for a word without n-grams
+    def hashed_rows(self, min_n: int, max_n: int, buckets: int | str, pooling: str) -> np.ndarray | None: ...
 
 
 class GivenVectors(NamedTuple):
@@ -32,6 +39,7 @@ class GivenVectors(NamedTuple):
     name: str                  # for messages
     u: WordVectors
     v: WordVectors | None
+    subwords: Callable[[], Subwords | None] = lambda: None  # read when used, since they may be large
 
 
 class Matches(NamedTuple):
@@ -53,7 +61,8 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
     """Set the rows of u, and of v if it is given and trained, and mark the frozen ones.
 
     words: V. counts: (V,) of the training text. new_rows: "random" keeps the initial values, "mean" takes the mean of
-    the matched rows. Raises UsageError if the dimensions differ, DataError if no word matches or a vector is not
+    the matched rows, "subword" composes vectors of u from n-grams and keeps the initial values of words without any.
+    Raises UsageError if the dimensions differ or nothing has n-grams, DataError if no word matches or a vector is not
     finite.
     """
     if (dim := given.u.table.shape[1]) != model.u.shape[1]:
@@ -67,7 +76,9 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
     if model.pool is None:
         _set(model.u, given.u, rows, new_rows, given.name)
     else:
-        _set_pooled(model.u, model.pool, given.u, rows, new_rows, given.name)
+        _set_pooled(model.u, model.pool, given, rows, new_rows)
+    if new_rows == "subword":
+        _compose(model, given, words, rows)
     if given.v is not None and not model.has_frozen_table:
         _set(model.v, given.v, _find(given.v, words)[1], new_rows, given.name)
     if model.frozen is not None:
@@ -95,17 +106,46 @@ def _set(table: Tensor, vectors: WordVectors, rows: np.ndarray, new_rows: str, n
         table[~known] = _mean(found)
 
 
-def _set_pooled(u: Tensor, pool: SubwordPool, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str) -> None:
+def _set_pooled(u: Tensor, pool: SubwordPool, given: GivenVectors, rows: np.ndarray, new_rows: str) -> None:
     """Set the rows of u so that the pooled vectors of the found words are those of the file.
 
     The others get the mean of the found ones, or what follows from their n-grams.
     """
-    known, found = _matched(u, vectors, rows, name)
+    known, found = _matched(u, given.u, rows, given.name)
     words, others = known.nonzero()[:, 0], (~known).nonzero()[:, 0]
-    pool.fit_ngrams(u, words, found)
+    subwords, config = given.subwords(), pool.config
+    hashed = None if subwords is None else subwords.hashed_rows(config.min_n, config.max_n, config.buckets,
+                                                                config.pooling)
+    if hashed is None:
+        pool.fit_ngrams(u, words, found)
+    else:
+        u[len(pool):] = torch.from_numpy(hashed).to(u)
     pool.set_vectors(u, words, found)
     if new_rows == "mean":
         pool.set_vectors(u, others, _mean(found).expand(len(others), -1))
+
+
+def _compose(model: SkipGram, given: GivenVectors, words: Sequence[str], rows: np.ndarray) -> None:
+    """Set u of the words without a row from the given n-grams, or from those of the model that found words contain."""
+    missing, pool, subwords = torch.from_numpy(np.flatnonzero(rows < 0)), model.pool, given.subwords()
+    if subwords is not None:
+        composed = torch.from_numpy(subwords.compose([words[i] for i in missing.tolist()]))
+        found = composed.any(1)
+        ids, vectors = missing[found].to(model.u.device), composed[found].to(model.u)
+    elif pool is not None:
+        known = torch.from_numpy(np.flatnonzero(rows >= 0)).to(model.u.device)
+        is_fitted = torch.zeros(len(model.u), dtype=torch.bool, device=model.u.device)
+        is_fitted[pool.row[pool.places(known)[1]]] = True
+        vectors, ids = pool.compose(model.u, missing.to(model.u.device), is_fitted)
+    else:
+        raise UsageError(f"train.start_new_rows: subword: {given.name} has no subwords, and neither has the model; set "
+                         "random or mean")
+    if not bool(vectors.isfinite().all()):
+        raise DataError(f"train.start: {given.name}: contains NaN or infinity")
+    if pool is None:
+        model.u[ids] = vectors
+    else:
+        pool.set_vectors(model.u, ids, vectors)
 
 
 def _matched(table: Tensor, vectors: WordVectors, rows: np.ndarray, name: str) -> tuple[Tensor, Tensor]:

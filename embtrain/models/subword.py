@@ -102,6 +102,35 @@ class SubwordPool(nn.Module):
         words = torch.arange(len(self), device=u.device)
         return torch.cat([self(u.detach(), part, False) for part in words.split(CHUNK)])
 
+    def earlier_rows(self, earlier: SubwordPool, row: Tensor) -> Tensor:
+        """Return the row of u that each row of u had in a pool over fewer words, (V + B,) int64, -1 for a new one.
+
+        row (V,): the earlier id of each word, of which all earlier words have one. A word has the same n-grams in both
+        pools, in the same order. Hashed n-grams keep their rows, used or not.
+        """
+        rows = torch.full((len(self) + self.n_ngrams,), -1)
+        if self.config.buckets != "exact":
+            rows[len(self):] = len(earlier) + torch.arange(self.n_ngrams)
+        words = (row >= 0).nonzero()[:, 0]
+        rows[self.row.cpu()[self.places(words.to(self.start.device))[1].cpu()]] = \
+            earlier.row.cpu()[earlier.places(row[words].to(earlier.start.device))[1].cpu()]
+        return rows
+
+    @torch.no_grad()
+    def compose(self, u: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of words (n,) from their n-grams alone, and which have one: (m, D), and m of the words.
+
+        known (V + B,) bool: the rows of u that may be used; a word without any is left out.
+        """
+        size, place = self.places(words)
+        row = self.row[place]
+        used = (row >= len(self)) & known[row]
+        n = torch.bincount(torch.arange(len(words), device=u.device).repeat_interleave(size)[used],
+                           minlength=len(words))
+        total = nn.functional.embedding_bag(row[used], u, n.cumsum(0) - n, mode="sum")
+        found = n > 0
+        return (total / n.clamp(min=1).unsqueeze(1) if self.is_mean else total)[found], words[found]
+
     def kernel_rows(self) -> RowPool:
         return RowPool(self.start.numpy(), self.row.numpy(), self.is_mean)
 

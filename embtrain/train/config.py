@@ -47,9 +47,10 @@ class TrainConfig(Section):
         None, description=(
             "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "
             "too; null: random"))
-    start_new_rows: Literal["random", "mean"] = Field(
+    start_new_rows: Literal["random", "mean", "subword"] = Field(
         "random", description=(
-            "starting values of words without a vector in start or parent: random, or the mean of the others"))
+            "starting values of words without a vector in start or parent: random, the mean of the others, or composed "
+            "from their character n-grams"))
     parent: AbsolutePath | None = Field(
         None, description=(
             "run that is continued on another text: its words, counts, tables and optimizer state are kept, and the "

@@ -83,6 +83,11 @@ class SubwordTable:
                 out *= (1 / np.maximum(np.diff(start) + known, 1)).astype(np.float32)[:, None]
         return vectors
 
+    def hashed_rows(self, min_n: int, max_n: int, buckets: int | str, pooling: str) -> np.ndarray | None:
+        """The rows (B, D) of n-grams that are hashed and pooled in this way; None if these are others."""
+        settings = {"min_n": min_n, "max_n": max_n, "buckets": buckets}
+        return self.table if self.ngrams.settings() == settings and self.pooling == pooling else None
+
     def save(self, path: Path) -> None:
         """Write the file atomically; a table is not copied."""
         settings = self.ngrams.settings()

@@ -6,12 +6,15 @@ would break the pairs, like a strategy that changes the window, is refused befor
 
     DIR/comparison.yaml   the grid, every default written out
     DIR/cells/NAME/       one run each; NAME.error.json for one that failed
+    DIR/start/            the run whose vectors the others start from, if the grid has one
     DIR/search.json       trials of each strategy's settings, if a search was requested (tuning.py)
     DIR/results.json      the statistics (results.py), next to the report
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +32,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import check_saved_settings, pairing_errors
-from embtrain.experiment.comparison.grid import Grid, Kind, read_grid
+from embtrain.experiment.comparison.grid import Grid, Kind, StartRun, read_grid
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
@@ -111,6 +114,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
                     _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
             if not (searched and all(cell.is_finished() for cell in cells)):
                 run = partial(crew.run, blocks=_blocks_per_run([*cells, *trials]))
+                if grid.start is not None:
+                    _train_start(_start_cell(grid.start, folder), run)
                 while not searched:
                     _search(grid, folder, cells[0].settings, resume, run)
                     searched = bool(tuning.best_sets(folder, grid))
@@ -163,6 +168,21 @@ def _blocks_per_run(cells: Sequence[Cell]) -> int:
     return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs
 
 
+def _train_start(cell: Cell, run: Callable[..., None]) -> None:
+    """Train the run whose vectors the others start from. DataError if it failed."""
+    if not cell.is_finished():
+        run([cell], on_finished=lambda _: None)
+    if not cell.is_finished():
+        error = read_json(cell.failure).get("error") if cell.failure.is_file() else "it did not finish"
+        raise DataError(f"start: {cell.folder}: {error}; the other runs need its vectors")
+
+
+def _start_cell(start: StartRun, folder: Path) -> Cell:
+    grid = Grid(corpus=start.corpus)
+    cell = _cell("start", start, start.seed, grid, ["evaluate.benchmarks=[]", *start.sets], folder)
+    return replace(cell, folder=folder / "start")
+
+
 def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
     """Choose settings for each strategy on validation."""
     task = tasks.find(first)
@@ -175,7 +195,7 @@ def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callabl
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
     """The cell of one trial of a strategy, numbered from 0; it is scored on validation alone."""
     kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
-    shared_sets = _shared_sets(grid.model_copy(update={"benchmarks": []}), kind)
+    shared_sets = _shared_sets(grid.model_copy(update={"benchmarks": []}), kind, folder)
     cell = _cell(label, kind, tuning.SEED, grid, [*shared_sets, *sets], folder)
     return replace(cell, name=name, folder=folder / "search" / name)
 
@@ -193,7 +213,7 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
         scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     tuned_sets = tuning.best_sets(folder, grid)
-    cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind), *tuned_sets.get(label, [])], folder)
+    cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind, folder), *tuned_sets.get(label, [])], folder)
              for seed in grid.seeds for label, kind in grid.kinds()]
     first, task = cells[0].settings, tasks.find(cells[0].settings)
     if other_cell := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
@@ -207,10 +227,12 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()}) for c in cells]
 
 
-def _shared_sets(grid: Grid, kind: Kind) -> list[str]:
+def _shared_sets(grid: Grid, kind: Kind, folder: Path) -> list[str]:
     """Settings that the grid makes for every run of a kind."""
-    limit = [] if grid.cpu_seconds is None else [f"train.cpu_seconds={grid.cpu_seconds!r}"]
-    return [*limit, *_benchmark_sets(grid, kind.model), *grid.sets, *kind.sets]
+    sets = [] if grid.cpu_seconds is None else [f"train.cpu_seconds={grid.cpu_seconds!r}"]
+    if grid.start is not None:
+        sets.append(f"train.start={json.dumps(os.path.abspath(folder / 'start' / 'vectors.safetensors'))}")
+    return [*sets, *_benchmark_sets(grid, kind.model), *grid.sets, *kind.sets]
 
 
 def _benchmark_sets(grid: Grid, model: str) -> list[str]:
@@ -235,7 +257,7 @@ def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell
     for values in tuning.extreme_sets(grid, first):
         flag_names = {f"--set {text}": grid.flag_of("search", range_text) for text, range_text in values.items()}
         for label, kind in grid.kinds():
-            _cell(label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind), *values], folder, flag_names)
+            _cell(label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind, folder), *values], folder, flag_names)
     return grid, cells
 
 

@@ -41,6 +41,13 @@ class Kind(Section):
         return any(key in (from_set(text).tree.get(section) or {}) for text in self.sets)
 
 
+class StartRun(Kind):
+    """A run that is trained first, once; the input vectors of all others start from its own (`train.start`)."""
+
+    corpus: str = Field(description="recipe of corpora/, or path of your own data")
+    seed: int = Field(1, ge=0, description="seed of the run")
+
+
 class Grid(Section):  # noqa: PLW1641  never hashed
     """The runs of a comparison and how they are compared; comparison.yaml."""
 
@@ -50,6 +57,7 @@ class Grid(Section):  # noqa: PLW1641  never hashed
     models: list[str] = Field(["skipgram"], min_length=1, description="names of configs/models")
     runs: dict[RunName, Kind] = Field({}, max_length=200, description="further runs by name")
     corpus: str | None = Field(None, description="recipe of corpora/, or path of your own data; null: the model's")
+    start: StartRun | None = Field(None, description="run whose input vectors the others start from; null: none")
     seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="seeds, or a number n: 1 to n")
     baseline: str | None = Field(None, description="run that the others are compared with; null: the first")
     metric: Metric | None = Field(None, description="primary metric, BENCHMARK/METRIC; null: the task's")

@@ -19,7 +19,7 @@ from embtrain.common.errors import UsageError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
-from embtrain.experiment.comparison.grid import Kind, Metric, RunName
+from embtrain.experiment.comparison.grid import Kind, Metric, RunName, StartRun
 from embtrain.experiment.comparison.outcome import CellOutcome
 
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
@@ -106,6 +106,7 @@ class Paper(Section):
     during_training: Benchmarks = Field(
         [], description="those benchmarks that are also scored at each evaluation during training")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
+    start: StartRun | None = Field(None, description="run whose input vectors the others start from; null: none")
     runs: dict[RunName, PaperRun] = Field(min_length=2, description="the runs, each by a name")
     axis: Axis | None = Field(None, description="a figure against the varied quantity; null: none")
     checks: list[Check] = Field(min_length=1, description="conditions of the claim")
@@ -116,8 +117,9 @@ class Paper(Section):
         """As a grid that `embtrain compare` could run."""
         kinds = {label: run.model_dump(mode="json", exclude={"x"}) for label, run in self.runs.items()}
         during = [f"evaluate.during_training=[{', '.join(self.during_training)}]"] if self.during_training else []
-        return {"runs": kinds, "corpus": self.corpus, "seeds": self.seeds, "baseline": self.baseline, "paper": name,
-                "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
+        start = None if self.start is None else self.start.model_dump(mode="json")
+        return {"runs": kinds, "corpus": self.corpus, "start": start, "seeds": self.seeds, "baseline": self.baseline,
+                "paper": name, "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
 
     def is_own(self, corpus: str | None) -> bool:
         """Whether a grid reads the paper's own corpus; a stored grid has its absolute path."""

@@ -19,7 +19,7 @@ from torch import nn
 
 from embtrain.common import machine
 from embtrain.common.config import dump
-from embtrain.experiment.run import components
+from embtrain.experiment.run import components, trainer as trainers
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
@@ -113,8 +113,10 @@ def profile(settings: Settings) -> tuple[Components, MemoryEstimate | None, floa
     program = machine.process_memory("VmRSS")
     parts = components.build_for_training(settings, tasks.read(settings))
     with tempfile.TemporaryDirectory() as folder:
+        trainers.start_from_vectors(Path(folder), settings, parts)
         trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
                           parts.known_positives)
+        trainers.continue_parent(Path(folder), settings, parts, trainer)
         parts.source.on_epoch_start(trainer.step.view)
         seconds = list[float]()
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):

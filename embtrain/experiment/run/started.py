@@ -60,6 +60,9 @@ def check_parent(settings: Settings) -> None:
     if settings.train.start is not None:
         raise UsageError(f"train.start: {settings.train.start}: a run that continues another starts from that one; set "
                          "train.start: null")
+    if settings.train.start_new_rows == "subword" and getattr(earlier.model, "subword", None) is None:
+        raise UsageError(f"train.start_new_rows: subword: {folder}, which train.parent continues, has no subwords; set "
+                         "random or mean")
     here, there = ({f"model.{key}": value for key, value in x.model.model_dump(mode="json").items()} |
                    {"evaluate.vectors": getattr(x.evaluate, "vectors", None)} for x in (settings, earlier))
     if key := next((key for key in here if here[key] != there.get(key)), None):

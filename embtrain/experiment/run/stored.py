@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
+from embtrain.experiment.tasks.windows import subwords_of
 from embtrain.models.nmt.model import Nmt
 from embtrain.models.skipgram import SkipGram
 from embtrain.models.start import GivenVectors
@@ -84,8 +86,9 @@ def given_vectors(path: Path) -> GivenVectors:
         if isinstance(parts.model, SkipGram) and parts.problem.words is not None:
             words = list(parts.problem.words)
             u, v = (Vectors(words, table.detach().numpy()) for table in (parts.model.vectors(), parts.model.v))
-            return GivenVectors(str(path), u, v)
-    return GivenVectors(str(path), folders.read_any(path), None)
+            return GivenVectors(str(path), u, v, partial(subwords_of, parts.model, words))
+    vectors = folders.read_any(path)
+    return GivenVectors(str(path), vectors, None, lambda: vectors.subwords)
 
 
 def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None

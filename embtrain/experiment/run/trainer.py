@@ -83,9 +83,13 @@ def continue_parent(folder: Path, settings: Settings, parts: Components, trainer
     notes = growth.grow(trainer, earlier.model, earlier.loss, earlier.source, optimizers, row,
                         settings.train.start_new_rows)
     n_new, train = int((row < 0).sum()), settings.train
+    texts, text = texts_of(parent), _text(parts.task.identity)
+    if text["sha256"] in (earlier_text["sha256"] for earlier_text in texts):
+        _log.warning("corpus: %s: %s was trained on this text before; its counts are added again", settings.corpus,
+                     parent)
     files.write_json(folder / "parent.json", {
         "parent": str(parent), "vectors_sha256": files.sha256(parent / "vectors.safetensors"),
-        "texts": [*texts_of(parent), _text(parts.task.identity)], "words": len(row), "new_words": n_new,
+        "texts": [*texts, text], "words": len(row), "new_words": n_new,
         "lr": train.lr, "min_lr": train.min_lr, "epochs": train.epochs, "starts_again": notes})
     print_line(f"continue: {parent}: {len(row):,} words, of which {n_new:,} are new; counts are those of both texts")
     print_line(f"continue: learning rate {train.lr:g}, falling to {min(train.lr, train.min_lr):g} in {train.epochs:,} "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.text import stored_corpus
+from embtrain.data.storage import stored_corpus
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.experiment.tasks.base import read_identity

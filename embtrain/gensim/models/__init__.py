@@ -1,10 +1,12 @@
 """The counterpart of gensim.models.
 
 word2vec.py  Word2Vec, and gensim's readers of sentences
+fasttext.py  FastText, and models of fastText
 """
 
 from gensim.models import KeyedVectors
 
+from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 
-__all__ = ["KeyedVectors", "Word2Vec"]
+__all__ = ["FastText", "KeyedVectors", "Word2Vec"]

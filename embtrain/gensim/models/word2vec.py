@@ -14,9 +14,10 @@ from timeit import default_timer
 from typing import Any, Self
 
 import numpy as np
-from gensim.models import Word2Vec as GensimWord2Vec
+from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
 from gensim.models.word2vec import LineSentence, PathLineSentences, Text8Corpus
 
+from embtrain.common.errors import DataError
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
@@ -29,6 +30,9 @@ __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 Sentences = Iterable[Sequence[Hashable]]
 _log = logging.getLogger("embtrain")
 _NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "compute_loss")  # of the constructor
+_SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_count", "max_vocab_size", "sample",
+           "seed", "workers", "min_alpha", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule", "sorted_vocab",
+           "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _STATE = ("alpha", "min_alpha", "min_alpha_yet_reached", "epochs", "corpus_count", "corpus_total_words", "train_count",
           "total_train_time", "running_training_loss", "effective_min_count", "min_count", "sample")
 
@@ -48,6 +52,7 @@ class Word2Vec(GensimWord2Vec):
     gensim raises them.
     """
 
+    kind = "Word2Vec"
     alpha: float
     min_alpha: float
 
@@ -60,29 +65,33 @@ class Word2Vec(GensimWord2Vec):
                  compute_loss: bool = False, callbacks: Sequence[Any] = (), comment: str | None = None,
                  max_final_vocab: int | None = None, shrink_windows: bool = True, *, negatives: str = "sgns",
                  sets: Mapping[str, Any] | None = None):
-        given = locals()
-        self._arguments = {name: given[name] for name in given
-                           if name not in (*_NOT_SAVED, "self", "__class__", "sets")} | {"sets": dict(sets or {})}
-        arguments.check_algorithm(sg, hs)
-        arguments.n_threads(workers)
-        texts.check_rereadable(sentences, epochs + 1)
-        self.negatives, self.sets = os.fspath(negatives), dict(sets or {})
+        keys = self._prepare(locals())
+        super().__init__(compute_loss=compute_loss, comment=comment, **keys)
+
+    def _prepare(self, given: Mapping[str, Any], subwords: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Check and store the arguments of a constructor. Returns those that gensim's constructors share.
+
+        subwords: values by the names of arguments.SUBWORD_KEYS. Raises ArgumentError or UsageError.
+        """
+        self._arguments = {name: value for name, value in given.items()
+                           if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
+        self._arguments["sets"] = self.sets = dict(given["sets"] or {})
+        self.negatives, self._subwords = os.fspath(given["negatives"]), dict(subwords or {})
         self._learned: Learned | None = None
+        arguments.check_algorithm(given["sg"], given["hs"])
+        arguments.n_threads(given["workers"])
+        texts.check_rereadable(given["sentences"], given["epochs"] + 1)
+        chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         resolved = arguments.resolve(self.negatives, {
-            "vector_size": vector_size, "window": window, "shrink_windows": bool(shrink_windows), "alpha": alpha,
-            "min_alpha": min_alpha, "epochs": epochs, **({"negative": negative} if negative else {}),
-            **({} if ns_exponent is None else {"ns_exponent": ns_exponent})}, self.sets, 1, 1)
-        if sg is None:
-            _log.warning("Word2Vec: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1")
+            **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
+            **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
+               and (given[name] or name != "negative")}}, self.sets, 1, 1)
+        if given["sg"] is None:
+            _log.warning("%s: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1", self.kind)
         self._has_exponent = hasattr(resolved.negatives, "exponent")
-        super().__init__(
-            sentences=sentences, corpus_file=corpus_file, vector_size=vector_size, alpha=alpha, window=window,
-            min_count=min_count, max_vocab_size=max_vocab_size, sample=sample, seed=seed, workers=workers,
-            min_alpha=min_alpha, sg=1, hs=0, negative=resolved.negatives.k if negative is None else negative,
-            ns_exponent=getattr(resolved.negatives, "exponent", 0.75), cbow_mean=cbow_mean, hashfxn=hashfxn,
-            epochs=epochs, null_word=null_word, trim_rule=trim_rule, sorted_vocab=sorted_vocab,
-            batch_words=batch_words, compute_loss=compute_loss, callbacks=callbacks, comment=comment,
-            max_final_vocab=max_final_vocab, shrink_windows=shrink_windows)
+        return {**{name: given[name] for name in _SHARED}, "sg": 1, "hs": 0,
+                "negative": resolved.negatives.k if given["negative"] is None else given["negative"],
+                "ns_exponent": getattr(resolved.negatives, "exponent", 0.75)}
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
@@ -133,8 +142,8 @@ class Word2Vec(GensimWord2Vec):
             if compute_loss:
                 self.running_training_loss = epoch.loss
             if callbacks or epoch.is_last:
-                epoch.copy_tables(self.wv.vectors, self.syn1neg)
-                self.wv.norms = None
+                epoch.copy_tables(self._inputs(), self.syn1neg)
+                self._vectors_changed()
             _log.info("EPOCH %d: %d words trained, %.1f s", epoch.number, trained, default_timer() - started)
             for callback in callbacks:
                 callback.on_epoch_end(self)
@@ -150,7 +159,7 @@ class Word2Vec(GensimWord2Vec):
             counts = self._counts()
             self._learned = training.train(
                 self._settings(int(counts.sum()), text.n_words), text, self.wv.index_to_key, counts,
-                (self.wv.vectors, self.syn1neg), self._learned, folder, on_epoch)
+                (self._inputs(), self.syn1neg), self._learned, folder, on_epoch)
         self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
         self.train_count += 1
         self.total_train_time += default_timer() - started
@@ -167,8 +176,8 @@ class Word2Vec(GensimWord2Vec):
         return arguments.resolve(self.negatives, {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), "alpha": self.alpha,
-            "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent}, self.sets,
-            arguments.call_seed(self.seed, self.train_count),
+            "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent,
+            **self._subwords}, self.sets, arguments.call_seed(self.seed, self.train_count),
             arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
 
     def _counts(self) -> np.ndarray:
@@ -176,14 +185,27 @@ class Word2Vec(GensimWord2Vec):
         counts = self.wv.expandos.get("count", np.zeros(0))[:len(self.wv)].astype(np.int64)
         return np.concatenate([counts, np.ones(len(self.wv) - len(counts), np.int64)])
 
+    def _tables(self) -> dict[str, int]:
+        """Return the trained tables of `wv` with their numbers of rows, in the order of the rows of the model."""
+        return {"vectors": len(self.wv)}
+
+    def _inputs(self) -> list[np.ndarray]:
+        return [getattr(self.wv, name) for name in self._tables()]
+
+    def _vectors_changed(self) -> None:
+        """Update what depends on the trained tables."""
+        self.wv.norms = None
+
     def _check_tables(self) -> None:
         """Make the tables float32 arrays that can be written. ArgumentError for locked vectors."""
-        if (np.asarray(self.wv.vectors_lockf) != 1).any():
-            raise ArgumentError("wv.vectors_lockf: locked vectors are not implemented; set every entry to 1")
-        self.wv.vectors = np.require(self.wv.vectors, np.float32, ["C", "W"])
-        if self.wv.vectors.shape != (len(self.wv), self.vector_size):
-            raise ArgumentError(f"wv.vectors: shape {self.wv.vectors.shape}: should be ({len(self.wv)}, "
-                                f"{self.vector_size}), words and vector_size")
+        for name, n in self._tables().items():
+            if (np.asarray(getattr(self.wv, f"{name}_lockf")) != 1).any():
+                raise ArgumentError(f"wv.{name}_lockf: locked vectors are not implemented; set every entry to 1")
+            table = np.require(getattr(self.wv, name), np.float32, ["C", "W"])
+            setattr(self.wv, name, table)
+            if table.shape != (n, self.vector_size):
+                raise ArgumentError(f"wv.{name}: shape {table.shape}: should be ({n}, {self.vector_size}), rows and "
+                                    "vector_size")
 
     def prepare_weights(self, update: bool = False) -> None:
         """Initialize the tables, or those of new words; what a source has learned belongs to the old vocabulary."""
@@ -198,21 +220,33 @@ class Word2Vec(GensimWord2Vec):
 
         Raises UsageError if a word is neither text nor an integer.
         """
-        has_tables = hasattr(self, "syn1neg")
+        tables = [*self._inputs(), None][:2] if hasattr(self, "syn1neg") else [None, None]
         saved.write(fname, saved.SavedModel(
-            self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
-            self.wv.index_to_key, self._counts(), self.wv.vectors if has_tables else None,
-            self.syn1neg if has_tables else None))
+            self.kind, self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
+            self.wv.index_to_key, self._counts(), tables[0], getattr(self, "syn1neg", None), tables[1]))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
         """Load a model that `save` wrote; only `fname` has an effect. DataError for any other file, e.g. gensim's."""
-        content = saved.read(fname)
+        content = saved.read(fname, cls.kind)
         model = cls(**content.arguments)
         for name, value in content.state.items():
             setattr(model, name, value)
         if content.vectors is not None:
-            model.wv.add_vectors(content.words, content.vectors)
-            model.wv.expandos["count"] = content.counts.copy()
+            bucket = getattr(model.wv, "bucket", None)
+            if getattr(content.ngrams, "shape", None) != (None if bucket is None else (bucket, model.vector_size)):
+                raise DataError(f"{fname}: its table of n-grams does not have `bucket` rows; save the model again")
+            add_words(model.wv, content.words, content.counts, content.vectors, content.ngrams)
             model.syn1neg = content.contexts
         return model
+
+
+def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vectors: np.ndarray,
+              ngrams: np.ndarray | None) -> None:
+    """Fill empty vectors. counts: (V,). vectors: (V, D). ngrams: (B, D) of FastTextKeyedVectors; None: of others."""
+    wv.add_vectors(words, vectors)
+    wv.expandos["count"] = counts.copy()
+    if ngrams is not None:
+        wv.vectors_vocab, wv.vectors_ngrams = vectors, ngrams
+        wv.recalc_char_ngram_buckets()
+        wv.adjust_vectors()

@@ -5,7 +5,8 @@
 for the losses of embtrain/losses. The ids of the negatives are given in one of three layouts: each pair has its own K
 negatives (PAIR, share 0), the pairs of a window share K (CENTRE, share 1), n windows share K (BLOCK, share n).
 
-u_a is a row of u, or pooled from several rows (RowPool): of a word and of its character n-grams, for example.
+u_a is a row of u, or pooled from several rows (RowPool): of a word and of its character n-grams, or of the words of a
+context. There may be more pools than rows.
 
 A unit is one window, or the windows of one block. Scores and gradients are evaluated before the unit. If a row occurs
 in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of these
@@ -116,8 +117,8 @@ def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     if pool is not None:
         check_array("pool.row", pool.row, np.int64, pool.row.shape[:1])
         check_array("pool.start", pool.start, np.int64, pool.start.shape[:1])
-        if not 1 <= len(pool.start) <= len(u.x) + 1:
-            raise ValueError(f"pool.start: 1 to {len(u.x) + 1} offsets expected, got {len(pool.start)}")
+        if len(pool.start) < 1:
+            raise ValueError("pool.start: an offset or more expected, got none")
     expect_negatives(negatives, pairs, n, len(v.x))
     if loss_spec.c is not None:
         check_array("c", loss_spec.c, np.float32, () if loss_spec.c.ndim == 0 else (_n_words(u, pool),))

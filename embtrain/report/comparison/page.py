@@ -26,7 +26,7 @@ from typing import Any
 from embtrain.common.files import write_text
 from embtrain.report.comparison import differences, figures, reproduction, rerun
 from embtrain.report.comparison.decimals import Decimals, metric_label, true_minus
-from embtrain.report.comparison.tables import collapsible_table, level
+from embtrain.report.comparison.tables import collapsible_table, level, score_grid
 from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
@@ -82,7 +82,8 @@ def document(results: Results) -> ReportDocument:
         title, blocks = results.reproduction.title, reproduction.blocks(results, results.reproduction, decimals)
         sections.insert(0, ReportSection("reproduction", "Reported and measured", blocks))
     return ReportDocument(title, _about(results), results.verdict, sections,
-                          "Written by embtrain from the folder of this comparison.")
+                          "Written by embtrain from the folder of this comparison.",
+                          grid=score_grid(results, decimals, figures.drawn_metrics(results)))
 
 
 def _about(results: Results) -> str:

@@ -43,6 +43,24 @@ class ReportTable:
 
 
 @dataclass(frozen=True)
+class GridCell:
+    """A mean with its interval; both are text, and `interval` is empty if there is none."""
+
+    value: str
+    interval: str
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class ScoreGrid:
+    """The scores of a paper: a row per strategy, a column per measure, the best of each column marked."""
+
+    caption: str
+    measures: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[GridCell]]]   # (strategy, a cell for each measure)
+
+
+@dataclass(frozen=True)
 class Figure:
     """Drawings under one name and caption, with the table that replaces them in formats without drawings."""
 
@@ -114,6 +132,7 @@ class ReportDocument:
     sections: Sequence[ReportSection] = field(default_factory=list)
     footer: str = ""
     warnings: Sequence[str] = ()   # shown before all sections
+    grid: ScoreGrid | None = None  # in LaTeX only, before all sections: the table for a paper
 
 
 def missing_file(file: str, what: str) -> Paragraph:

@@ -16,11 +16,13 @@ from embtrain.report.render.document import (
     Code,
     Collapsible,
     Figure,
+    GridCell,
     Items,
     Paragraph,
     ReportDocument,
     ReportTable,
     RowNote,
+    ScoreGrid,
     TableRow,
     WordNeighbours,
 )
@@ -91,7 +93,8 @@ LINE = 250.0        # mm, without the gaps between columns
 
 def latex(document: ReportDocument) -> str:
     body = [rf"\section*{{{_tex(document.heading)}}}", _tex(document.name), *map(_tex, document.verdict),
-            *(rf"\textbf{{Warning:}} {_tex(sentence)}" for sentence in document.warnings)]
+            *(rf"\textbf{{Warning:}} {_tex(sentence)}" for sentence in document.warnings),
+            *([] if document.grid is None else [_tex_grid(document.grid)])]
     for section in document.sections:
         body += [rf"\subsection*{{{_tex(section.name)}}}", *(_tex_block(block) for block in section.blocks)]
     text = "\n\n".join(part for part in [*body, rf"\textit{{{_tex(document.footer)}}}"] if part)
@@ -146,6 +149,18 @@ def _tex_table(table: ReportTable) -> str:
         return line([_tex(value) for value in row])
     return "\n".join([r"{\footnotesize", rf"\begin{{longtable}}{{{columns}}}", r"\toprule", head, r"\midrule\endhead",
                       r"\bottomrule\endlastfoot", *map(row_line, table.rows), r"\end{longtable}}"])
+
+
+def _tex_grid(grid: ScoreGrid) -> str:
+    """A table that needs booktabs alone, to paste into a paper."""
+    def tex_cell(cell: GridCell) -> str:
+        value = rf"\textbf{{{_tex(cell.value)}}}" if cell.is_best else _tex(cell.value)
+        return rf"{value} {{\scriptsize {_tex(cell.interval)}}}" if cell.interval else value
+    head, *rows = (" & ".join(line) + r" \\" for line in [
+        ["strategy", *map(_tex, grid.measures)], *([_tex(name), *map(tex_cell, cells)] for name, cells in grid.rows)])
+    return "\n".join([r"\begin{table}[ht]", r"\centering", rf"\caption{{{_tex(grid.caption)}}}",
+                      rf"\begin{{tabular}}{{l{'r' * len(grid.measures)}}}", r"\toprule", head, r"\midrule", *rows,
+                      r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 
 def _widths(table: ReportTable) -> list[float]:

@@ -5,22 +5,16 @@ Each test of the file is in one list, so that a new one of gensim is noticed. A 
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
+from helpers.foreign_suite import gensim_source, list_tests, outcomes
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
-ORIGIN = importlib.util.find_spec("gensim.test").submodule_search_locations[0]  # type: ignore[union-attr, index]
-SOURCE = Path(ORIGIN, "test_word2vec.py").read_text(encoding="utf-8")
+SOURCE = gensim_source("test_word2vec.py")
+ALL = {test.rpartition("::")[2]: test for test in list_tests(SOURCE)}  # id of each test, by its name
 OLD = "from gensim.models import word2vec, keyedvectors\n"
 NEW = "from embtrain.gensim.models import word2vec\nfrom gensim.models import keyedvectors\n"
 
@@ -54,35 +48,13 @@ LEFT_OUT = {
 }
 
 
-def class_of_each_test(source: str) -> dict[str, str]:
-    """Return the class of each test, by the name of the test."""
-    return {node.name: of.name for of in ast.parse(source).body if isinstance(of, ast.ClassDef)
-            for node in of.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
-
-
-def outcomes(source: str, chosen: set[str], folder: Path) -> dict[str, str]:
-    """Run the chosen tests of a source in a process. Returns passed, failed or skipped by name."""
-    if importlib.util.find_spec("testfixtures") is None:
-        pytest.skip("doors: testfixtures is not installed; run make test-slow AREA=doors")
-    path, report, classes = folder / "test_word2vec.py", folder / "report.xml", class_of_each_test(source)
-    path.write_text(source, encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", "-c",
-                           os.devnull, f"--rootdir={folder}", f"--junitxml={report}",
-                           *(f"{path}::{classes[name]}::{name}" for name in sorted(chosen))], cwd=folder,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
-    assert report.is_file(), done.stdout + done.stderr
-    faults = ("failure", "error", "skipped")
-    return {case.attrib["name"]: next((part.tag for part in case if part.tag in faults), "passed")
-            for case in ElementTree.parse(report).iter("testcase")}
-
-
 def test_each_test_is_in_one_list() -> None:
-    assert OLD in SOURCE and WITH_SKIP_GRAM | set(LEFT_OUT) <= set(class_of_each_test(SOURCE))
+    assert OLD in SOURCE and WITH_SKIP_GRAM | set(LEFT_OUT) <= set(ALL) and len(ALL) == len(list_tests(SOURCE))
     assert not WITH_SKIP_GRAM & set(LEFT_OUT)
 
 
 def test_with_only_the_import_changed(tmp_path: Path) -> None:
-    chosen = set(class_of_each_test(SOURCE)) - WITH_SKIP_GRAM - set(LEFT_OUT)
+    chosen = {ALL[name] for name in set(ALL) - WITH_SKIP_GRAM - set(LEFT_OUT)}
     assert len(chosen) >= 42
     assert outcomes(SOURCE.replace(OLD, NEW), chosen, tmp_path) == dict.fromkeys(chosen, "passed")
 
@@ -92,4 +64,5 @@ def test_with_skip_gram_in_place_of_other_algorithms(tmp_path: Path) -> None:
     for theirs, ours in ARGUMENTS:
         source, n = re.subn(theirs, ours, source)
         assert n, theirs
-    assert outcomes(source, WITH_SKIP_GRAM, tmp_path) == dict.fromkeys(WITH_SKIP_GRAM, "passed")
+    chosen = {ALL[name] for name in WITH_SKIP_GRAM}
+    assert outcomes(source, chosen, tmp_path) == dict.fromkeys(chosen, "passed")

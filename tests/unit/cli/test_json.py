@@ -36,7 +36,8 @@ SETS = " ".join(f"--set {key}={str(value).replace(' ', '')}" for key, value in K
 DATA = {
     "fit": [(f"--corpus text {SETS} --out fitted", "fit"), (f"--corpus text {SETS} --dry-run", "fit --dry-run")],
     "resume": [("run", "resume")],
-    "continue": [("run --corpus text --out continued", "continue")],
+    "continue": [("run --corpus text --out continued", "continue"),
+                 ("run --corpus text --dry-run", "continue --dry-run")],
     "compare": [("--negatives sgns,nce", "compare")],
     "reproduce": [("", "reproduce"), ("nce_note_k", "reproduce NAME")],
     "diagnose": [("run --negatives sgns --m 3 --queries 4 --draws 5", "diagnose"),

@@ -176,7 +176,8 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     name = "x`<b>|\u202e"
     part = namedtuple("part", "name source")
     settings = namedtuple("settings", "model strategy negatives loss train corpus")(
-        part(name, ""), name, part("", name), part(name, ""), namedtuple("train", "seed epochs")(1, 1), name)
+        part(name, ""), name, part("", name), part(name, ""), namedtuple("train", "seed epochs parent")(1, 1, None),
+        name)
     run: Any = namedtuple("run", "folder settings word_vectors scores")(
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
         [Score(name, name, 1.0, None, None, 3, "")])

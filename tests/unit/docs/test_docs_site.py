@@ -48,6 +48,7 @@ def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     assert {"index.html", "choose/index.html", "results/index.html", "guide/tutorials/graphs.html",
             "contributing/adding.html"} <= set(site)
     assert [name for name, text in site.items() if name.endswith((".html", ".css")) and re.search(OUTSIDE, text)] == []
+    assert all((tmp_path / "site" / name).is_file() for name in ("llms.txt", "SKILL.md"))
     assert 'class="flow"' in site["index.html"]
     assert site["results/index.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
@@ -103,7 +104,7 @@ def test_tables_and_pictures_equal_the_raw_rows() -> None:
 
 def test_every_measured_row_is_shown_and_every_other_row_is_listed() -> None:
     folders = {path.parent.name for path in raw.RESULTS.glob("comparisons/*/*/scores.csv")}
-    benches = {path.stem for path in raw.BENCH.glob("bench-*.json")}
+    benches = {path.stem for path in raw.BENCH.rglob("bench-*.json")}
     assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
     now = generated()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)

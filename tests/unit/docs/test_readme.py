@@ -62,6 +62,7 @@ def test_the_blocks_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     shutil.copy(datapath("lee_background.cor"), "my.txt")
+    shutil.copy(datapath("lee.cor"), "more.txt")
     activated, printed = False, {}
     for line in lines():
         command = shlex.split(line, comments=True)
@@ -76,7 +77,7 @@ def test_the_blocks_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert activated and command[0] == "embtrain", f"{line}: not on the PATH yet"
         printed[line] = play.play(play.Block("sh", smaller(line) + "\n", "", 0, 0), {})
     assert Path("ace.txt").is_file() and Path("runs/ace/report.html").is_file()
-    assert {line.split()[1] for line in printed} >= {"fit", "neighbours", "predict", "export", "compare",
+    assert {line.split()[1] for line in printed} >= {"fit", "neighbours", "predict", "export", "compare", "continue",
                                                           "reproduce"}
     assert "--out" not in made_by("fit")  # a second `make fit` does not fail because of runs/ace
 

@@ -128,9 +128,12 @@ def test_words_and_counts_are_those_of_both_texts(place: Path, parents: Any, tmp
     assert parts.problem.counts.sum() > stored.open_run(parent).problem.counts.sum()
 
 
-def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tmp_path: Path) -> None:
+def test_the_record_names_the_parent_and_all_texts(place: Path, parents: Any, tmp_path: Path,
+                                                   caplog: pytest.LogCaptureFixture) -> None:
     first = continue_run(parents(), place / "new", out=tmp_path / "first", threads=1)
+    assert "was trained on this text" not in caplog.text
     second = continue_run(first.folder, place / "text", out=tmp_path / "second", threads=1)
+    assert "first was trained on this text before; its counts are added again" in caplog.text
     record = read_json(second.folder / "parent.json")
     texts = [read_json(folder / "identity.json")["corpus"]["settings"]["content"]
              for folder in (parents(), first.folder)]
@@ -344,6 +347,20 @@ def test_the_command_prints_the_rate_and_the_new_words(place: Path, parents: Any
     assert tree["run"] == str(tmp_path / "run") and any(row["benchmark"] == "drift" for row in tree["scores"])
     assert "embtrain: error" in command(monkeypatch, capsys, "continue", str(parents()), "--corpus",
                                         str(place / "new"), "--out", str(tmp_path / "run"), code=2)
+
+
+def test_a_dry_run_prints_the_plan_and_the_new_words(place: Path, parents: Any, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    before = hashes(parents())
+    monkeypatch.chdir(tmp_path)
+    tree = json.loads(command(monkeypatch, capsys, "continue", str(parents()), "--corpus", str(place / "new"),
+                              "--dry-run", "--threads", "1", "--json"))
+    assert tree["settings"]["train"]["parent"] == str(parents()) and tree["settings"]["train"]["seed"] == 2
+    assert "62 words" in tree["corpus"] and tree["blocks"] > 0 and tree["memory"]["training"] > 0
+    assert hashes(parents()) == before and not list(tmp_path.iterdir())
+    experiment.plan(continued_settings(parents(), place / "new", threads=1))
+    assert "62 words, of which 2 are new" in capsys.readouterr().err
 
 
 def test_continued_runs_of_several_seeds_are_one_kind(place: Path, parents: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from embtrain.data.vectors import folders, subword_table, vectors as vector_file
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
 from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings
 from embtrain.data.vectors.subword_table import SubwordTable
-from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.inspect import evaluate, neighbours
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.stored import given_vectors, open_run
 
@@ -35,9 +35,9 @@ def test_neighbours_of_a_missing_word(model: FastTextModel, tmp_path: Path) -> N
     vector = model.subwords.compose(["kings"])[0]
     cosine = model.table() @ vector / np.linalg.norm(model.table(), axis=1) / np.linalg.norm(vector)
     assert [word for word, _ in found["kings"]] == [WORDS[i] for i in np.argsort(-cosine)[:2]]
-    text = evaluate.format_text(found).splitlines()
+    text = neighbours.format_text(found).splitlines()
     assert text[0].startswith("kings (composed from its n-grams): ") and text[1].startswith("queen: ")
-    assert [tree["composed"] for tree in evaluate.as_tree(found)] == [True, False]
+    assert [tree["composed"] for tree in neighbours.as_tree(found)] == [True, False]
 
 
 def test_benchmark_with_and_without_composed_words(model: FastTextModel, tmp_path: Path) -> None:

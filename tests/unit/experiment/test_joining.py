@@ -141,6 +141,22 @@ def test_a_run_is_killed_if_another_machine_has_taken_it(place: Path, local: Com
     assert states(tmp_path)["sgns-seed1"] == ["released", "released", "done"]
 
 
+def test_a_run_that_ends_after_its_lease_was_taken_is_not_published(place: Path, local: Comparison, tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder failed to see that another machine, which then died, had taken the run."""
+    class Late(Here):
+        def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
+            super().__init__(words, stderr, pass_fds, **how)
+            lease = Path(how["env"]["EMBTRAIN_LEASE"])
+            if lease.name == "sgns-seed1.1":
+                (lease.parent / "sgns-seed1.2").write_text('{"state": "running"}')
+
+    monkeypatch.setattr(workers.subprocess, "Popen", Late)
+    compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
+    assert Here.log.count("fit sgns-seed1") == 2 and states(tmp_path)["sgns-seed1"] == ["released", "running", "done"]
+    assert_same_runs(tmp_path, local.folder, NAMES)
+
+
 def test_a_run_whose_lease_was_taken_writes_no_checkpoint(place: Path, local: Comparison, tmp_path: Path,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     lease = leases.take(tmp_path, "sgns-seed1", 1)

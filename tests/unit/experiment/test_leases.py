@@ -113,14 +113,14 @@ def test_a_holder_is_stale_after_the_time_without_a_sign_of_life(tmp_path: Path)
     assert taken is not None and taken.number == 2 and not lease.is_held()
 
 
-@pytest.mark.parametrize("skew", [-HOUR, HOUR, -1e9])
-def test_a_wrong_clock_changes_nothing(tmp_path: Path, skew: float) -> None:
-    """The machine of the holder, or the file system, is an hour or thirty years ahead or behind."""
+@pytest.mark.parametrize(("skew", "pace"), [(-HOUR, 1), (HOUR, 1), (-1e9, 1), (0.0, -60)])
+def test_a_wrong_clock_changes_nothing(tmp_path: Path, skew: float, pace: float) -> None:
+    """The machine of the holder, or the file system, is an hour or thirty years ahead or behind, or is set back."""
     lease, clock = leases.take(tmp_path, "a", 1), Clock()
     assert lease is not None
     board = Board(tmp_path, 20, clock)
     for _ in range(50):
-        os.utime(lease.path, (time.time() + skew + clock.now,) * 2)
+        os.utime(lease.path, (time.time() + skew + pace * clock.now,) * 2)
         assert watch(board, clock, "a", 1) is None
     assert watch(board, clock, "a", 100) == pytest.approx(20, abs=2)
 
@@ -248,6 +248,26 @@ def test_a_checkpoint_that_disappears_begins_the_copy_again(tmp_path: Path, cell
 
     monkeypatch.setattr(handover.shutil, "copytree", replaced)
     assert handover.last_step(holder(tmp_path, cell, 2).folder) == 2
+
+
+def test_files_that_belong_to_a_checkpoint_are_copied_after_it(tmp_path: Path, cell: Cell,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run still trains: it saves its best state and a line of metrics when its checkpoint was copied."""
+    source = run_folder(handover.in_work(tmp_path / "runs", cell, 1).folder)
+    (source / "best").mkdir()
+    (source / "best" / "step").write_text("old")
+    copy = handover.shutil.copytree
+
+    def copied(path: Path, *args: object, **options: object) -> object:
+        done = copy(path, *args, **options)  # type: ignore[call-overload]
+        if path.name == "checkpoints":
+            (source / "best" / "step").write_text("new")
+            (source / "metrics.jsonl").write_text("one two")
+        return done
+
+    monkeypatch.setattr(handover.shutil, "copytree", copied)
+    second = holder(tmp_path, cell, 2).folder
+    assert (second / "best" / "step").read_text() == "new" and (second / "metrics.jsonl").read_text() == "one two"
 
 
 # -- the folder -------------------------------------------------------------------------------------------------------

@@ -21,12 +21,13 @@ from embtrain.common import progress, shipped
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import Score
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.evaluate.comparison.reproduction import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE, SOURCES, ReportedNumber
 from embtrain.experiment.comparison import compare, outcome
 from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
-from embtrain.experiment.run import components, scoring
+from embtrain.experiment.run import components, scoring, settings as run_settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report.comparison import page as report
 from embtrain.report.load import comparison
@@ -257,6 +258,33 @@ def test_several_machines_reproduce_together(finished: compare.Comparison, place
         reproduce.reproduce(name, sharing=join)
 
 
+def with_start(place: Path, sets: str = "") -> Path:
+    return yaml_of(place, "runs:\n", f"start: {{strategy: sgns, corpus: {place / 'text'}, sets: [model.dim=6, "
+                                     f"train.epochs=1{sets}]}}\nruns:\n")
+
+
+def test_runs_start_from_the_vectors_of_a_first_run(place: Path, tmp_path: Path) -> None:
+    file, folder = with_start(place), tmp_path / "r"
+    reproduce.reproduce(str(file), out=folder, seeds=1, parallel=1, threads=1)
+    given = vector_files.read(folder / "start" / "vectors.safetensors")
+    for label in ("softmax", "nce-k1", "nce-k2"):
+        settings = run_settings.from_run(folder / "cells" / f"{label}-seed1")
+        assert settings.train.start == str(folder / "start" / "vectors.safetensors")
+        record = json.loads((folder / "cells" / f"{label}-seed1" / "start.json").read_text())
+        assert record["exact"] == len(given.words) and not record["output_table"]
+    before = (folder / "start" / "vectors.safetensors").stat()
+    reproduce.reproduce(str(file), out=folder, seeds=2, parallel=1, threads=1)     # trained once
+    assert (folder / "start" / "vectors.safetensors").stat() == before
+    assert "train.start" not in json.loads((folder / "results.json").read_text())["reproduction"]["command"]
+
+
+def test_a_first_run_that_fails_ends_the_reproduction(place: Path, tmp_path: Path) -> None:
+    file = with_start(place, ", text.min_count=1000000")
+    with pytest.raises(DataError, match=r"^start: .*/start: .*0 words occur 1000000 times.*; the other runs need its"):
+        reproduce.reproduce(str(file), out=tmp_path / "r", seeds=1, parallel=1, threads=1)
+    assert not any((tmp_path / "r" / "cells").iterdir())
+
+
 def test_a_comparison_may_reuse_the_runs_of_a_paper_without_its_claim(finished: compare.Comparison,
                                                                       tmp_path: Path) -> None:
     whole = compare.read_grid({}, None, finished.folder)
@@ -345,7 +373,7 @@ def test_the_budget_of_a_paper_holds_for_its_corpus(place: Path, tmp_path: Path,
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     other = str(place / "text" / "00.txt") if corpus else None
     reproduce.reproduce(str(place / "tiny.yaml"), corpus=other, out=tmp_path, cpu_seconds=seconds)
-    assert seen[0][-1] == budget and (other is None or seen[0][0].corpus == other)
+    assert seen[0][4] == budget and (other is None or seen[0][0].corpus == other)
 
 
 def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_path: Path, local_runs: type[Here],
@@ -360,7 +388,7 @@ def test_the_corpus_of_a_paper_is_recognized_by_its_full_path(place: Path, tmp_p
     seen: list[Any] = []
     monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
     reproduce.reproduce(**options)
-    assert Path(seen[0][0].corpus).is_absolute() and seen[0][-1] == 1000
+    assert Path(seen[0][0].corpus).is_absolute() and seen[0][4] == 1000
 
 
 def test_a_missing_benchmark_is_left_out_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -375,6 +375,7 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
     ({"negatives": "sgsn"}, UsageError, "negatives: strategy: no strategies named 'sgsn' (did you mean 'sgns'?)"),
     ({"negatives": "uniform", "ns_exponent": 1.0}, UsageError, "ns_exponent=1.0: negatives.exponent: unknown key"),
     ({"sets": {"text.windo": 2}}, UsageError, "sets: text.windo=2: text.windo: unknown key"),
+    ({"sets": {"model.subword.max_n": 5}}, UsageError, "sets: model.subword: is set by arguments alone; use FastText"),
 ])
 def test_an_argument_that_cannot_work_is_one_line(keys: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(EmbtrainError) as caught:

@@ -28,6 +28,7 @@ from embtrain.report.charts import strategies as charts
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
 from embtrain.report.comparison import differences, figures, page as report, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, metric_label, p_value, true_minus
+from embtrain.report.comparison.tables import score_grid
 from embtrain.report.format import number
 from embtrain.report.load import comparison as results, run as record
 from embtrain.report.load.run import Curve
@@ -35,11 +36,13 @@ from embtrain.report.render import markdown_latex
 from embtrain.report.render.document import (
     Code,
     Figure,
+    GridCell,
     Items,
     Paragraph,
     ReportDocument,
     ReportSection,
     ReportTable,
+    ScoreGrid,
     WordNeighbours,
 )
 
@@ -123,8 +126,48 @@ def test_the_formats_have_the_same_sections_and_tables(folder: Path, html: str) 
     assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
     assert re.findall(r"<h2>(.*?)</h2>", html) == names
     tables = len(re.findall(r"^\|(?: -+:? \|)+$", md, re.MULTILINE))
+    tex = tex.partition(r"\end{table}")[2]               # after the table for a paper
     assert {tex.count(mark) for mark in (r"\begin{longtable}", r"\toprule", r"\midrule", r"\bottomrule")} == {tables}
     assert tables == len(re.findall("<table>", html)) + 4 + 5 + 1 + 5  # curves, costs, components and words
+
+
+def test_latex_begins_with_a_table_for_a_paper(folder: Path) -> None:
+    result = results.read(folder)
+    tex = (folder / "report.tex").read_text(encoding="utf-8")
+    before, _, rest = tex.partition(r"\begin{table}")
+    assert r"\begin{longtable}" not in before and r"\subsection" not in before and tex.count(r"\begin{table}") == 1
+    grid = rest.partition(r"\end{table}")[0]
+    for escaped, mark in ((r"\ensuremath{-}", "−"), ("-{}", "-"), (",{}", ","), ("{[}", "["), ("{]}", "]")):
+        grid = grid.replace(escaped, mark)
+    assert re.search(r"\\begin\{tabular\}\{lr+\}\n\\toprule\nstrategy & test log-likelihood & ", grid)
+    rows = grid.partition("\\midrule\n")[2].partition("\n\\bottomrule")[0].splitlines()
+    assert [row.split(" & ")[0] for row in rows] == result.strategies
+    decimals, metric = Decimals(result), "test/log_likelihood"
+    means = {m.strategy: m for m in result.means(metric)}
+    best = max(means.values(), key=lambda m: m.mean or 0).strategy
+    for row, name in zip(rows, result.strategies, strict=True):
+        m = means[name]
+        value = decimals.format(metric, m.mean)
+        shown = rf"\textbf{{{value}}}" if name == best else value
+        assert row.split(" & ")[1] == rf"{shown} {{\scriptsize {decimals.format_interval(metric, m.low, m.high)}}}"
+
+
+def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
+    result = results.read(comparison(tmp_path / "novels"))
+    metric = "test/log_likelihood"
+    lower = replace(result, differences=[replace(d, higher_better=False) for d in result.differences])
+    for found, choose in ((result, max), (lower, min)):
+        grid = score_grid(found, Decimals(found), [metric, "no/metric"])
+        assert grid is not None and len(grid.measures) == 1
+        assert ("less is better" in grid.measures[0]) is (choose is min)
+        means = {m.strategy: m.mean for m in found.means(metric)}
+        assert [name for name, (cell,) in grid.rows if cell.is_best] == [choose(means, key=lambda name: means[name])]
+    first = result.strategies[0]
+    partly = replace(result, summary=[m for m in result.summary if m.strategy != first],
+                     cells=result.cells)
+    grid = score_grid(partly, Decimals(partly), [metric])
+    assert grid is not None and dict(grid.rows)[first] == [GridCell("–", "", False)]
+    assert score_grid(replace(result, summary=[]), Decimals(result), [metric]) is None
 
 
 def test_each_difference_states_the_number_of_seeds_that_would_separate(folder: Path, tree: dict[str, Any],
@@ -281,9 +324,11 @@ def test_hostile_words_are_shown_verbatim(tmp_path: Path) -> None:
 def test_any_words_are_escaped_in_latex(words: str) -> None:
     document = ReportDocument(words, words, [words],
                               [ReportSection("a", words, [Paragraph(words), Items([words]), Code(words),
-                                                                 ReportTable([(words, "")], [words, [words]])])])
+                                                                 ReportTable([(words, "")], [words, [words]])])],
+                              grid=ScoreGrid(words, [words], [(words, [GridCell(words, words, True)])]))
     bare = ReportDocument("", "", [""], [ReportSection("a", "", [Paragraph(""), Items([""]), Code(""),
-                                                                 ReportTable([("", "")], ["", [""]])])])
+                                                                 ReportTable([("", "")], ["", [""]])])],
+                          grid=ScoreGrid("", [""], [("", [GridCell("", "", True)])]))
     def commands(text: str) -> set[str]:
         return set(re.findall(r"\\(?:begin|end|input|include|write|def|openout)\b\{?\w*", text))
     text = markdown_latex.latex(document)

@@ -1,0 +1,96 @@
+"""gensim's FastText with the training of embtrain: skip-gram with character n-grams [bojanowski2017].
+
+Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code, as in word2vec.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVectors, save_facebook_model
+
+from embtrain.common.errors import DataError
+from embtrain.data.vectors.fasttext_file import read_fasttext
+from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
+from embtrain.data.vectors.open import ReadOptions, default_max_bytes
+from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.models.word2vec import Sentences, Word2Vec, add_words
+
+__all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
+
+_log = logging.getLogger("embtrain")
+
+
+class FastText(Word2Vec, GensimFastText):
+    """gensim's FastText, trained by embtrain: skip-gram with character n-grams and any strategy.
+
+    The arguments are gensim's, and `negatives`, `sets`, sg, negative and ns_exponent those of Word2Vec here. min_n,
+    max_n: characters of an n-gram, < and > around the word included; without n-grams if max_n < min_n. bucket: rows
+    that n-grams are hashed to, as in fastText. word_ngrams: 1.
+
+    `wv.vectors_vocab` and `wv.vectors_ngrams` are the trained tables, `wv.vectors` the means of their rows. Same seed,
+    one worker: bitwise the same vectors. Raises the errors of Word2Vec.
+    """
+
+    kind = "FastText"
+
+    def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, sg: int | None = None,
+                 hs: int = 0, vector_size: int = 100, alpha: float = 0.025, window: int = 5, min_count: int = 5,
+                 max_vocab_size: int | None = None, word_ngrams: int = 1, sample: float = 1e-3, seed: int | None = 1,
+                 workers: int = 3, min_alpha: float = 0.0001, negative: int | None = None,
+                 ns_exponent: float | None = None, cbow_mean: int = 1, hashfxn: Callable[..., int] = hash,
+                 epochs: int = 5, null_word: int = 0, min_n: int = 3, max_n: int = 6, sorted_vocab: int = 1,
+                 bucket: int = 2_000_000, trim_rule: Callable[..., int] | None = None, batch_words: int = 10_000,
+                 callbacks: Sequence[Any] = (), max_final_vocab: int | None = None, shrink_windows: bool = True, *,
+                 negatives: str = "sgns", sets: Mapping[str, Any] | None = None):
+        given = locals()
+        if word_ngrams != 1:
+            raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")
+        has_ngrams = bucket > 0 and max_n >= max(min_n, 1)
+        subwords = {"min_n": max(min_n, 1), "max_n": max_n, "bucket": bucket} if has_ngrams else None
+        keys = self._prepare(given, subwords)
+        GensimFastText.__init__(self, min_n=min_n, max_n=max_n, bucket=bucket if has_ngrams else 0, **keys)
+
+    def _tables(self) -> dict[str, int]:
+        return {"vectors_vocab": len(self.wv), "vectors_ngrams": self.wv.bucket}
+
+    def _vectors_changed(self) -> None:
+        super()._vectors_changed()
+        self.wv.adjust_vectors()
+
+
+def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastText:
+    """Read a skip-gram model of fastText (.bin) with all its tables, to train it further.
+
+    A CBOW model continues as skip-gram, with a warning. DataError for a model that was not trained with negative
+    sampling, and for those that embtrain/data/vectors/fasttext_file.py refuses.
+    """
+    given = _read(path, encoding, with_output=True)
+    s = given.settings
+    if s.loss != LOSSES["ns"]:
+        raise DataError(f"{path}: was not trained with negative sampling, so its output matrix cannot be trained "
+                        "further; read its vectors with load_facebook_vectors")
+    if s.model != MODELS["sg"]:
+        _log.warning("%s: is a CBOW model; embtrain would continue it as skip-gram", path)
+    model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg, sg=1, bucket=s.bucket,
+                     min_count=s.min_count, sample=s.t, min_n=s.minn, max_n=s.maxn)
+    add_words(model.wv, given.words, given.counts, given.word_rows, given.ngram_rows[:model.wv.bucket])
+    model.syn1neg, model.corpus_total_words = given.output, int(given.counts.sum())
+    return model
+
+
+def load_facebook_vectors(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastTextKeyedVectors:
+    """Read the vectors of a fastText model (.bin), skip-gram or CBOW. Raises the errors of load_facebook_model."""
+    given = _read(path, encoding, with_output=False)
+    s = given.settings
+    vectors = FastTextKeyedVectors(s.dim, s.minn, s.maxn, s.bucket if s.has_ngrams else 0)
+    add_words(vectors, given.words, given.counts, given.word_rows, given.ngram_rows[:vectors.bucket])
+    return vectors
+
+
+def _read(path: str | os.PathLike[str], encoding: str, with_output: bool) -> FastTextModel:
+    return read_fasttext(Path(path), default_max_bytes(), ReadOptions(encoding=encoding), with_output)

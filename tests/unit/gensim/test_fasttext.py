@@ -1,0 +1,243 @@
+"""embtrain.gensim.FastText against gensim's class (vocabulary, n-grams, files) and against a run of embtrain."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import gensim.models
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+from gensim.models.callbacks import CallbackAny2Vec
+from gensim.models.fasttext import FastTextKeyedVectors, load_facebook_model as their_model, save_facebook_model
+
+from embtrain.common import progress
+from embtrain.common.config import as_sets
+from embtrain.common.errors import DataError, EmbtrainError
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment import resolve
+from embtrain.experiment.run.run import train_in_memory
+from embtrain.gensim import saved
+from embtrain.gensim.models.fasttext import FastText, load_facebook_model, load_facebook_vectors
+from embtrain.gensim.models.word2vec import Word2Vec
+from embtrain.models.skipgram import SkipGram
+
+pytestmark = pytest.mark.long
+
+SMALL: dict[str, Any] = {"vector_size": 8, "min_count": 1, "window": 3, "sample": 0, "epochs": 2, "sg": 1, "workers": 1,
+                         "bucket": 70}
+TOPICS = [["warm", "warmer", "warmth", "sunny", "heat"], ["apple", "pear", "plum", "peach", "fruit"]]
+TABLES = ("vectors_vocab", "vectors_ngrams", "vectors")
+UNSEEN = ["warming", "apples", "北京"]
+
+
+def topics(n: int = 200) -> list[list[str]]:
+    """Sentences over one of two topics."""
+    draw = np.random.default_rng(3)
+    return [draw.choice(TOPICS[i % 2], 7, p=[.4, .3, .15, .1, .05]).tolist() for i in range(n)]
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(getattr(a.wv, name), getattr(b.wv, name)) for name in TABLES) and np.array_equal(
+        a.syn1neg, b.syn1neg)
+
+
+# --- the interface is gensim's --------------------------------------------------------------------------------------
+
+def test_arguments_have_the_names_and_the_order_of_gensim() -> None:
+    theirs, ours = (list(inspect.signature(cls.__init__).parameters.values())
+                    for cls in (gensim.models.FastText, FastText))
+    assert [p.name for p in ours] == [*(p.name for p in theirs), "negatives", "sets"]
+    other = {p.name for p, q in zip(theirs, ours, strict=False) if p.default != q.default}
+    assert other == {"sg", "negative", "ns_exponent"}
+
+
+def test_the_import_has_the_paths_of_gensim() -> None:
+    import embtrain.gensim as module
+
+    assert module.FastText is module.models.FastText is module.models.fasttext.FastText is FastText
+
+
+@pytest.mark.parametrize("more", [{}, {"min_n": 2, "max_n": 2}, {"max_n": 2}, {"bucket": 0}, {"min_count": 50}])
+def test_vocabulary_and_first_tables_are_those_of_gensim(more: dict[str, Any]) -> None:
+    theirs, ours = gensim.models.FastText(**{**SMALL, **more}), FastText(**{**SMALL, **more})
+    for model in (theirs, ours):
+        model.build_vocab(topics())
+    assert isinstance(ours, gensim.models.FastText) and type(ours.wv) is FastTextKeyedVectors
+    assert ours.wv.index_to_key == theirs.wv.index_to_key and ours.wv.bucket == theirs.wv.bucket
+    assert same(ours, theirs)
+
+
+# --- training is embtrain's -----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("negatives", "more", "sets"), [
+    ("sgns", {}, {}), ("ace", {}, {}),
+    ("sgns", {"min_n": 2, "max_n": 4, "bucket": 33, "sets": {"negatives.share_draws_by": "window"}},
+     {"model.subword.min_n": 2, "model.subword.max_n": 4, "model.subword.buckets": 33,
+      "negatives.share_draws_by": "window"})])
+def test_tables_are_those_of_a_run_with_the_keys_of_the_page(negatives: str, more: dict[str, Any], sets: dict[str, Any],
+                                                             tmp_path: Path) -> None:
+    """From the same first tables, bit for bit."""
+    run_keys = {"model.dim": 8, "text.window": 3, "text.sample": 0, "text.min_count": 1, "train.epochs": 2,
+                "text.valid": 0, "text.test": 0, "evaluate.heldout_pairs": 0, "evaluate.benchmarks": [],
+                "evaluate.neighbours": [], "text.tokenizer": "whitespace", "text.lower": False,
+                "model.subword.buckets": 70, **sets}
+    (tmp_path / "text.txt").write_text("".join(" ".join(line) + "\n" for line in topics()), encoding="utf-8")
+    first, build = dict[str, Any](), SkipGram.__init__
+
+    def keep_first(self: Any, *args: Any) -> None:
+        build(self, *args)
+        first["u"], first["words"] = self.u.detach().numpy().copy(), args[1].words
+
+    progress.quiet = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SkipGram, "__init__", keep_first)
+        run = train_in_memory(resolve(negatives, corpus=str(tmp_path / "text.txt"), sets=as_sets(run_keys), seed=1,
+                                      threads=1), tmp_path / "run")
+    model = FastText(**{**SMALL, **more}, negatives=negatives)
+    model.build_vocab(topics())
+    V = len(model.wv)
+    assert model.wv.index_to_key == list(first["words"])
+    model.wv.vectors_vocab[...], model.wv.vectors_ngrams[...] = first["u"][:V], first["u"][V:]
+    model.train(topics(), total_examples=model.corpus_count, epochs=model.epochs)
+    u = run.model.u.detach().numpy()
+    assert np.array_equal(model.wv.vectors_vocab, u[:V]) and np.array_equal(model.wv.vectors_ngrams, u[V:])
+    assert np.array_equal(model.syn1neg, run.model.v.detach().numpy()) and not np.array_equal(u, first["u"])
+
+
+def test_vectors_are_means_of_the_trained_rows_and_unseen_words_have_them_too() -> None:
+    model = FastText(topics(), **{**SMALL, "epochs": 20, "alpha": 0.1, "bucket": 2000})
+    subwords = Vectors.of(model.wv).subwords
+    assert subwords is not None
+    words = model.wv.index_to_key + UNSEEN
+    np.testing.assert_allclose([model.wv[word] for word in words], subwords.compose(words), rtol=0, atol=1e-6)
+    for word, topic in zip(("warming", "apples"), TOPICS, strict=True):
+        assert {near for near, _ in model.wv.most_similar(word, topn=3)} <= set(topic)
+
+
+@pytest.mark.parametrize("more", [{"max_n": 2}, {"bucket": 0}])
+def test_without_ngrams_it_is_word2vec(more: dict[str, Any]) -> None:
+    model, keys = FastText(topics(), **{**SMALL, **more}), {k: v for k, v in SMALL.items() if k != "bucket"}
+    assert np.array_equal(model.wv.vectors, Word2Vec(topics(), **keys).wv.vectors)
+    assert "warming" not in model.wv
+
+
+def test_callbacks_see_the_vectors_of_their_epoch() -> None:
+    class Keep(CallbackAny2Vec):
+        seen: list[np.ndarray]
+
+        def on_epoch_end(self, model: FastText) -> None:
+            self.seen.append(model.wv["warming"].copy())
+
+    keep = Keep()
+    keep.seen = []
+    model = FastText(topics(), **{**SMALL, "epochs": 3}, callbacks=[keep])
+    assert len(keep.seen) == 3 and not np.array_equal(keep.seen[0], keep.seen[2])
+    assert np.array_equal(keep.seen[2], model.wv["warming"])
+
+
+def test_new_words_are_added() -> None:
+    model = FastText(topics(), **SMALL)
+    before = model.wv["warmly"].copy()
+    model.build_vocab([["warmly", "warm"]] * 5, update=True)
+    model.train([["warmly", "warm"]] * 5, total_examples=5, epochs=2)
+    assert "warmly" in model.wv.key_to_index and not np.array_equal(before, model.wv["warmly"])
+    assert model.wv.vectors_vocab.shape == model.syn1neg.shape == (11, 8)
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"), ({"sg": 0}, "sg=0: CBOW is not"),
+    ({"hs": 1}, "hs=1: the hierarchical"), ({"max_n": 99}, r"max_n=99: .*64"),
+    ({"bucket": 2**31}, "bucket=2147483648: "),
+    ({"sets": {"model.subword.pooling": "sum"}}, r"sets: model\.subword: is set by arguments alone"),
+    ({"sets": {"model.subword.buckets": "exact"}}, r"sets: model\.subword: is set by arguments alone"),
+    ({"max_n": 2, "sets": {"model.subword.max_n": 5}}, r"sets: model\.subword: is set by arguments alone")])
+def test_an_argument_that_cannot_work_is_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(EmbtrainError, match=message) as caught:
+        FastText(**{**SMALL, **keys})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vectors_vocab", "vectors_ngrams"])
+def test_locked_rows_and_tables_of_another_shape_are_refused(name: str) -> None:
+    model = FastText(**SMALL)
+    model.build_vocab(topics())
+    setattr(model.wv, f"{name}_lockf", np.zeros(1, np.float32))
+    with pytest.raises(ValueError, match=rf"wv\.{name}_lockf: locked vectors"):
+        model.train(topics(), total_examples=1, epochs=1)
+    setattr(model.wv, f"{name}_lockf", np.ones(1, np.float32))
+    setattr(model.wv, name, np.ones((3, 8), np.float32))
+    with pytest.raises(ValueError, match=rf"wv\.{name}: shape \(3, 8\)"):
+        model.train(topics(), total_examples=1, epochs=1)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("more", [{}, {"bucket": 0}, {"min_n": 1, "max_n": 2}])
+def test_a_saved_model_continues_as_if_it_had_not_been_saved(more: dict[str, Any], tmp_path: Path) -> None:
+    model = FastText(topics(), **{**SMALL, **more})
+    model.save(tmp_path / "m")
+    again = FastText.load(tmp_path / "m")
+    assert same(again, model) and again.wv.index_to_key == model.wv.index_to_key
+    model._learned = None  # what a source has learned is not saved
+    for each in (model, again):
+        each.train(topics(), total_examples=1, epochs=1)
+    assert same(again, model)
+
+
+def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
+    FastText(**SMALL).save(tmp_path / "m")
+    model = FastText.load(tmp_path / "m")
+    model.build_vocab(topics())
+    assert model.wv.vectors_ngrams.shape == (70, 8)
+
+
+def test_files_of_the_other_class_and_wrong_tables_are_refused(tmp_path: Path) -> None:
+    FastText(topics(), **SMALL).save(tmp_path / "f")
+    Word2Vec(topics(), sg=1, min_count=1).save(tmp_path / "w")
+    with pytest.raises(DataError, match=r"w: is a Word2Vec; read it with"):
+        FastText.load(tmp_path / "w")
+    with pytest.raises(DataError, match=r"f: is a FastText; read it with"):
+        Word2Vec.load(tmp_path / "f")
+    content = saved.read(tmp_path / "f", "FastText")
+    for ngrams in (None, np.ones((69, 8), np.float32)):
+        content.__dict__["ngrams"] = ngrams
+        saved.write(tmp_path / "g", content)
+        with pytest.raises(DataError, match="g: its table of n-grams does not have `bucket` rows"):
+            FastText.load(tmp_path / "g")
+
+
+@pytest.mark.parametrize("more", [{}, {"max_n": 2}])
+def test_a_model_of_fasttext_is_read_and_trained_further(more: dict[str, Any], tmp_path: Path) -> None:
+    save_facebook_model(gensim.models.FastText(topics(), **{**SMALL, **more}), str(tmp_path / "m.bin"))
+    theirs, ours = their_model(str(tmp_path / "m.bin")), load_facebook_model(tmp_path / "m.bin")
+    assert type(ours) is FastText and same(ours, theirs) and ours.wv.index_to_key == theirs.wv.index_to_key
+    assert [ours.wv.get_vecattr(w, "count") for w in ours.wv.index_to_key] == [
+        theirs.wv.get_vecattr(w, "count") for w in ours.wv.index_to_key]
+    vectors = load_facebook_vectors(tmp_path / "m.bin")
+    assert type(vectors) is FastTextKeyedVectors and isinstance(vectors, KeyedVectors)
+    words = ours.wv.index_to_key + (UNSEEN if not more else [])
+    assert all(np.array_equal(vectors[word], theirs.wv[word]) for word in words)
+    ours.train(topics(), total_examples=1, epochs=1)
+    assert not same(ours, theirs)
+
+
+def test_our_model_is_written_as_a_model_of_fasttext(tmp_path: Path) -> None:
+    model = FastText(topics(), **SMALL)
+    save_facebook_model(model, str(tmp_path / "m.bin"))
+    assert same(load_facebook_model(tmp_path / "m.bin"), model) and same(their_model(str(tmp_path / "m.bin")), model)
+
+
+def test_cbow_gives_a_warning_and_the_hierarchical_softmax_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                   ) -> None:
+    save_facebook_model(gensim.models.FastText(topics(), **{**SMALL, "sg": 0}), str(tmp_path / "cbow.bin"))
+    load_facebook_model(tmp_path / "cbow.bin")
+    assert "is a CBOW model; embtrain would continue it as skip-gram" in caplog.text
+    save_facebook_model(gensim.models.FastText(topics(), **SMALL, hs=1, negative=0), str(tmp_path / "hs.bin"))
+    with pytest.raises(DataError, match=r"hs\.bin: was not trained with negative sampling"):
+        load_facebook_model(tmp_path / "hs.bin")
+    assert "warmth" in load_facebook_vectors(tmp_path / "hs.bin").key_to_index
