@@ -1,11 +1,12 @@
 """Adversarial tree: noise from a tree of logistic regressions, fitted to the positives (Bamler and Mandt 2020).
 
-    q(y|h) = Π_ν σ(±(w_ν·x + b_ν)),   x = whitened principal components of h                     (label_tree.py)
+    q(y|h) = Π_ν σ(±(w_ν·x + b_ν)),   x = whitened principal components of h / ‖h‖               (label_tree.py)
 
 It imitates P(y|h), so its negatives are hard like an adversary's, but it is not trained against the model. It is fitted
 to `pairs` examples, by default once. h is the model's query vector, fixed as in the paper if it is given
 (`train.start`). With vectors that are trained from a random start, fit the tree again (`fits`): fit f = 0, 1, ... is
-made after 2^f · `pairs` examples. Before the first fit q is the unigram.
+made after 2^f · `pairs` examples. Before the first fit q is the unigram. Features are of directions,
+because lengths grow in training and would make an old tree ever more certain.
 
 A draw and log q cost O(F log V) for F features. q is exact at each draw: `nce` and `sampled_softmax` correct for it.
 With `logistic` the optimal score is log P − log(k q), and prediction adds log q, as in the paper. Where the tree makes
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.adversarial.label_tree import LabelTree
@@ -74,14 +76,14 @@ class AdversarialTree(NegativeSource):
 
     def _features(self, query: Query) -> Tensor:
         """Features of the queries, (B, F)."""
-        return (inner_product.require_finite(query.vector, "queries").float() - self.mean) @ self.basis
+        return (_directions(query) - self.mean) @ self.basis
 
     def _record(self, query: Query) -> None:
         """Collect the examples that precede the next fit."""
         due = self.config.pairs << self.n_fits
         if (self.config.fits is None or self.n_fits < self.config.fits) and self.n_seen >= due - self.config.pairs:
             h, y = self.sample
-            self.sample = torch.cat([h, query.vector.float()]), torch.cat([y, query.target])
+            self.sample = torch.cat([h, _directions(query)]), torch.cat([y, query.target])
         self.n_seen += len(query)
 
     def _fit(self) -> None:
@@ -108,3 +110,8 @@ class AdversarialTree(NegativeSource):
         self.tree.arrange(order)
         self.tree.weight, self.sample = weight, (h, y)
         self.n_seen, self.n_fits = state["seen"], state["fits"]
+
+
+def _directions(query: Query) -> Tensor:
+    """Query vectors of length 1, (B, D) float32."""
+    return normalize(inner_product.require_finite(query.vector, "queries").float(), dim=1)
