@@ -50,9 +50,11 @@ def loss(name: str, **keys: Any) -> losses.Loss:
     return loss_class(loss_class.Config(name=name, **keys), WORLD)
 
 
+#: Losses that correct for negatives that are random draws, which these are not.
+FOR_RANDOM_DRAWS = {"contrastive", "gbce"}
 #: Losses that compare with negatives of unknown probability.
-COMPARING = [name for name in losses.names()
-             if (traits := loss(name).traits).candidate_scope == "drawn" and traits.needs_q == "no"]
+COMPARING = [name for name in losses.names() if name not in FOR_RANDOM_DRAWS
+             and (traits := loss(name).traits).candidate_scope == "drawn" and traits.needs_q == "no"]
 PAIRS = [*(("none", loss) for loss in LOSSES),
          *((source, loss) for source in [*SOURCES, "most_informative"] for loss in COMPARING)]
 
