@@ -1,5 +1,8 @@
-"""Reads files of pairs (hyponym, TAB, hypernym), and hierarchies with their own split as published by Ganea et al.
+"""Reads files of pairs of a hyponym and its hypernym, and hierarchies with their own split as published by Ganea et al.
 (2018).
+
+A pair is a line with a TAB, a comma or a semicolon between the names; with the last two a name may be quoted. A first
+line of column names is skipped with a warning.
 
     NAME.vocab                            id, TAB, concept; ids 0, 1, ...
     NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of the implied ones
@@ -12,6 +15,8 @@ Repeated pairs are kept: the protocol decides how to treat them.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +25,17 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
+from embtrain.data.catalogue.recipes import Delimiter
+from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES, split_fields
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 ConceptsByWord = Mapping[str, Sequence[int]]  # word -> ids of the concepts that list it
+LOWER_COLUMNS = frozenset({"hyponym", "child", "narrower", "word1", "source", "concept"})
+UPPER_COLUMNS = frozenset({"hypernym", "parent", "broader", "word2", "target", "kind"})
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
+
+_log = logging.getLogger("embtrain")
 
 
 @dataclass(frozen=True)
@@ -54,20 +65,46 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_table(path: Path) -> RawHierarchy:
-    """Read pairs of names, one a line. Concepts are numbered by first appearance."""
+    """Read pairs of names, one a line. Concepts are numbered by first appearance.
+
+    A first line of column names is skipped with a warning, unless one of them occurs in another line. Raises DataError
+    for a malformed line, and if the columns are named in the other order.
+    """
     ids, pairs = dict[str, int](), list[tuple[int, int]]()
+    delimiter = _delimiter([line for _, line in itertools.islice(lines(path), MAX_SAMPLE_LINES)])
+    first = 0                                                     # number of the line of the first pair
     for number, line in lines(path):
-        fields = [name.strip() for name in line.split("\t")]
+        fields = split_fields(line, delimiter)
         if len(fields) != 2 or not all(fields):
-            hint = next((f"; replace each by a TAB: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
-            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{hint}")
+            mark = "TAB" if delimiter == "tab" else delimiter
+            raise DataError(f"{path}:{number}: should be a hyponym, a {mark} and its hypernym, got {_short(line)}")
         if fields[0] == fields[1]:
             raise DataError(f"{path}:{number}: {_short(fields[0])} is its own hypernym; remove the line")
         u, v = (ids.setdefault(name, len(ids)) for name in fields)
+        first = first or number
         pairs.append((u, v))
+    if len(pairs) > 1 and not any({0, 1} & set(pair) for pair in pairs[1:]):
+        names = tuple(itertools.islice(ids, 2))
+        left, right = (name.lower() for name in names)
+        if left in UPPER_COLUMNS and right in LOWER_COLUMNS:
+            raise DataError(f"{path}:{first}: the columns are {left} and {right}; put the {right} into the first one")
+        if left in LOWER_COLUMNS and right in UPPER_COLUMNS:
+            _log.warning("%s:%d: %r and %r are names of columns and are skipped", path, first, *names)
+            ids = {name: id - 2 for name, id in ids.items() if id > 1}
+            pairs = [(u - 2, v - 2) for u, v in pairs[1:]]
     if not pairs:
         raise DataError(f"{path}: contains no pairs")
     return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
+
+
+def _delimiter(sample: Sequence[str]) -> Delimiter:
+    """Return the delimiter of a file of pairs: a TAB if a line has one, else the one that cuts most lines in two."""
+    if any("\t" in line for line in sample):
+        return "tab"
+    marks: tuple[Delimiter, ...] = ("comma", "semicolon")
+    n_pairs = {mark: sum(len(split_fields(line, mark)) == 2 for line in sample) for mark in marks}
+    best = max(marks, key=n_pairs.__getitem__)
+    return best if n_pairs[best] else "tab"
 
 
 def find_split_files(where: list[Path]) -> dict[str, Path]:

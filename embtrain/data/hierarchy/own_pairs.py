@@ -18,6 +18,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data import own_benchmarks
+from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_nonblank_lines
@@ -84,7 +85,7 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
 def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
     """Return whether the first line of a file of positives names its columns: both words are column names, not
     concepts."""
-    named = {"hyponym", "hypernym", "word1", "word2", "child", "parent", "source", "target", "concept", "kind"}
+    named = LOWER_COLUMNS | UPPER_COLUMNS
     return all(name.lower() in named and name not in index and not senses.concepts_of(name) for name in fields[:2])
 
 

@@ -15,7 +15,7 @@ The inner source draws the pool. Under `violation` the pool is split into k sear
 without a violation has weight 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η
 is the margin of the loss. The target is never its own negative. Other known positives are left to `negatives.filter`:
 hard negatives often are positives. A negative that must be taken above the limit has weight 0: use a limit with a
-trained model, or with a loss that has a term of the positive alone, as `logistic`; `margin` cannot raise low positives.
+trained model, or with a loss that has a term of the positive alone (`logistic`); `margin` cannot raise a low positive.
 """
 
 from __future__ import annotations

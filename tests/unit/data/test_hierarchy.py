@@ -94,12 +94,35 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
         assert not read.direct
 
 
+@pytest.mark.parametrize(("text", "concepts"), [
+    ("dog,pet\n", ["dog", "pet"]), ("dog;pet\n", ["dog", "pet"]), ('"dog, big", pet\n', ["dog, big", "pet"]),
+    ("dog, big\tpet; tame\n", ["dog, big", "pet; tame"]), ("a,b;c\nd,e;f\n", ["a", "b;c", "d", "e;f"])])
+def test_csv_and_tab_files_of_pairs(tmp_path: Path, text: str, concepts: list[str]) -> None:
+    read = pair_files.read_table(table(tmp_path, text))
+    assert read.concepts == concepts and read.pairs.tolist() == [[i, i + 1] for i in range(0, len(concepts), 2)]
+
+
+@pytest.mark.parametrize(("first", "rest", "skipped"), [
+    ("Hyponym,Hypernym", "dog,pet\ncat,pet\n", True), ("child\tparent", "dog\tpet\ncat\tpet\n", True),
+    ("child,parent", "parent,relative\n", False), ("dog,pet", "oak,tree\n", False), ("child,parent", "", False)])
+def test_line_of_column_names_is_skipped_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, first: str, rest: str, skipped: bool
+) -> None:
+    read = pair_files.read_table(table(tmp_path, f"\n{first}\n{rest}"))
+    names = {name for line in (rest if skipped else f"{first}\n{rest}").splitlines()
+             for name in line.replace("\t", ",").split(",")}
+    assert set(read.concepts) == names and read.pairs.max() == len(names) - 1 and read.pairs.min() == 0
+    assert ("pairs.tsv:2: " in caplog.text and "are names of columns and are skipped" in caplog.text) == skipped
+
+
 @pytest.mark.parametrize(("text", "line", "says"), [
     ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"), ("a\tb\tc\n", 1, "got 'a\\tb\\tc'"),
     ("a\t\n", 1, "a TAB and its hypernym"), ("a\tb\nb\tb\n", 2, "its own hypernym"),
     (b"a\tb\n\xff\tc\n", 2, "byte 1 is not UTF-8; convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 -t UTF-8"),
     ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "contains no pairs"),
-    ("a;b\n", 1, "got 'a;b'; replace each by a TAB: tr ';' '\\t'"), ("a,b,c\n", 1, "got 'a,b,c'"),
+    ("a;b\na,b,c\n", 2, "a semicolon and its hypernym, got 'a,b,c'"), ("a,b,c\n", 1, "got 'a,b,c'"),
+    ("a,b\n\"c,d\n", 2, "a comma and its hypernym"),
+    ("parent,child\na,b\n", 1, "the columns are parent and child; put the child into the first one"),
 ])
 def test_line_that_is_not_a_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:
