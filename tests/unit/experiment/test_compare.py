@@ -965,8 +965,8 @@ def test_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, caps
     calls: list[Any] = []
     monkeypatch.setattr(compare, "compare", lambda *what: calls.append(what) or finished)
     line = ("compare --negatives sgns,nce --losses own,softmax --model skipgram --corpus brown --seeds 3 "
-            "--baseline nce --metric test/mrr --benchmarks men,simlex999 --cpu-seconds 9 --set a.b=1 --set c=2 --parallel 2 "
-            "--threads 4 --out o")
+            "--baseline nce --metric test/mrr --benchmarks men,simlex999 --cpu-seconds 9 --set a.b=1 --set c=2 "
+            "--parallel 2 --threads 4 --out o")
     monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
     assert cli.run() == 0
     assert calls == [(Grid(strategies=["sgns", "nce"], losses=[None, "softmax"], models=["skipgram"], corpus="brown",
