@@ -41,8 +41,9 @@ experiment.fit = lambda settings, out: eval(os.environ["FIT"])
 inspect = types.ModuleType("embtrain.experiment.inspect")
 inspect.neighbours = types.SimpleNamespace(neighbours=lambda path, words, count: [], as_tree=list,
                                            format_text=lambda result: "w" * 1_000_000)
-experiment.fit_api = "the function"
-sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect}
+api = types.ModuleType("embtrain.experiment.api")
+api.fit_api = "the function"
+sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect, api.__name__: api}
 """
 MAIN = "from embtrain.cli import main; main()"
 

@@ -331,7 +331,7 @@ SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, n
      "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_at_any_moment_gives_at_most_one_line_and_its_code(during: str, message: str, number: int) -> None:
-    command = ["list"] if "torch" in during else ["data", "list"]
+    command = ["list", "--combinations"] if "torch" in during else ["data", "list"]
     done = in_fresh(f"{during}sys.argv = ['embtrain', *{command}]\nfrom embtrain.cli import main; main()", number)
     assert (done.returncode, done.stderr) == (128 + number, message.format(int(number)))
 
