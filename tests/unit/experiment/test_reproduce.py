@@ -280,7 +280,7 @@ def test_runs_start_from_the_vectors_of_a_first_run(place: Path, tmp_path: Path)
 
 def test_a_first_run_that_fails_ends_the_reproduction(place: Path, tmp_path: Path) -> None:
     file = with_start(place, ", text.min_count=1000000")
-    with pytest.raises(DataError, match=r"^start: .*/start: .*0 words occur 1000000 times.*; the other runs need its"):
+    with pytest.raises(DataError, match=r"^start: .*/start: .*no word occurs 1000000 times.*; the other runs need its"):
         reproduce.reproduce(str(file), out=tmp_path / "r", seeds=1, parallel=1, threads=1)
     assert not any((tmp_path / "r" / "cells").iterdir())
 

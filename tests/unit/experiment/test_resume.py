@@ -233,7 +233,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_changed_ids_are_refused(stopped: tuple[Path, Path]) -> None:
-    edit(stopped[0] / "config.yaml", "min_count: 5", "min_count: 40")
+    edit(stopped[0] / "config.yaml", "\n  min_count: 5", "\n  min_count: 40")
     with pytest.raises(DataError, match=r"vocabulary\.txt: differs from what the corpus gives with the settings"):
         experiment.resume(stopped[0])
 
