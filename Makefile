@@ -27,6 +27,11 @@ CONTRACT_losses    := losses losses_optima continuous
 CONTRACT_models    := triple_models
 CONTRACT_negatives := sources
 CONTRACT_train     := combinations optima
+# Slow tests of an area in files whose other tests `make test` runs.
+SLOW_parity    := tests/unit/models/test_subword.py
+SLOW_scale     := tests/unit/experiment/test_joining.py tests/unit/experiment/test_executors.py
+SLOW_trust     := tests/unit/experiment/test_diverged.py
+SLOW_tutorials := tests/unit/docs/test_tutorials.py
 TESTS = $(if $(AREA),tests/unit/$(AREA) $(CONTRACT_$(AREA):%=tests/contract/test_%.py))
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
@@ -50,7 +55,7 @@ test-quick: $(VENV)/.ready-test $(VENV)/.core
 	$(PYTEST) $(SPREAD) -m "not slow and not long" $(TESTS)
 
 test-slow: $(VENV)/.ready-$(if $(filter doors,$(AREA)),doors,peers) $(VENV)/.core
-	$(PYTEST) $(SPREAD_$(AREA)) -m slow tests/slow/$(AREA)
+	$(PYTEST) $(SPREAD_$(AREA)) -m slow $(if $(AREA),tests/slow/$(AREA) $(SLOW_$(AREA)),tests)
 
 docs: $(VENV)/.ready-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build

@@ -78,8 +78,9 @@ LONG = "tutorials/translation"  # tests/slow/tutorials runs it; the walkthrough 
 
 
 @pytest.mark.tutorial
-@pytest.mark.parametrize("page", [name for page in [*PAGES, *WALKS, *MODULES]
-                                  if (name := f"{page.parent.stem}/{page.stem}") != LONG])
+@pytest.mark.parametrize("page", [
+    pytest.param(name, marks=pytest.mark.slow) if page in PAGES else name
+    for page in [*PAGES, *WALKS, *MODULES] if (name := f"{page.parent.stem}/{page.stem}") != LONG])
 def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     check_page(page, tmp_path, monkeypatch)

@@ -25,7 +25,7 @@ from embtrain.report.run.page import document
 from embtrain.train.checks.divergence_remedies import lower_rate_hint, most_extreme
 from embtrain.train.config import TrainConfig
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 QUICK = ["train.checkpoint_every=60"]
 

@@ -159,6 +159,7 @@ def test_a_failed_cell_is_recorded_and_run_again_by_the_next_call(local: Compari
     assert_same_runs(tmp_path, local.folder, NAMES)
 
 
+@pytest.mark.slow
 def test_a_signal_stops_the_calls_and_their_work_is_kept(local: Comparison, place: Path, tmp_path: Path) -> None:
     class Waiting(Inline):
         """Runs its first call in another thread, which ends when the session has ended."""
@@ -204,6 +205,7 @@ def test_threads_have_the_bits_of_a_local_comparison(local: Comparison, place: P
     assert states(tmp_path) == {"sgns-seed1": ["done"], "nce-seed1": ["done"], "results": ["done"]}
 
 
+@pytest.mark.slow
 def test_a_process_of_a_pool_has_the_bits_of_a_local_comparison(local: Comparison, place: Path, tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of the pool starts one for the run; the other run is finished, which saves time."""

@@ -88,6 +88,7 @@ def test_a_folder_is_needed() -> None:
         compare.compare(Grid(strategies=["sgns", "nce"]), sharing=JOIN)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: finds the children of a process")
 def test_runs_of_a_killed_machine_are_resumed_with_the_same_bits(place: Path, tmp_path: Path) -> None:
     """A process and its run get SIGKILL; the process of this test takes over what they had done."""
@@ -249,6 +250,7 @@ def test_a_metric_that_does_not_exist_stops_the_first_run(place: Path, tmp_path:
         compare.compare(grid(place, metric="test/nothing"), tmp_path, 1, 1, sharing=JOIN)
 
 
+@pytest.mark.slow
 def test_a_report_is_written_by_one_process(place: Path, local: Comparison, tmp_path: Path) -> None:
     """The other process holds the lease of the report; this one waits for it, or takes over if it dies."""
     compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
@@ -278,6 +280,7 @@ def test_a_machine_without_a_compiled_core_does_not_join(place: Path, tmp_path: 
     assert not (tmp_path / "join").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
                     reason="search: optuna is not installed; pip install -e '.[search]' brings it")
 def test_a_search_chooses_the_settings_of_a_local_one(place: Path, tmp_path: Path) -> None:

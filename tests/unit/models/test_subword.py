@@ -169,7 +169,7 @@ def fit(place: Path, out: str, *sets: str, engine: str = "fused") -> experiment.
 
 
 @long
-@pytest.mark.parametrize("engine", ["autograd", "fused"])
+@pytest.mark.parametrize("engine", [pytest.param("autograd", marks=pytest.mark.slow), "fused"])
 def test_run_keeps_what_unknown_words_need(place: Path, engine: str) -> None:
     for buckets in ("50", "exact"):
         run = fit(place, buckets, f"model.subword.buckets={buckets}", "train.lr=0.05", engine=engine)
@@ -196,8 +196,9 @@ def test_it_resumes_with_the_same_bits(place: Path, sets: list[str]) -> None:
 
 
 @long
-@pytest.mark.parametrize("new_rows", ["random", "mean"])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(("pooling", "new_rows"), [
+    ("mean", "mean"), *(pytest.param(*case, marks=pytest.mark.slow)
+                        for case in (("mean", "random"), ("sum", "mean"), ("sum", "random")))])
 def test_words_start_from_their_vectors(place: Path, pooling: str, new_rows: str) -> None:
     table = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float32)
     vector_files.write(place / "given.vec", Vectors(WORDS[:5], table), "word2vec")
