@@ -78,11 +78,10 @@ def fit(
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws (default: 1).")] = None,
-    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")] = None,
+    threads: options.Threads = None,
     device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu).")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
-                       ] = False,
+    out: options.Out = None,
+    dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

@@ -20,10 +20,9 @@ def continue_run(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of the run. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of new rows, order and draws (default: that of RUN plus 1).")
                     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")
-                       ] = False,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    dry_run: options.DryRun = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

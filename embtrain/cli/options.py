@@ -70,6 +70,9 @@ Epochs = Annotated[int | None, typer.Option(
                                          "model's).")]
 Dim = Annotated[int | None, typer.Option(
     "--dim", metavar="N", min=1, help="Dimensions of a vector; short for --set model.dim=N (default: the model's).")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")]
 Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]
 
