@@ -52,7 +52,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                        "epochs": use.epochs}
         shared = {"train.epochs": use.epochs, "train.engine": "fused"}
         for n in threads:
-            train = partial(words.ours, file, text, min_count=use.min_count, threads=n)
+            train = partial(words.ours, file, min_count=use.min_count, threads=n)
             ours = {name: partial(train, strategy, sets=shared) for name, strategy in names[size, n].items()
                     if name in chosen}
             if ours:

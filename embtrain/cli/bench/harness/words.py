@@ -75,10 +75,9 @@ class Once(AliasTable):
         return self.kept[:n].view(shape)
 
 
-def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
-         seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False,
-         unknown: Sequence[str] = ()) -> Timed:
-    """One training run of embtrain on the result of `read` for the file and min_count.
+def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any], seed: int = 1,
+         benchmarks: Sequence[str] = BENCHMARKS, once: bool = False, unknown: Sequence[str] = ()) -> Timed:
+    """One training run of embtrain on a file of words, whose ids come from the cache.
 
     sets: further keys. once: negatives are drawn for one block and reused for the others. unknown: words outside the
     vocabulary that a model with subwords also gives vectors to.
@@ -86,6 +85,7 @@ def ours(file: Path, text: WindowsTask, strategy: str, min_count: int, threads: 
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     components.use_threads(threads)
+    text = WindowsTask.read(config)             # with this seed, of the model, the windows and the source
     parts = components.build(config, text)
     if once:
         assert isinstance(parts.source, StaticSource)

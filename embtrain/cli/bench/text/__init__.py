@@ -3,4 +3,5 @@
 skipgram.py  an epoch, against gensim
 quality.py   its quality over seeds
 subword.py   an epoch with subwords, against fastText and gensim
+rare.py      quality with subwords over seeds, against gensim
 """

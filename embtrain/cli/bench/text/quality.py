@@ -48,7 +48,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     for n in dict.fromkeys(known[case][0] for case in chosen):
         cases = [case for case in chosen if known[case][0] == n]
         ours = {case: _kept(found, case, partial(
-            words.ours, file, text, "sgns", MIN_COUNT, n,
+            words.ours, file, "sgns", MIN_COUNT, n,
             {"model.dim": DIM, "train.engine": "fused", **known[case][1], "train.epochs": EPOCHS})) for case in cases}
         theirs = _kept(found, f"gensim-t{n}", partial(words.gensim, file, MIN_COUNT, n, DIM, EPOCHS))
         groups.append(Group(n, ours, {"gensim": theirs}))

@@ -59,7 +59,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
              "settings": words.SHARED}
     groups = []
     for n, dim in dict.fromkeys((n, dim) for n, dim, _, _ in chosen.values()):
-        ours = {name: partial(words.ours, file, text, strategy, MIN_COUNT, n,
+        ours = {name: partial(words.ours, file, strategy, MIN_COUNT, n,
                               {"model.dim": dim, "train.engine": "fused", "train.shuffle": False, **settings},
                               once="-once-" in name)
                 for name, (*threads_and_dim, strategy, settings) in chosen.items() if threads_and_dim == [n, dim]}

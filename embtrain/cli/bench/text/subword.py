@@ -42,10 +42,10 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     text = words.read(file, MIN_COUNT)
     benchmarks = [name for name in BENCHMARKS if _is_here(name)]
     vocabulary = text.corpus.vocabulary
-    unknown = _unknown_words(benchmarks, vocabulary.index)
+    unknown = unknown_words(benchmarks, vocabulary.index)
     groups = []
     for n in dict.fromkeys(n for n, _ in chosen.values()):
-        ours = {name: partial(words.ours, file, text, "sgns", MIN_COUNT, n,
+        ours = {name: partial(words.ours, file, "sgns", MIN_COUNT, n,
                               {"model.dim": DIM, "model.subword": SUBWORD, "train.engine": "fused",
                                "train.shuffle": False, **settings}, benchmarks=benchmarks, unknown=unknown)
                 for name, (of_threads, settings) in chosen.items() if of_threads == n}
@@ -71,7 +71,7 @@ def _is_here(benchmark: str) -> bool:
     return True
 
 
-def _unknown_words(benchmarks: Sequence[str], index: dict[str, int]) -> list[str]:
+def unknown_words(benchmarks: Sequence[str], index: dict[str, int]) -> list[str]:
     """The words of the benchmarks that the vocabulary lacks, in lower case like the text."""
     recipes = [load_recipe("evals", name) for name in benchmarks]
     pairs = [pair for recipe in recipes for pair in similarity.read_pairs(fetch.gold_path(recipe), recipe.format)]
@@ -95,16 +95,17 @@ def fasttext(file: Path, threads: int, benchmarks: Sequence[str], names: Sequenc
     return Timed(seconds - before, cpu - cpu_before, words.quality(Vectors(list(names), table), benchmarks))
 
 
-def gensim(file: Path, threads: int, benchmarks: Sequence[str], names: Sequence[str]) -> Timed:
+def gensim(file: Path, threads: int, benchmarks: Sequence[str], names: Sequence[str], epochs: int = 1,
+           seed: int = 1) -> Timed:
     """One training run of gensim's FastText, with its fastest reader."""
     from gensim.models import FastText
 
     model = FastText(vector_size=DIM, window=words.SHARED["text.window"], min_count=MIN_COUNT, workers=threads, sg=1,
                      negative=K, sample=words.SHARED["text.sample"], alpha=words.SHARED["train.lr"],
                      min_alpha=words.SHARED["train.min_lr"], min_n=SUBWORD["min_n"], max_n=SUBWORD["max_n"],
-                     bucket=SUBWORD["buckets"], seed=1)
+                     bucket=SUBWORD["buckets"], seed=seed)
     model.build_vocab(corpus_file=str(file))
     seconds, cpu, _ = timed(lambda: model.train(corpus_file=str(file), total_examples=model.corpus_count,
-                                                total_words=model.corpus_total_words, epochs=1))
+                                                total_words=model.corpus_total_words, epochs=epochs))
     table = np.stack([model.wv[name] for name in names])
     return Timed(seconds, cpu, words.quality(Vectors(list(names), table), benchmarks))

@@ -26,7 +26,7 @@ from embtrain.cli import bench
 from embtrain.cli.bench import kernels, nn, samplers, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
-from embtrain.cli.bench.text import quality, subword
+from embtrain.cli.bench.text import quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -37,8 +37,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "reading", "samplers", "skipgram", "subword",
-         "transe", "vmf", "walks"]
+NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading", "samplers", "skipgram",
+         "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -240,6 +240,31 @@ def test_subword_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: 
     assert "gensim" in summary["rivals"] and summary["about"]["unknown"] > 400      # no word of the benchmark occurs
     quality = summary["quality"]["CENTRE-t1"]
     assert quality["ours"].keys() == quality["gensim"].keys() == {"wordsim353"}
+
+
+@needs_core
+def test_rare_words_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both programs judge every pair, also of words that the text lacks, once for each seed."""
+    monkeypatch.setitem(subword.SUBWORD, "buckets", 100)
+    monkeypatch.setattr(rare, "BENCHMARKS", ("wordsim353",))        # which ships with gensim
+    judged: list[tuple[int, list[str]]] = []
+    of_vectors = words.quality
+    monkeypatch.setattr(words, "quality", lambda vectors, names: (
+        judged.append((len(vectors), list(names))), of_vectors(vectors, names))[1])
+    seeds: list[int] = []
+    ours, theirs = words.ours, subword.gensim
+    monkeypatch.setattr(words, "ours", lambda *a, seed, **more: (seeds.append(seed), ours(*a, seed=seed, **more))[1])
+    monkeypatch.setattr(subword, "gensim", lambda *a, seed: (seeds.append(seed), theirs(*a, seed=seed))[1])
+    code, lines, err = embtrain_bench("rare", "--corpus", str(text), "--rounds", "2", "--threads", "1",
+                                      "--only", "CENTRE")
+    assert (code, seeds) == (0, [1, 1, 2, 2]), err
+    summary = json.loads(lines[-1])
+    n = summary["about"]["words"] + summary["about"]["unknown"]
+    assert judged == [(n, ["wordsim353"])] * 4 and summary["about"]["unknown"] > 400
+    of_ours, of_theirs = (summary["spearman"][system] for system in ("CENTRE-t1", "gensim-t1"))
+    assert len(set(of_ours)) == len(set(of_theirs)) == 2            # other seeds, other vectors
+    assert summary["difference"]["CENTRE-t1"]["mean"] == pytest.approx(
+        sum(a - b for a, b in zip(of_ours, of_theirs, strict=True)) / 2, abs=1e-4)
 
 
 @needs_core
