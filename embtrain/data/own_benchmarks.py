@@ -19,7 +19,8 @@ from pathlib import Path
 from embtrain.common.config import Layer, build, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
-from embtrain.data.catalogue.recipes import UNVERIFIED, Delimiter, EvalRecipe, GoldCounts, GoldFormat, RecipeFile
+from embtrain.data.catalogue.benchmark import Delimiter, EvalRecipe, GoldCounts, GoldFormat
+from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_lines
 

@@ -23,19 +23,11 @@ from urllib.parse import quote
 from embtrain.common import shipped, terminal
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.common.files import read_json, sha256, temporary_folder, write_json
+from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.download import download
 from embtrain.data.catalogue.members import unpack_members
-from embtrain.data.catalogue.recipes import (
-    KINDS,
-    UNVERIFIED,
-    CorpusRecipe,
-    EvalRecipe,
-    Kind,
-    Recipe,
-    RecipeFile,
-    find_recipe,
-    load_recipe,
-)
+from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
+from embtrain.data.catalogue.recipes import KINDS, CorpusRecipe, Kind, Recipe, find_recipe, load_recipe
 from embtrain.data.storage.folders import cache_folder, user_path
 
 Location = Literal["embedded", "cached", "mirror", "absent", "made"]

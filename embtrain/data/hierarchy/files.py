@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.catalogue.recipes import Delimiter
+from embtrain.data.catalogue.benchmark import Delimiter
 from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES, split_fields
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines

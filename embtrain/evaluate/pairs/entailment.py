@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Scorer, WordPair

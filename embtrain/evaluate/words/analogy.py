@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embtrain.common.errors import DataError
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_lines
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, multiplicities, percentile
@@ -38,8 +38,11 @@ class RatedPair(NamedTuple):
     gold: float
 
 
-def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
-    """Read the pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
+def read_pairs(path: str | Path, format: GoldFormat, half: Literal["odd", "even"] | None = None) -> list[RatedPair]:
+    """Read the pairs of a gold file with columns word1, word2 and score; DataError names file and line.
+
+    half: odd, the first, third, … pair; even, the others; None: all.
+    """
     a, b, c = format.positions("word1", "word2", "score")
     pairs: list[RatedPair] = []
     for number, fields, _ in lines(path, format):
@@ -55,7 +58,7 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
         pairs.append(RatedPair(fields[a], fields[b], gold))
     if not pairs:
         raise DataError(f"{path}: contains no pairs")
-    return pairs
+    return pairs if half is None else pairs[half == "even"::2]
 
 
 def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "zero", "mean"] = "drop",

@@ -10,7 +10,8 @@ from embtrain.common import shipped
 from embtrain.common.errors import UsageError
 from embtrain.data import own_benchmarks
 from embtrain.data.catalogue import fetch
-from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.catalogue.recipes import load_recipe
 
 
 @dataclass(frozen=True)

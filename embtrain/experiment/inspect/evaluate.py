@@ -10,7 +10,7 @@ from pathlib import Path
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.catalogue.recipes import EvalRecipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.search_index import KeptNeighbours

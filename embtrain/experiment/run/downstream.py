@@ -7,7 +7,8 @@ from pathlib import Path
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.models.nmt.model import NmtConfig

@@ -18,7 +18,7 @@ from embtrain.common.config import dump, flatten
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.progress import print_line
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import EvalRecipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.hierarchy import senses
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.vectors import Vectors

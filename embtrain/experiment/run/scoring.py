@@ -24,7 +24,8 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.common.types import Batch, Query, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout, label_precision
@@ -65,7 +66,7 @@ def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsCon
         return _entailment(recipe, path, scorer or Scorer(vectors), config, items)
     if recipe.kind == "analogy":
         return analogy.score(name, vectors, analogy.read_questions(path, recipe.format), config)
-    pairs = similarity.read_pairs(path, recipe.format)
+    pairs = similarity.read_pairs(path, recipe.format, recipe.half)
     if items is not None:
         items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
         items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])

@@ -20,16 +20,10 @@ from helpers.serving import listening
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import sha256
 from embtrain.data.catalogue import download as download_module
+from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.fetch import corpus_paths, fetch, fetch_named, gold_path, list_data, verify_named
-from embtrain.data.catalogue.recipes import (
-    KINDS,
-    UNVERIFIED,
-    CorpusFile,
-    CorpusRecipe,
-    EvalRecipe,
-    RecipeFile,
-    load_recipe,
-)
+from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
+from embtrain.data.catalogue.recipes import KINDS, CorpusFile, CorpusRecipe, load_recipe
 from embtrain.data.storage.archives import MAX_READ, extract
 
 TEXT = b"the quick brown fox\n" * 500

@@ -6,26 +6,24 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embtrain import experiment
 from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
+from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.fetch import corpus_paths, gold_path, list_data
-from embtrain.data.catalogue.recipes import (
-    KINDS,
-    UNVERIFIED,
-    CorpusRecipe,
-    EvalRecipe,
-    RecipeFile,
-    find_recipe,
-    load_recipe,
-    read_recipe,
-)
+from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
+from embtrain.data.catalogue.recipes import KINDS, CorpusRecipe, find_recipe, load_recipe, read_recipe
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
 from embtrain.data.triples.graph import TriplesConfig
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.words import similarity
+from embtrain.experiment.run import scoring
 from embtrain.experiment.tasks import base as tasks
 
 GRAPH = ("entities", "relations", *PARTS)
@@ -178,6 +176,23 @@ def test_gold_agrees_with_its_recipe(name: str, mirror: Path) -> None:
         assert sound
         assert rows == (recipe.expected.pairs or recipe.expected.questions)
         assert sections == (recipe.expected.sections or 0)
+
+
+def test_halves_of_a_benchmark(mirror: Path) -> None:
+    """Choosing on one half and reporting on the other uses each pair once."""
+    parts = {name: load_recipe("evals", name) for name in ("wordsim353", "wordsim353.odd", "wordsim353.even")}
+    whole, odd, even = (similarity.read_pairs(gold_path(recipe), recipe.format, recipe.half)
+                        for recipe in parts.values())
+    assert whole[::2] == odd and whole[1::2] == even and len(odd) + len(even) == len(whole) == 353
+    assert [recipe.name for recipe in parts.values()] == list(parts)
+    vectors = Vectors(list({word for pair in whole for word in pair[:2]}), np.eye(437, dtype=np.float32))
+    rows = scoring.benchmarks(vectors, list(parts), WordsConfig(resamples=0))
+    assert [(row.benchmark, row.n) for row in rows] == [("wordsim353", 353), ("wordsim353.odd", 177),
+                                                        ("wordsim353.even", 176)]
+    with pytest.raises(UsageError, match=r"google-analogies\.odd: google-analogies is of kind analogy; only"):
+        load_recipe("evals", "google-analogies.odd")
+    with pytest.raises(UsageError, match=r"no evals named 'wordsim335\.odd' \(did you mean 'wordsim353'"):
+        load_recipe("evals", "wordsim335.odd")
 
 
 GRAPHS = [name for name in shipped.names("corpora") if load_recipe("corpora", name).reader in graph.READERS]

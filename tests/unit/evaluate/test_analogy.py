@@ -11,7 +11,7 @@ import pytest
 
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words import analogy

@@ -18,7 +18,8 @@ from sklearn.metrics import average_precision_score
 from embtrain import experiment
 from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.catalogue.recipes import GoldFormat, load_recipe
+from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.hierarchy import senses
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors, write

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors

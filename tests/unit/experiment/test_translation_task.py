@@ -27,7 +27,8 @@ from embtrain.common import shipped
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.catalogue import fetch
-from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
+from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.parallel.batches import make_batch
 from embtrain.data.parallel.corpus import RARE
 from embtrain.data.parallel.tokenize import tokenize_source
