@@ -1,4 +1,4 @@
-"""Configuration keys and values that were renamed: old name to new name, for one clear error instead of an alias.
+"""Keys and values that were renamed, and names of other tools: old name to new name, for one clear error, no alias.
 
 A key is listed by its path in the settings. Keys of a nested source (negatives.inner) are listed under negatives.
 """
@@ -42,6 +42,34 @@ KEYS = {
     "negatives.cached": "negatives.cache_size",
     "negatives.fresh": "negatives.pool_size",
     "negatives.never": "negatives.excluded",
+}
+
+#: Name of a parameter of gensim, fastText or PyKEEN -> key; docs/guide/coming-from.md explains the differences.
+OF_OTHER_TOOLS = {
+    "vector_size": "model.dim",
+    "embedding_dim": "model.dim",
+    "dim": "model.dim",
+    "window": "text.window",
+    "ws": "text.window",
+    "minCount": "text.min_count",
+    "max_final_vocab": "text.max_size",
+    "shrink_windows": "text.dynamic_window",
+    "negative": "negatives.k",
+    "neg": "negatives.k",
+    "num_negs_per_pos": "negatives.k",
+    "ns_exponent": "negatives.exponent",
+    "alpha": "train.lr",
+    "learning_rate": "train.lr",
+    "min_alpha": "train.min_lr",
+    "epoch": "train.epochs",
+    "num_epochs": "train.epochs",
+    "batch_size": "train.batch",
+    "workers": "train.threads",
+    "thread": "train.threads",
+    "random_seed": "train.seed",
+    "minn": "model.subword.min_n",
+    "maxn": "model.subword.max_n",
+    "bucket": "model.subword.buckets",
 }
 
 #: Key, by its new name -> {old value: new value}.

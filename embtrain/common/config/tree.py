@@ -202,10 +202,11 @@ def _message(error: Any, path: KeyPath, model_class: type[BaseModel]) -> str:
 
 
 def _near_key(key: str, section: KeyPath, model_class: type[BaseModel]) -> str:
-    """Return `(did you mean 'k'? keys here: ...)`: the nearest key of the section, or else of the whole tree."""
+    """Return `(did you mean 'k'? keys here: ...)`: the key by its name in other tools, or the nearest, here first."""
     leaves = dict(_leaves(model_class, ()))
     section_keys = [path[-1] for path in leaves if path[:-1] == section]
-    near = difflib.get_close_matches(key, section_keys, n=1)
+    near = [known for known in [renamed_keys.OF_OTHER_TOOLS.get(key, "")] if tuple(known.split(".")) in leaves]
+    near = near or difflib.get_close_matches(key, section_keys, n=1)
     if not near:
         names = {path[-1]: ".".join(path) for path in reversed(leaves) if not leaves[path]}
         near = [names[name] for name in difflib.get_close_matches(key, names, n=1, cutoff=0.75)]

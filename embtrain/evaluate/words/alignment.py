@@ -27,6 +27,7 @@ from embtrain.data.vectors.vectors import Vectors
 MAX_NEIGHBOURS = 1000  # k; at most a tenth of the words
 CHUNK = 512            # rows of cosines held at once
 FREQUENT = 10_000      # words whose change is measured
+ROUNDING = 1e-5        # distance from cosine 1 that float32 may cause in a word that has not changed
 
 _log = logging.getLogger("embtrain")
 
@@ -66,7 +67,7 @@ class Alignment:
 
 def align(a: Vectors, b: Vectors, most_frequent: int | None = None, words: Sequence[str] | None = None, top: int = 10,
           frequent: int = FREQUENT) -> Alignment:
-    """Align A with B over their common words, and list the `top` words that changed most.
+    """Align A with B over their common words, and list the at most `top` words that changed, the most changed first.
 
     most_frequent: only that many common words, by the lower of their two ranks; None: all. words: only these. Words are
     matched by their exact spelling; a vector of zeros has no direction and is left out. frequent: words whose change is
@@ -87,9 +88,11 @@ def align(a: Vectors, b: Vectors, most_frequent: int | None = None, words: Seque
     shared = shared_neighbours(a.unit[rows_a[:n]], b.unit[rows_b[:n]], k)                                    # (n,)
     changes = [ChangedWord(a.words[i], float(cosine), float(share)) for i, cosine, share in
                zip(rows_a[:n].tolist(), after[:n], shared, strict=True)]
+    turned = [change for change in changes if change.cosine < 1 - ROUNDING]
+    moved = [change for change in changes if change.neighbours < 1]
     return Alignment(rotation, len(rows_a), float(before.mean()), float(after.mean()),
-                     sorted(changes, key=lambda change: change.cosine)[:top],
-                     sorted(changes, key=lambda change: (change.neighbours, change.cosine))[:top], n, k)
+                     sorted(turned, key=lambda change: change.cosine)[:top],
+                     sorted(moved, key=lambda change: (change.neighbours, change.cosine))[:top], n, k)
 
 
 def _common_rows(a: Vectors, b: Vectors, words: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:

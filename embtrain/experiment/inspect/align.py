@@ -60,5 +60,7 @@ def format_text(alignment: Alignment) -> str:
 def _table(changes: Sequence[ChangedWord]) -> list[str]:
     words = [plain(change.word) for change in changes]
     width = max(map(len, words), default=0)
+    if not changes:
+        return ["  none has changed"]
     return [f"  {word:<{width}}  {change.cosine:6.3f}  {change.neighbours:5.1%}"
             for word, change in zip(words, changes, strict=True)]

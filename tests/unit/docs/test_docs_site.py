@@ -12,6 +12,7 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from unit.docs.test_tutorials import DOCS, script
 import embtrain
 from embtrain import experiment
 from embtrain.common import shipped
+from embtrain.common.config.renamed_keys import OF_OTHER_TOOLS
+from embtrain.common.errors import UsageError
 
 pytestmark = pytest.mark.long
 
@@ -181,6 +184,16 @@ def test_their_names_are_listed_with_existing_keys() -> None:
         for theirs, ours, _ in part:
             for span in spans(ours):
                 assert span.partition(":")[0] in keys | plain, f"{tool}: {theirs}: {span}"
+
+
+def test_errors_name_the_keys_of_the_page() -> None:
+    """An unknown key with the name of another tool's parameter is answered with the key that this page lists for it."""
+    listed = {(name.lstrip("-"), key) for part in tables().values() for theirs, ours, _ in part
+              for name, key in product(spans(theirs), spans(ours))}
+    assert set(OF_OTHER_TOOLS.items()) <= listed
+    for theirs, ours in OF_OTHER_TOOLS.items():
+        with pytest.raises(UsageError, match=rf"{theirs}: unknown key \(did you mean '{re.escape(ours)}'\?"):
+            experiment.resolve("sgns", "skipgram", sets=[f"{theirs}=5"])
 
 
 @pytest.mark.parametrize("tool", ["gensim", "fastText", "PyKEEN", "seq2seq-con"])
