@@ -4,6 +4,7 @@ base         interface, common settings and traits of all sources; `names` and `
 none         no negatives
 every        all candidates, once each: the exact sum
 in_batch     the targets of the other rows of a chunk
+memory       the targets of recent batches
 plugin_checks  checks of the draws of sources of other packages
 static       q is the same for every query: uniform, log-uniform, unigram
 listed       q is a list of candidates per query, mixed with static noise: from a file, or by relation and side

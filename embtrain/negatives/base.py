@@ -90,6 +90,8 @@ class Traits:
         True, "sharing", "G and the draw of each row follow `negatives.share_draws_by`, and all rows have one M")
 
     learns: bool = trait(False, "learning", "receives the cost of its negatives in `learn`")
+    learns_from: Literal["cost", "targets"] = trait(
+        "cost", "learning", "what `learn` uses: the cost of the negatives, or the targets of the batch")
     learns_per_row: bool = trait(False, "learning", "`learn` receives costs per row, not per draw")
     fits_to_queries: bool = trait(False, "learning", "its distribution q is fitted to the queries of earlier draws")
 

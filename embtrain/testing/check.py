@@ -40,7 +40,8 @@ RULES: dict[Callable[[SourceCase], None], Applies] = {
     state_rules.declared_use_of_counts: lambda source: not source.traits.uses_counts,
     state_rules.probes: lambda source: source.traits.learns,
     state_rules.masked_costs: lambda source: source.traits.learns,
-    state_rules.learning: lambda source: source.traits.learns and source.traits.density == "exact",
+    state_rules.learning: lambda source: (source.traits.learns and source.traits.learns_from == "cost"
+                                          and source.traits.density == "exact"),
 }
 
 

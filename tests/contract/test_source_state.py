@@ -90,7 +90,7 @@ def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     assert_equal(*results)
 
 
-@pytest.mark.parametrize("case", LEARNERS)
+@pytest.mark.parametrize("case", [case for case in LEARNERS if source(case).traits.learns_from == "cost"])
 def test_learning_uses_only_the_state_of_its_draw(case: str) -> None:
     sampler = source(case)
     drawn = draw(sampler, QUERIES[0])

@@ -29,6 +29,7 @@ from embtrain.common.config import read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.common.types import PROBE
 from embtrain.negatives import base
+from embtrain.negatives.base import grow_source
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.testing import density_rules as density, draw_rules as draws, state_rules as states
 from embtrain.testing.case import SourceCase, per_row
@@ -41,6 +42,7 @@ DRAWING = [case for case in CASES if case != "none"]
 EXACT = [case for case in DRAWING if source(case).traits.density == "exact"]
 CONDITIONAL = [case for case in DRAWING if source(case).traits.density == "conditional"]
 LEARNERS = [case for case in DRAWING if source(case).traits.learns]
+MEMORIES = [case for case in DRAWING if case.startswith("memory")]
 WITHOUT = [case for case in CONDITIONAL if getattr(source(case).config, "exclude_target", False)]
 
 
@@ -241,6 +243,37 @@ def test_contexts_can_have_two_columns(case):
 @cases(states.probes)
 def test_a_probe_has_no_weight(case):
     states.probes(case_of(case))
+
+
+@pytest.mark.parametrize("case", MEMORIES)
+def test_a_memory_is_the_counts_of_the_last_targets(case: str) -> None:
+    """Against a list of all targets: q is the share among the last M, mixed with the counts."""
+    memory, batch = source(case), query()
+    size, epsilon = memory.config.size, memory.config.epsilon
+    seen = memory.targets.tolist()
+    for step in range(9):
+        batch = replace(query(), target=(query().target + step) % V)
+        memory.learn(batch, memory.draw(batch, 4, TableView()), torch.zeros(1, 4))
+        seen += batch.target.tolist()
+        share = torch.bincount(torch.tensor(seen[-size:]), minlength=V) / size
+        noise = tiny_problem().counts / tiny_problem().counts.sum()
+        q = (1 - epsilon) * share + epsilon * noise
+        torch.testing.assert_close(memory.log_prob(batch, torch.arange(V)), q.log().float())
+    again = source(case)
+    again.load_state_dict(memory.state_dict())
+    assert torch.equal(again.draw(batch, 4, TableView()).ids, memory.draw(batch, 4, TableView()).ids)
+    assert torch.equal(again.count, memory.count)
+
+
+def test_a_memory_goes_on_with_other_candidates() -> None:
+    """Targets get their new ids, and those that the new run lacks are replaced by draws."""
+    earlier, later = source("memory"), source("memory", seed=4)
+    row = torch.arange(V).roll(1)                                   # new candidate b was b - 1
+    row[5] = -1                                                     # is new; and the earlier one, 4, is gone
+    assert grow_source(later, earlier, row) == ""
+    kept = earlier.targets != 4
+    assert torch.equal(later.targets[kept], (earlier.targets[kept] + 1) % V) and bool((~kept).any())
+    assert torch.equal(later.count, torch.bincount(later.targets, minlength=V)) and int(later.count.sum()) == 50
 
 
 @pytest.mark.parametrize("case", LEARNERS)

@@ -67,7 +67,7 @@ class Mixture(NegativeSource):
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
         ours, plain = self.inner.traits, self.plain.traits
         self.traits = replace(self.traits, geometry=ours.geometry, fits_to_queries=ours.fits_to_queries,
-                              learns=ours.learns, learns_per_row=ours.learns_per_row,
+                              learns=ours.learns, learns_from=ours.learns_from, learns_per_row=ours.learns_per_row,
                               uses_model=ours.uses_model or plain.uses_model,
                               uses_counts=ours.uses_counts or plain.uses_counts)
 

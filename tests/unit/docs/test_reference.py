@@ -43,7 +43,7 @@ def test_a_component_names_its_strategies_papers_and_equation() -> None:
 
 
 @pytest.mark.parametrize(("page", "trait", "line"), [
-    ("sources.md", "learns", "| `kbgan` | yes |  |  |"),
+    ("sources.md", "learns", "| `kbgan` | yes | cost |  |  |"),
     ("sources.md", "sharing_modes", "| `most_informative` | row | chooses for each row and its target |  |"),
     ("losses.md", "needs_q", "| `sampled_softmax` | all |  | drawn |  | masked | drawn |  |"),
     ("losses.md", "monotone", "| `logistic` | yes | yes | yes |")])
