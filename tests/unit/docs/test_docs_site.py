@@ -235,6 +235,34 @@ def test_defaults_that_differ_from_gensim_are_named() -> None:
     assert ours["text"]["valid"] == ours["text"]["test"] == .02 and ours["train"]["shuffle"] and ours["text"]["lower"]
 
 
+# --- delivery ------------------------------------------------------------------------------------------------------
+
+def test_workflows_and_forms_are_valid_and_name_commands_that_exist() -> None:
+    root = DOCS.parent
+    flows = {path.stem: yaml.safe_load(path.read_text()) for path in (root / ".github" / "workflows").iterdir()}
+    assert flows.keys() == {"test", "wheels"}
+    runs = [step["run"] for flow in flows.values() for job in flow["jobs"].values() for step in job["steps"]
+            if "run" in step]
+    assert "make test" in runs and "\ntest:" in (root / "Makefile").read_text()
+    assert any(run.startswith("pipx run cibuildwheel") for run in runs)
+    for path in (root / ".github" / "ISSUE_TEMPLATE").iterdir():
+        form = yaml.safe_load(path.read_text())
+        assert form["name"] and form["description"] and all(part["attributes"]["label"] for part in form["body"])
+
+
+def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
+    text = (DOCS / "contributing" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(text)
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    other = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+    def bounds(line: str) -> tuple[str, str]:
+        name, limits = re.fullmatch(r"([\w-]+) ?(.*)", line.split("#")[0].strip()).groups()        # type: ignore
+        return other.get(name, name), limits
+    assert {bounds(line) for line in project["dependencies"]} | {("python", project["requires-python"])} == {
+        bounds(line) for line in recipe["requirements"]["run"]}
+    assert recipe["package"]["version"] == embtrain.__version__
+
+
 # --- release -------------------------------------------------------------------------------------------------------
 
 def test_the_citation_is_of_this_version() -> None:
