@@ -4,7 +4,7 @@
 
 The memory follows the training data where counts cannot: targets that arrive in the order of time. It keeps ids, whose
 vectors are read from the model's table at each draw, so that none is out of date, unlike in memories of vectors
-([wang2020xbm]). A batch enters after its update, in `learn`. The memory starts with M draws from the counts.
+([wang2020]). A batch enters after its update, in `learn`. The memory starts with M draws from the counts.
 """
 
 from __future__ import annotations
