@@ -30,6 +30,7 @@ _ATTRIBUTE = re.compile(r"[\w:.-]\s*=\s*[\"'\w]")
 _JSON = re.compile(r"\{\s*(?:\"[^\"\n]*\"\s*:|\})|\[\s*(?:\{\s*\"|\"[^\"\n]*\"\s*[,\]]|\[|-?\d[\d.eE+-]*\s*,)")
 _SPECIAL = re.compile(r"(?:<|\[)/?(?:unk|eos|bos|s|pad|oov|num)(?:>|\])", re.IGNORECASE)
 _ATTACHED = re.compile(r"\w[,;:?!]")
+_TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}  # the last: a stream
 _OTHER_FORMATS = {"%PDF-": "a PDF; save its text", "{\\rtf": "RTF; save it as plain text",
                   "%!PS": "PostScript; save its text"}
 
@@ -44,6 +45,10 @@ def detect_format(name: str, head: bytes, section: str) -> TextFormat:
 
     Raises DataError if the text is markup or JSON without a reader, or must be named explicitly.
     """
+    for magic, table in _TABLES.items():
+        if head.startswith(magic) and b"\0" in head:
+            raise DataError(f"{name}: is a table ({table.capitalize()}); set {section}.format={table} and "
+                            f"{section}.field to the column with the text")
     text = decode_head(head).lstrip()
     if "<mediawiki" in text[:4096]:
         return "wiki"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
+from embtrain.data.storage.ranges import count_lines
 
 MAX_LINE = 1 << 28  # bytes of a line
+
+
+class _Place:
+    """FILE:LINE of a line, for an error. The lines before a range of a file are counted only if there is one."""
+
+    def __init__(self, source: Source, number: int):
+        self._source, self._number = source, number
+
+    def __str__(self) -> str:
+        before = count_lines(Path(self._source.name), self._source.begin) if self._source.begin else 0
+        return f"{self._source.name}:{before + self._number}"
 
 
 def read_fields(source: Source, field: str) -> Iterator[str | None]:
@@ -19,11 +32,11 @@ def read_fields(source: Source, field: str) -> Iterator[str | None]:
     field is neither text nor words.
     """
     for number, line in enumerate(iter(lambda: source.stream.readline(MAX_LINE), b""), 1):
-        where = f"{source.name}:{number}"
+        where = _Place(source, number)
         if len(line) >= MAX_LINE:
             raise DataError(f"{where}: is longer than {MAX_LINE >> 20} MiB; write one object a line")
         try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            text = line.decode("utf-8-sig" if number == 1 and source.begin == 0 else "utf-8").strip()
             record = json.loads(text) if text else {}
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: is not UTF-8; convert it to UTF-8") from error
@@ -37,7 +50,7 @@ def read_fields(source: Source, field: str) -> Iterator[str | None]:
             yield _field_text(record, field, where)
 
 
-def _field_text(record: dict[str, Any], field: str, where: str) -> str | None:
+def _field_text(record: dict[str, Any], field: str, where: _Place) -> str | None:
     value: Any = record
     for name in [field] if field in record else field.split("."):
         value = value.get(name) if isinstance(value, dict) else None

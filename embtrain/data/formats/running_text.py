@@ -12,7 +12,9 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 _WIKI_PART = re.compile(r"\.xml-p\d+p\d+$")   # a part of a MediaWiki dump
 _SUFFIX = re.compile(r"\.([A-Za-z]\w{0,11})$")
 _KINDS = {
-    "a table, not running text": "csv tsv tab xls xlsx ods parquet arrow feather",
+    "a table, not running text": "csv tsv tab xls xlsx ods feather",
+    "a table; the format parquet reads a column of it": "parquet pq",
+    "a table; the format arrow reads a column of it": "arrow",
     "JSON, not running text": "json jsonl ndjson",
     "marked-up text; convert it to plain text": "html htm xhtml md markdown rst tex rtf org sgm sgml bib",
     "a word processor document or an e-book; save it as plain text": "pdf doc docx odt epub mobi ps",
@@ -51,6 +53,18 @@ def data_verdict(name: str, takes: Container[str]) -> str:
 def json_verdict(name: str) -> str:
     """Return the verdict on a file of JSON lines."""
     return "" if name.lower().endswith((".jsonl", ".ndjson", ".json")) else "not JSON lines by its suffix"
+
+
+def parquet_verdict(name: str) -> str:
+    """Return the verdict on a Parquet file."""
+    return "" if name.lower().endswith((".parquet", ".pq")) else "not Parquet by its suffix"
+
+
+def arrow_verdict(name: str) -> str:
+    """Return the verdict on an Arrow file, and on the results that the library `datasets` keeps next to its files."""
+    if name.startswith("cache-"):
+        return "an intermediate result of the library datasets"
+    return "" if name.lower().endswith(".arrow") else "not Arrow by its suffix"
 
 
 def tagged_verdict(name: str) -> str:

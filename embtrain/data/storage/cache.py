@@ -46,7 +46,7 @@ class Encoded:
     document: np.ndarray    # (D+1,) int64  offsets, each one of a sequence
     counts: np.ndarray      # (V,) int64
     words: list[str]        # V
-    facts: dict[str, int]   # counts of the reader
+    facts: dict[str, Any]   # counts of the reader, and the findings of a shard
     warnings: tuple[str, ...] = ()  # logged each time the text is read
     part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, by the
                                                                            # files; empty: all are for training

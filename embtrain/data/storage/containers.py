@@ -47,6 +47,7 @@ class Source:
     name: str                 # path, or path:member
     stream: io.BufferedReader[Any]
     size: int                 # bytes of the file on disk that contains it
+    begin: int = 0            # offset of the stream in that file, if it is a range of it
 
 
 def base_name(name: str) -> str:
@@ -60,7 +61,7 @@ def without_packing(name: str) -> str:
     return name[:len(name) - len(suffix)]
 
 
-class _Budget:
+class Budget:
     """The number of bytes that one file on disk may still unpack to."""
 
     def __init__(self, path: Path, size: int):
@@ -69,7 +70,11 @@ class _Budget:
     def take(self, n: int) -> None:
         """Use n bytes of the budget; DataError if it is exceeded."""
         self.taken += n
-        if self.taken > self.limit:
+        self.check(self.taken)
+
+    def check(self, n: int) -> None:
+        """Raise DataError for n bytes in all if that is more than the limit."""
+        if n > self.limit:
             raise DataError(f"{self.path}: unpacks to more than {self.limit:,} bytes, over {MAX_RATIO} times its size; "
                             "it may be a decompression bomb")
 
@@ -77,14 +82,14 @@ class _Budget:
 class _Bounded(io.RawIOBase):
     """A stream that stops at its budget and raises every kind of damage as one DataError."""
 
-    def __init__(self, inner: IO[bytes], name: str, budget: _Budget):
+    def __init__(self, inner: IO[bytes], name: str, budget: Budget):
         self._inner, self._name, self._budget = inner, name, budget
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        with _damage_as_data_error(self._name):
+        with damage_as_data_error(self._name):
             data = self._inner.read(len(buffer))
         self._budget.take(len(data))
         buffer[:len(data)] = data
@@ -103,7 +108,8 @@ class _StrictTarInfo(tarfile.TarInfo):
 
 
 @contextlib.contextmanager
-def _damage_as_data_error(name: str | Path) -> Iterator[None]:
+def damage_as_data_error(name: str | Path) -> Iterator[None]:
+    """Turn errors of a damaged, missing or unreadable file into one line."""
     try:
         yield
     except FileNotFoundError as error:
@@ -123,7 +129,7 @@ def files(where: list[Path], accepts: Callable[[str], bool], description: str = 
     """
     named: list[tuple[str, Path]] = []
     for path in where:
-        with _damage_as_data_error(path):
+        with damage_as_data_error(path):
             mode = path.stat().st_mode
         if stat.S_ISREG(mode):
             named.append((path.name, path))
@@ -150,7 +156,7 @@ def files(where: list[Path], accepts: Callable[[str], bool], description: str = 
 
 def _raise_unreadable(error: OSError) -> None:
     """Raise the error of a folder that cannot be listed; os.walk would treat it as empty."""
-    with _damage_as_data_error(error.filename):
+    with damage_as_data_error(error.filename):
         raise error
 
 
@@ -173,7 +179,7 @@ def digest(named: list[tuple[str, Path]]) -> str:
     """Return the sha256 of files as in `fingerprint`; named: (name, path) as from `files`."""
     parts = []
     for name, path in named:
-        with _damage_as_data_error(path), path.open("rb") as file:
+        with damage_as_data_error(path), path.open("rb") as file:
             parts.append((name, hashlib.file_digest(file, "sha256").hexdigest()))
     if len(parts) == 1:
         return parts[0][1]
@@ -201,12 +207,12 @@ def open_streams(path: Path, accepts: Callable[[str], bool]) -> Iterator[Source]
     Raises DataError if the file is damaged, packed twice, or packed in a form that is not supported.
     """
     with contextlib.ExitStack() as stack:
-        with _damage_as_data_error(path):
+        with damage_as_data_error(path):
             file = stack.enter_context(path.open("rb"))
             size = os.fstat(file.fileno()).st_size
             head = file.read(10)
             file.seek(0)
-        budget = _Budget(path, size)
+        budget = Budget(path, size)
         if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
             yield from _zip_members(path, file, size, accepts)
             return
@@ -216,7 +222,7 @@ def open_streams(path: Path, accepts: Callable[[str], bool]) -> Iterator[Source]
         stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
         if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
             raise DataError(f"{path}: is compressed twice; unpack it once")
-        if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
+        if _is_tar(stream.peek(512), path):
             yield from _tar_members(path, stream, size, accepts)
         else:
             yield Source(str(path), stream, size)
@@ -229,7 +235,7 @@ def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
         lzma.LZMAFile(file) if head[:6] == _XZ else bz2.BZ2File(file)
 
 
-def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
+def _member(text: Any, name: str, budget: Budget, size: int) -> Source:
     """Open a member of an archive, unpacked if it is itself packed, within the budget of the file on disk."""
     stream = io.BufferedReader(_Bounded(text, name, budget), BUFFER)
     if _is_packed(head := stream.peek(10)[:10]):
@@ -239,18 +245,28 @@ def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
     return Source(name, stream, size)
 
 
+def is_plain(head: bytes, path: Path) -> bool:
+    """Return whether a file is neither packed nor an archive. head: its first 512 bytes."""
+    is_zip = head[:4] in (b"PK\x03\x04", b"PK\x05\x06")
+    return not (is_zip or _is_packed(head[:10]) or head[:4] in _UNSUPPORTED_MAGIC or _is_tar(head, path))
+
+
+def _is_tar(head: bytes, path: Path) -> bool:
+    return head[257:262] == b"ustar" or bool({".tar", ".tgz"} & {s.lower() for s in path.suffixes})
+
+
 def _is_packed(head: bytes) -> bool:
     return head[:2] == _GZIP or head[:6] == _XZ or (head[:3] == b"BZh" and head[4:10] in _BZIP2)
 
 
 def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, accepts: Callable[[str], bool]
                  ) -> Iterator[Source]:
-    budget = _Budget(path, size)  # a separate one: a sparse member is larger than its stream
-    with _damage_as_data_error(path):
+    budget = Budget(path, size)  # a separate one: a sparse member is larger than its stream
+    with damage_as_data_error(path):
         archive: Any = tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo)
     with archive:
         while True:
-            with _damage_as_data_error(path):
+            with damage_as_data_error(path):
                 member = archive.next()
                 if member is None:
                     return
@@ -262,8 +278,8 @@ def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, accepts:
 
 
 def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str], bool]) -> Iterator[Source]:
-    budget = _Budget(path, size)  # one for all members: each of several overlapping members would pass by itself
-    with _damage_as_data_error(path):
+    budget = Budget(path, size)  # one for all members: each of several overlapping members would pass by itself
+    with damage_as_data_error(path):
         archive = zipfile.ZipFile(file)
     with archive:
         if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
@@ -272,7 +288,7 @@ def _zip_members(path: Path, file: IO[bytes], size: int, accepts: Callable[[str]
             if not accepts(member.filename):
                 continue
             name = f"{path}:{member.filename}"
-            with _damage_as_data_error(name):
+            with damage_as_data_error(name):
                 text = archive.open(member)
             yield _member(text, name, budget, size)
 

@@ -10,7 +10,7 @@ holdout         choose held-out documents
 windows         skip-gram windows
 streams         streams of a language model
 phrases         join frequent pairs of words
-census          count the letters and digits that a tokenizer drops
-remarks         warnings about a reading
+findings        counts and findings of a reading, and warnings about them
+shards          read a large text in shards, by worker processes
 spelling        look up words in other spellings
 """

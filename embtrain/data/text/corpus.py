@@ -11,9 +11,8 @@ import hashlib
 import importlib.metadata
 import logging
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -23,21 +22,24 @@ from pydantic import Field, model_validator
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import FileRules, Inventory
-from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.inventory.inventory import FileRules
+from embtrain.data.inventory.saved_data_sets import check_saved_files
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.containers import TEXT
-from embtrain.data.text import holdout, readers, remarks
+from embtrain.data.text import holdout, readers
+from embtrain.data.text.findings import remarks
+from embtrain.data.text.findings.tally import TextReadOptions
 from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
 from embtrain.data.text.phrases import PhrasesConfig, join_phrases
-from embtrain.data.text.readers import Reader, Tally, TextDocument, TextReadOptions, documents
-from embtrain.data.text.scan import NeedsPythonReader, scan
-from embtrain.data.text.tokenize import Splitter, Tokenizer, encode, make_splitter
+from embtrain.data.text.readers import Reader
+from embtrain.data.text.shards.reading import is_large, read_text, working_in
+from embtrain.data.text.shards.rules import ReadingRules
+from embtrain.data.text.tokenize import Tokenizer
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary, extend_vocabulary
-from embtrain.kernels.core.loader import core
 from embtrain.kernels.text import scan as kernel
 
 RULES = 2           # incremented if readers or tokenizers change: older cached readings are not used
+FIELD_FORMATS: tuple[Reader, ...] = ("jsonl", "parquet", "arrow")  # whose text is one field of several
 _log = logging.getLogger("embtrain")
 
 
@@ -51,14 +53,25 @@ class ReadingConfig(PhrasesConfig):
     tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenized text, else words")
     sequence: Literal["line", "document"] = Field("line", description="unit that no window crosses")
     format: Reader = Field("auto", description="format of your own files; auto: by their first bytes")
-    field: str = Field("text", min_length=1, description="field with the text of each object (format jsonl)")
+    field: str = Field(
+        "text", min_length=1, description="field or column with the text (formats jsonl, parquet and arrow)")
+
+    workers: int = Field(1, ge=1, le=1024, description="processes that read a large text; more than one read any text "
+                                                       "in parallel")
+
+    def rules(self, reader: Reader, max_sequence: int) -> ReadingRules:
+        """Return the settings that decide the ids of a text."""
+        options = TextReadOptions(self.field, self.section, plain=self.tokenizer != "auto")
+        return ReadingRules(reader, self.tokenizer, self.lower, self.token_min, self.token_max,
+                            self.sequence == "line", max_sequence, options)
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.token_min > self.token_max:
             raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
-        if self.format != "jsonl" and self.field != "text":
-            raise ValueError(f"field {self.field!r} requires format: jsonl, but format is {self.format}")
+        if self.format not in FIELD_FORMATS and self.field != "text":
+            raise ValueError(f"field {self.field!r} requires format: {', '.join(FIELD_FORMATS)}, but format is "
+                             f"{self.format}")
         return self
 
 
@@ -150,20 +163,21 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
         raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} sets the reader {reader}; leave "
                          "it at auto")
     kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
-    tally = Tally()
-    rules = rules or readers.file_rules(kind, config.section, parts_by_name)
-    files = inventory.build_inventory(where, rules, config.files,
-                                      None if recipe_parts is None else recipe_parts.patterns())
+    files = inventory.build_inventory(where, rules or readers.file_rules(kind, config.section, parts_by_name),
+                                      config.files, None if recipe_parts is None else recipe_parts.patterns())
+    if kind == "arrow":
+        files = check_saved_files(files)
     settings = {"content": files.content(where), "reader": kind,
                 "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
                 "max_sequence": max_sequence, "rules": RULES,
                 **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
-                **({"field": config.field} if kind == "jsonl" else {}),
+                **({"field": config.field} if kind in FIELD_FORMATS else {}),
                 **({"parts": held_out_parts} if (held_out_parts := files.held_out()) else {})}
 
     def read(out: AppendableArray) -> Encoded:
-        encoded = _encode_files(files, kind, tally, config, max_sequence, out)
-        findings = [*remarks.finding_lines(tally, config.section, config.field, config.tokenizer == "auto")]
+        reading = read_text(files, config.rules(kind, max_sequence), settings, folder, config.workers, out)
+        encoded = reading.encoded
+        findings = [*remarks.finding_lines(reading.tally, config.section, config.field, config.tokenizer == "auto")]
         left_out = remarks.left_out_line(str(where[0]), encoded.facts, config.section,
                                          (config.token_min, config.token_max))
         if out.n == 0:
@@ -174,42 +188,18 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
             raise DataError(prefix + problem)
         return replace(encoded, warnings=(*encoded.warnings, *findings, *([left_out] if left_out else [])))
 
+    def read_through_cache() -> Encoded:
+        with working_in(folder if config.workers > 1 or is_large(files) else None):
+            return load_or_build(folder, key, read)
+
     key, folder = cache_location(cache, name, "read", settings)
-    return {**settings, "files": files.tree()}, lambda: load_or_build(folder, key, read)
+    return {**settings, "files": files.tree()}, read_through_cache
 
 
 def log_warnings(encoded: Encoded) -> None:
     """Log the warnings of a text, whether it was read now or comes from the cache."""
     for line in encoded.warnings:
         _log.warning("%s", line)
-
-
-def _encode_files(
-    files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: AppendableArray
-) -> Encoded:
-    """Encode the text through the core if there is one, else in Python: the ids are equal."""
-    part: list[int] = []                                     # of each document
-
-    @cache
-    def splitter_for(reader_kind: Reader) -> Splitter:
-        return make_splitter(config.tokenizer, reader_kind, config.lower, config.token_min, config.token_max)
-
-    def documents_with_parts() -> Iterator[TextDocument]:
-        part.clear()
-        for document in documents(files, kind, tally, options):
-            part.append(PARTS.index(document.part))
-            yield document
-
-    by_line, encoded = config.sequence == "line", None
-    options = TextReadOptions(config.field, config.section, plain=config.tokenizer != "auto")
-    if core() is not None:
-        try:
-            encoded = scan(documents_with_parts(), splitter_for, by_line, max_sequence, out, tally)
-        except NeedsPythonReader:
-            tally.clear()
-            out.clear()
-    encoded = encoded or encode(documents_with_parts(), splitter_for, by_line, max_sequence, out)
-    return replace(encoded, part=np.array(part, np.int8)) if any(part) else encoded
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:

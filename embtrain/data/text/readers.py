@@ -10,6 +10,8 @@ wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: nam
 wikiextractor  an article between <doc ...> and </doc>, as WikiExtractor writes them
                                                       a line of the article
 jsonl    an object of JSON lines                      a line of its field
+parquet, arrow  a row of a table; arrow also reads data sets that the library `datasets` saved
+                                                      a line of its column
 auto     each stream is wiki, tei, wikiextractor or text, as detect.py decides by its first bytes; text is tokens
          if one of the first streams has marks (<unk>). Other markup and JSON are rejected
 A blank line is an empty line without further meaning.
@@ -25,56 +27,28 @@ import multiprocessing
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.formats import detect, json_lines, running_text, subwords, xml
+from embtrain.data.formats import arrow_tables, detect, json_lines, running_text, subwords, xml
 from embtrain.data.formats.running_text import CONTROL, MAX_BINARY_SHARE
 from embtrain.data.formats.tei import read_body_text
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage.containers import TEXT, Source, without_packing
 from embtrain.data.storage.encoding import UTF16_MARKS, encoding_hint
+from embtrain.data.storage.ranges import open_range
+from embtrain.data.text.findings.tally import Tally, TextReadOptions
 
-Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
+Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl",
+                 "parquet", "arrow"]
 CHUNK = 1 << 20             # characters read at once
 PARALLEL_BYTES = 64 << 20   # a dump of this size is read by several processes
 MAX_EXAMINED = 16           # streams searched for marks of tokenised text
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
 _DOC = re.compile(r"<doc\s[^<>]*>\s*$")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
-
-
-@dataclass
-class Tally:
-    """Counts and findings over all documents, to be reported to the user."""
-
-    replaced: int = 0               # characters that are not UTF-8
-    nul: int = 0                    # NUL characters
-    where: str = ""                 # the first stream with one of these
-    missing: int = 0                # objects of JSON lines without the field
-    tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
-    joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
-    tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
-
-    def add(self, where: str, replaced: int, nul: int) -> None:
-        """Add invalid and NUL characters of the stream `where`."""
-        if replaced or nul:
-            self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
-
-    def clear(self) -> None:
-        """Reset all counts and findings."""
-        self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
-        self.tokenised = self.joined = self.tagged = None
-
-
-@dataclass(frozen=True)
-class TextReadOptions:
-    """Options of reading, in addition to the reader."""
-
-    field: str = "text"      # jsonl: the field that contains the text
-    section: str = "text"    # section of the settings, for errors
-    plain: bool = False      # auto: do not search text for marks and subwords, because the tokenizer is set
 
 
 @dataclass(frozen=True)
@@ -95,7 +69,10 @@ def file_rules(reader: Reader, section: str, parts_by_name: bool) -> FileRules:
     """
     if reader not in get_args(Reader):
         raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
-    verdicts = {"tagged": running_text.tagged_verdict, "jsonl": running_text.json_verdict}
+    if reader in ("parquet", "arrow"):
+        arrow_tables.require_pyarrow(section, reader)
+    verdicts = {"tagged": running_text.tagged_verdict, "jsonl": running_text.json_verdict,
+                "parquet": running_text.parquet_verdict, "arrow": running_text.arrow_verdict}
     verdict = verdicts.get(reader, running_text.text_verdict)
     return FileRules(section, TEXT, verdict, form=_form, alone=True, parts_by_name=parts_by_name)
 
@@ -114,8 +91,7 @@ def documents(files: Inventory, reader: Reader, tally: Tally, options: TextReadO
     Raises DataError if a stream is damaged or in a format that is not supported.
     """
     options = options or TextReadOptions()
-    if reader == "auto" and not options.plain:
-        tally.tokenised = _find_tokenised(files, options)
+    tally.tokenised = options.tokenised if options.examined else find_tokenised(files, reader, options)
     for source, part in files.sources():
         for document in _read_stream(source, reader, tally, options):
             yield replace(document, part=part)
@@ -134,15 +110,38 @@ def _read_stream(source: Source, reader: Reader, tally: Tally, options: TextRead
         case "wikiextractor":
             yield from _read_wikiextractor(source, tally)
         case "jsonl":
-            yield from _json_lines(source, options.field, tally)
+            yield from _fields(source.name, kind, json_lines.read_fields(source, options.field), tally)
+        case "parquet" | "arrow":
+            if not (path := Path(source.name)).is_file():
+                raise DataError(f"{source.name}: is in an archive, where {kind} files are not read; unpack the archive")
+            read = arrow_tables.read_parquet if kind == "parquet" else arrow_tables.read_arrow
+            yield from _fields(source.name, kind, read(path, options.field, options.section), tally)
         case _ if reader == "auto":
             yield _running_text(source, tally, options)
         case _:
             yield TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def _find_tokenised(files: Inventory, options: TextReadOptions) -> tuple[str, str] | None:
+def range_documents(path: Path, span: tuple[int, int], reader: Reader, part: str, tally: Tally,
+                    options: TextReadOptions) -> Iterator[TextDocument]:
+    """Yield the documents in a range of bytes of a file on disk, which begins and ends at line ends.
+
+    For Parquet it is a range of row groups.
+    """
+    tally.tokenised = options.tokenised
+    if reader == "parquet":                                  # a range of row groups
+        texts = arrow_tables.read_parquet(path, options.field, options.section, span)
+        yield from (replace(document, part=part) for document in _fields(str(path), reader, texts, tally))
+        return
+    with open_range(path, *span) as source:
+        for document in _read_stream(source, reader, tally, options):
+            yield replace(document, part=part)
+
+
+def find_tokenised(files: Inventory, reader: Reader, options: TextReadOptions) -> tuple[str, str] | None:
     """Return one of the first streams that is tokenised, and a mark in it; it decides for all streams."""
+    if reader != "auto" or options.plain:
+        return None
     for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
         head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
         mark = detect.tokenised_mark(head)
@@ -170,9 +169,10 @@ def remove_tags(text: str) -> str:
 
 
 def _decoded_pieces(source: Source, tally: Tally) -> Iterator[str]:
-    _refuse_wide(source)
-    text = _decoded(source.stream)
-    first = True
+    first = source.begin == 0
+    if first:
+        _refuse_wide(source)
+    text = _decoded(source.stream) if first else io.TextIOWrapper(source.stream, encoding="utf-8", errors="replace")
     while piece := text.read(CHUNK):
         if first:
             _refuse_binary(source, piece)
@@ -183,12 +183,13 @@ def _decoded_pieces(source: Source, tally: Tally) -> Iterator[str]:
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
     """Yield the text of _decoded_pieces as bytes: with invalid UTF-8 and NULs, which are not yet counted."""
-    _refuse_wide(source)
-    first = source.stream.read(4 * CHUNK + 8)  # at least CHUNK characters
-    _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
-    # Python's decoder takes an incomplete byte order mark at the end of a stream for a complete one.
-    first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
-    yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
+    if source.begin == 0:
+        _refuse_wide(source)
+        first = source.stream.read(4 * CHUNK + 8)  # at least CHUNK characters
+        _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
+        # Python's decoder takes an incomplete byte order mark at the end of a stream for a complete one.
+        first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
+        yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
     while piece := source.stream.read(CHUNK):
         yield piece
 
@@ -207,14 +208,15 @@ def _refuse_binary(source: Source, first: str) -> None:
         raise DataError(f"{source.name}: is probably not UTF-8 text; convert it, or remove it")
 
 
-def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[TextDocument]:
-    for number, text in enumerate(json_lines.read_fields(source, field), 1):
+def _fields(name: str, kind: Reader, texts: Iterator[str | None], tally: Tally) -> Iterator[TextDocument]:
+    """Yield a document for each text; a row without one is counted."""
+    for number, text in enumerate(texts, 1):
         if text is None:
             tally.missing += 1
-            tally.where = tally.where or source.name
+            tally.where = tally.where or name
         else:
-            tally.add(source.name, text.count("\ufffd"), text.count("\0"))
-            yield TextDocument(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
+            tally.add(name, text.count("\ufffd"), text.count("\0"))
+            yield TextDocument(f"{name}#{number}", kind, iter([text.replace("\0", " ")]))
 
 
 def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:

@@ -12,7 +12,7 @@ import itertools
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,11 +21,12 @@ import numpy as np
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text.census import Census, count_left_out
+from embtrain.data.text.findings.census import Census, count_left_out
 from embtrain.data.text.readers import Reader, Tally, TextDocument
 from embtrain.data.text.tokenize import MAX_WORD, Offsets, Splitter, check_n_types, grow_counts, split_lines
 from embtrain.kernels.text.scan import VERBATIM, WHITESPACE, WORDS, Scanned, Types, expand
 
+GROUP = 1 << 20  # bytes that a thread scans at once
 THREADS = 8  # more threads would wait for the one that assigns ids
 _MODE = {"whitespace": WHITESPACE, "words": WORDS}
 
@@ -82,13 +83,15 @@ class _Worker:
         return expand(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
                       counts)
 
-    def count(self, scanned: Scanned, census: Census) -> None:
-        """Add what was dropped from a chunk of running text."""
-        census.add_scanned(scanned)
-        if self.left_out:
+    def count(self, scans: Sequence[Scanned], census: Census) -> None:
+        """Add what was dropped from chunks of running text."""
+        for scanned in scans:
+            census.add_scanned(scanned)
+        if self.left_out and scans:
             is_short = np.zeros(len(self.bad), dtype=bool)
             is_short[list(self.left_out)] = True
-            seen, times = np.unique(scanned.types[is_short[scanned.types]], return_counts=True)
+            types = np.concatenate([scanned.types for scanned in scans])
+            seen, times = np.unique(types[is_short[types]], return_counts=True)
             for number, n in zip(seen.tolist(), times.tolist(), strict=True):
                 census.add(self.left_out[number] * n)
 
@@ -99,39 +102,55 @@ class _Worker:
 
 
 def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
-         max_sequence: int, out: AppendableArray, tally: Tally) -> Encoded:
-    """Encode documents as tokenize.encode does, through the core.
+         max_sequence: int, out: AppendableArray, tally: Tally, census: Census | None = None, threads: int | None = None
+         ) -> Encoded:
+    """Encode documents as tokenize.encode does, through the core, on at most `threads` threads; None: THREADS.
 
     Raises NeedsPythonReader if Python must read the text.
     """
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     counts, offsets = np.zeros(1024, dtype=np.int64), Offsets(max_sequence)
-    n_threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS)
-    census = Census()
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_threads = min(n_cores, threads or THREADS)
+    census = Census() if census is None else census
     # A type has other words under another tokenizer, so each tokenizer has its own workers.
     workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_threads)])
-    chunks = _chunks(documents, splitter_for, by_line, census)
+    groups = _groups(_chunks(documents, splitter_for, by_line, census))
     with (Progress("reading text", unit="tokens") as progress, ThreadPoolExecutor(n_threads) as pool,
           _memory()):
-        while round_ := list(itertools.islice(chunks, n_threads)):
-            pairs = [(workers[chunk.split.name][i], chunk) for i, chunk in enumerate(round_)]
-            for (worker, chunk), scanned in zip(pairs, pool.map(lambda p: p[0].scan(p[1]), pairs), strict=True):
-                worker.name(chunk.split, index.__getitem__)
+        while round_ := list(itertools.islice(groups, n_threads)):
+            pairs = [(workers[group[0].split.name][i], group) for i, group in enumerate(round_)]
+            for (worker, group), scans in zip(pairs, pool.map(lambda p: [*map(p[0].scan, p[1])], pairs), strict=True):
+                worker.name(group[0].split, index.__getitem__)
                 check_n_types(len(index))
                 counts = grow_counts(counts, len(index))
-                ids, ends = worker.expand(scanned, counts)
-                if by_line:
-                    offsets.end_lines(ends + out.n)
-                out.append(ids)
-                progress.add(len(ids))
-                if chunk.mode == WORDS:
-                    worker.count(scanned, census)
-                if chunk.source:
-                    tally.add(chunk.source, worker.replaced(scanned), scanned.nul)
-                if chunk.is_last:
-                    offsets.end_document(out.n)
+                for chunk, scanned in zip(group, scans, strict=True):
+                    ids, ends = worker.expand(scanned, counts)
+                    if by_line:
+                        offsets.end_lines(ends + out.n)
+                    out.append(ids)
+                    progress.add(len(ids))
+                    if chunk.source:
+                        tally.add(chunk.source, worker.replaced(scanned), scanned.nul)
+                    if chunk.is_last:
+                        offsets.end_document(out.n)
+                worker.count([scanned for chunk, scanned in zip(group, scans, strict=True) if chunk.mode == WORDS],
+                             census)
     return offsets.encoded(out, counts, list(index), census)
+
+
+def _groups(chunks: Iterable[_Chunk]) -> Iterator[list[_Chunk]]:
+    """Yield consecutive chunks of one tokenizer that a thread scans at once: short documents are a chunk each."""
+    group, size = list[_Chunk](), 0
+    for chunk in chunks:
+        if group and (size + len(chunk.data) > GROUP or chunk.split.name != group[0].split.name):
+            yield group
+            group, size = [], 0
+        group.append(chunk)
+        size += len(chunk.data)
+    if group:
+        yield group
 
 
 @contextlib.contextmanager
@@ -163,7 +182,17 @@ def _chunks(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], 
 
 
 def _whole_words(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the same bytes, cut only at blanks, and whether they are the last."""
+    """Yield the same bytes in chunks, cut only at blanks, and whether they are the last."""
+    data = b""
+    for more, is_last in _cut(pieces):
+        data += more
+        if is_last or len(data) >= GROUP // 2:
+            yield data, is_last
+            data = b""
+
+
+def _cut(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yield each piece, cut at its last blank, after the rest of the piece before; last a rest, perhaps empty."""
     rest = b""
     for piece in pieces:
         room = MAX_WORD - len(rest) + 1

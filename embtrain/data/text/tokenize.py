@@ -21,14 +21,14 @@ import numpy as np
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text.census import Census
+from embtrain.data.text.findings.census import Census
 from embtrain.data.text.readers import Reader, TextDocument, remove_tags
 from embtrain.data.text.words import find_words
 
 Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
 _READER_TOKENIZERS: dict[Reader, Tokenizer] = {
     "text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace", "wiki": "wiki",
-    "wikiextractor": "words", "jsonl": "words"}
+    "wikiextractor": "words", "jsonl": "words", "parquet": "words", "arrow": "words"}
 MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
 MAX_WORD = 1 << 20       # characters without a blank before the text is cut regardless
 FLUSH = 1 << 20          # tokens
@@ -82,7 +82,8 @@ class Offsets:
 
     def end_document(self, end: int) -> None:
         """End the document, and its last sequence, at the offset `end`."""
-        self.end_lines(np.array([end], dtype=np.int64))
+        if end > (begin := self._sequence[-1]):              # without NumPy, for many short documents
+            self._sequence.extend([*range(begin + self._max, end, self._max), end])
         self._document.append(end)
 
     def sequence(self) -> np.ndarray:
@@ -98,8 +99,8 @@ class Offsets:
 
 
 def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
-           max_sequence: int, out: AppendableArray) -> Encoded:
-    """Encode documents: each distinct word gets the next id, in text order.
+           max_sequence: int, out: AppendableArray, census: Census | None = None) -> Encoded:
+    """Encode documents: each distinct word gets the next id, in text order. census: receives the sums.
 
     Ids are appended to `out`, so that memory stays bounded.
     """
@@ -108,7 +109,7 @@ def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], S
     number = index.__getitem__
     pending, counts = array("i"), np.zeros(1024, dtype=np.int64)
     ends = array("q")
-    offsets, census = Offsets(max_sequence), Census()
+    offsets, census = Offsets(max_sequence), Census() if census is None else census
 
     def flush() -> None:
         nonlocal counts, pending, ends
@@ -151,7 +152,8 @@ def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[st
 def check_n_types(n: int) -> None:
     """Raise ResourceError for more than MAX_TYPES distinct words."""
     if n > MAX_TYPES:
-        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; choose another tokenizer")
+        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words in one file; split it, or choose another "
+                            "tokenizer")
 
 
 def grow_counts(counts: np.ndarray, n: int) -> np.ndarray:

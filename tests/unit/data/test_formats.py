@@ -140,7 +140,7 @@ def test_json_lines(tmp_path: Path, core: str, caplog: pytest.LogCaptureFixture)
         corpus = read(tmp_path / "a.jsonl", content, format="jsonl")
     assert lines_of(corpus) == ["the cat", "sat", "two words", "half pair"]
     assert corpus.document.tolist() == [0, 3, 3, 5, 7]
-    assert ("a.jsonl: 2 objects without the field 'text' are skipped; set text.field to another" in caplog.text)
+    assert ("a.jsonl: 2 objects or rows without the field 'text' are skipped; set text.field to another" in caplog.text)
 
 
 def test_field_inside_an_object(tmp_path: Path) -> None:
@@ -154,14 +154,14 @@ def test_field_inside_an_object(tmp_path: Path) -> None:
     ('{"text": "a"}\nplain\n', r"a\.jsonl:2: is not JSON"), ('{"text": "a"}\n["b"]\n', r"a\.jsonl:2: is not an object"),
     ('{"text": 3}\n', r"a\.jsonl:1: 'text' is not text but 3"), ('{"x": ' + "[" * 100_000 + "\n", "nested too deeply"),
     (b'{"text": "\xff"}\n', r"a\.jsonl:1: is not UTF-8"),
-    ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 objects without the field 'text'")])
+    ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 objects or rows without the field 'text'")])
 def test_damaged_json_lines_report_their_line(tmp_path: Path, content: str | bytes, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read(tmp_path / "a.jsonl", content, format="jsonl")
 
 
 def test_field_without_json_lines_is_rejected() -> None:
-    with pytest.raises(ValueError, match="field 'body' requires format: jsonl"):
+    with pytest.raises(ValueError, match="field 'body' requires format: jsonl, parquet, arrow"):
         TextConfig(field="body")
 
 

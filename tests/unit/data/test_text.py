@@ -22,8 +22,9 @@ from hypothesis import given, strategies as st
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
 from embtrain.data.inventory import inventory
 from embtrain.data.storage import cache, containers
-from embtrain.data.text import corpus as text, holdout, readers
+from embtrain.data.text import holdout, readers
 from embtrain.data.text.corpus import Corpus, TextConfig, load, split
+from embtrain.data.text.shards import reading
 from embtrain.data.text.vocabulary import Vocabulary
 
 ALL = TextConfig(min_count=1, valid=0, test=0)
@@ -351,7 +352,7 @@ def test_rare_words_are_dropped_before_the_windows(tmp_path: Path) -> None:
 def test_split_divides_the_documents(texts: list[list[list[str]]], seed: int, min_count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holdout, "SLICE_TOKENS", 5)
-        patch.setattr(text, "documents", lambda *_: (
+        patch.setattr(reading, "documents", lambda *_: (
             readers.TextDocument("", "tokens", iter(["\n".join(" ".join(line) for line in lines)])) for lines in texts))
         patch.setattr(inventory, "build_inventory", lambda *_: inventory.Inventory(()))
         patch.setattr(inventory.Inventory, "content", lambda *_: "")
@@ -432,7 +433,7 @@ def stored(tmp_path: Path) -> tuple[Path, Path]:
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the text was read again")
-    monkeypatch.setattr(text, "encode", refuse)
+    monkeypatch.setattr(reading, "encode_documents", refuse)
 
 
 def is_equal(a: Corpus, b: Corpus) -> bool:

@@ -14,8 +14,9 @@ from hypothesis import given, settings, strategies as st
 from embtrain.common.errors import DataError
 from embtrain.data.inventory import inventory
 from embtrain.data.storage.cache import AppendableArray
-from embtrain.data.text import corpus as text, readers, scan as scanning
+from embtrain.data.text import readers, scan as scanning, tokenize
 from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.shards import rules
 from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.text import scan as kernel
 
@@ -130,26 +131,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: TextConfig, native: bool) -> Any:
     """The result of a read: arrays, words, facts and warnings, or the error line."""
-    patch.setattr(text, "core", lambda: native or None)
-    tally = readers.Tally()
+    patch.setattr(rules, "core", lambda: native or None)
     try:
         files = inventory.build_inventory(where, readers.file_rules(reader, "text", False),
                                           config.files)  # type: ignore[arg-type]
-        result = text._encode_files(files, reader, tally, config, config.max_sequence,
-                                    AppendableArray())  # type: ignore[arg-type]
+        reading_rules = config.rules(reader, config.max_sequence)  # type: ignore[arg-type]
+        read = rules.encode_documents(lambda tally: readers.documents(files, reading_rules.reader, tally,
+                                                                      reading_rules.options),
+                                      reading_rules, AppendableArray())
     except DataError as error:
         return str(error), type(error)
+    result = read.encoded
     return (result.ids.tolist(), result.sequence.tolist(), result.document.tolist(), result.counts.tolist(),
             result.words,
-            result.facts, tally)
+            result.facts, read.tally)
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the reads that use the core."""
     observed: list[int] = []
-    plain_scan = text.scan
-    monkeypatch.setattr(text, "scan", lambda *a: (observed.append(1), plain_scan(*a))[1])
+    plain_scan = rules.scan
+    monkeypatch.setattr(rules, "scan", lambda *a: (observed.append(1), plain_scan(*a))[1])
     return observed
 
 
@@ -213,7 +216,7 @@ def test_errors_are_identical(tmp_path: Path, content: bytes, monkeypatch: pytes
 def test_text_without_a_blank_is_read_in_python(tmp_path: Path, before: bytes, calls: list[int],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """Python splits a word of more than MAX_WORD characters by its pieces; the core leaves that to Python."""
-    for module in (scanning, text.encode.__globals__):
+    for module in (scanning, vars(tokenize)):
         if isinstance(module, dict):
             monkeypatch.setitem(module, "MAX_WORD", 100)
         else:

@@ -57,6 +57,17 @@ class Census:
         counts[JOINTS] = len(_JOINT.findall(text)) if "_" in text else 0
         self.add(counts)
 
+    def tree(self) -> list[int]:
+        """Return the sums as a list, for `add_tree`."""
+        return [*self._n.tolist(), int(self._is_used), int(self._is_prose)]
+
+    def add_tree(self, tree: list[int]) -> None:
+        """Add the sums of another census, from its `tree`."""
+        *counts, is_used, is_prose = tree
+        if is_used:
+            self.add(np.array(counts, dtype=np.int64))
+        self._is_prose |= bool(is_prose)
+
     def facts(self, words: list[str], counts: np.ndarray) -> dict[str, int]:
         """Return all counts by name; empty if nothing is to be reported.
 

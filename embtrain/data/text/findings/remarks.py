@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from embtrain.data.storage.encoding import encoding_hint
-from embtrain.data.text.readers import Tally
+from embtrain.data.text.findings.tally import Tally
 
 WIKI_MAX = 15  # letters of a word, by gensim's rule
 SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported (wiki: well known)
@@ -64,8 +64,8 @@ def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iter
         hint = f"; if all of the text is in another encoding, {encoding_hint(b'')}" if tally.replaced else ""
         yield f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
     if tally.missing:
-        yield (f"{tally.where}: {tally.missing:,} objects without the field {field!r} are skipped; set {section}.field "
-               "to another, or remove them from the file")
+        yield (f"{tally.where}: {tally.missing:,} objects or rows without the field {field!r} are skipped; set "
+               f"{section}.field to another, or remove them from the file")
     if tally.joined and is_auto:
         yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
                f"{section}.tokenizer=whitespace to keep the subwords")

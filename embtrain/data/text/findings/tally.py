@@ -1,0 +1,49 @@
+"""Counts and findings of the readers, and the options that they depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embtrain.data.formats import detect
+
+
+@dataclass
+class Tally:
+    """Counts and findings over all documents, to be reported to the user."""
+
+    replaced: int = 0               # characters that are not UTF-8
+    nul: int = 0                    # NUL characters
+    where: str = ""                 # the first stream with one of these
+    missing: int = 0                # objects of JSON lines without the field
+    tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
+    joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
+    tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
+
+    def add(self, where: str, replaced: int, nul: int) -> None:
+        """Add invalid and NUL characters of the stream `where`."""
+        if replaced or nul:
+            self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
+
+    def merge(self, other: Tally) -> None:
+        """Add what was found in the text that follows."""
+        self.where = self.where or other.where
+        self.replaced, self.nul, self.missing = (
+            self.replaced + other.replaced, self.nul + other.nul, self.missing + other.missing)
+        self.tokenised, self.joined, self.tagged = (
+            self.tokenised or other.tokenised, self.joined or other.joined, self.tagged or other.tagged)
+
+    def clear(self) -> None:
+        """Reset all counts and findings."""
+        self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
+        self.tokenised = self.joined = self.tagged = None
+
+
+@dataclass(frozen=True)
+class TextReadOptions:
+    """Options of reading, in addition to the reader."""
+
+    field: str = "text"      # jsonl: the field that contains the text
+    section: str = "text"    # section of the settings, for errors
+    plain: bool = False      # auto: do not search text for marks and subwords, because the tokenizer is set
+    examined: bool = False   # auto: the first streams were searched for marks; `tokenised` is the result
+    tokenised: tuple[str, str] | None = None
