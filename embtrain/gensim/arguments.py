@@ -28,9 +28,11 @@ _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": 
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
 
 
-def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int) -> Settings:
-    """Return the settings of a run. arguments: values by the names of the keys. sets: further keys, which come last.
+def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int
+            ) -> Settings:
+    """Return the settings of a run.
 
+    sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: further keys, which come last.
     Raises UsageError with one line for each value that cannot work.
     """
     flag_names = {"--negatives": "negatives"}
@@ -42,8 +44,8 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
     for line in as_sets(sets):
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
-    settings = experiment.resolve(negatives, "skipgram", "sentences", sets=[*as_sets(_FIXED), *lines], seed=seed,
-                                  threads=threads, flag_names=flag_names)
+    settings = experiment.resolve(negatives, "skipgram" if sg else "cbow", "sentences",
+                                  sets=[*as_sets(_FIXED), *lines], seed=seed, threads=threads, flag_names=flag_names)
     subword = getattr(settings.model, "subword", None)
     expected = {key.rpartition(".")[2]: arguments[name] for name, key in SUBWORD_KEYS.items() if name in arguments}
     if (subword.model_dump() if subword else {}) != (expected | {"pooling": "mean"} if expected else {}):
@@ -52,10 +54,11 @@ def resolve(negatives: str, arguments: Mapping[str, Any], sets: Mapping[str, Any
     return settings
 
 
-def check_algorithm(sg: int | None, hs: int) -> None:
-    """Raise ArgumentError for CBOW and the hierarchical softmax, which embtrain does not have."""
-    if sg is not None and not sg:
-        raise ArgumentError("sg=0: CBOW is not implemented; set sg=1, which trains skip-gram")
+def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
+    """Raise ArgumentError for CBOW with sums and the hierarchical softmax, which embtrain does not have."""
+    if not sg and not cbow_mean:
+        raise ArgumentError(f"cbow_mean={cbow_mean}: the sum of the context is not implemented; set cbow_mean=1, which "
+                            "takes its mean")
     if hs:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.experiment import Settings
 from embtrain.experiment.run import components, memory
 from embtrain.experiment.run.components import Components
+from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.windows import WindowsTask
 from embtrain.gensim.sentences import Ids
 from embtrain.train.engines.base import StepResult
@@ -88,7 +89,8 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
         vocabulary = Vocabulary(words, np.maximum(counts, 1), text.n_words)
         corpus = Corpus(text.ids, text.sequence, text.sequence[[0, -1]], vocabulary, {}, (1, 1))
         last = settings.train.epochs - 1
-        if len(words) < 2 or (task := WindowsTask(settings, corpus)).windows.examples_per_epoch < 1:
+        kind = cast(type[WindowsTask], tasks.find(settings))
+        if len(words) < 2 or (task := kind(settings, corpus)).windows.examples_per_epoch < 1:
             _log.warning("Word2Vec: %d words, and less than one pair per epoch: nothing is trained; give more text, or "
                          "set sample=0", len(words))
             for number in range(last + 1):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from embtrain.common.row_growth import copy_rows, grow_optimizer
 from embtrain.models.base import Model
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.skipgram import SkipGram
 from embtrain.negatives.base import NegativeSource, grow_source
 from embtrain.train.loop import Trainer
 
@@ -25,7 +25,7 @@ def grow(trainer: Trainer, model: Model, loss: nn.Module, source: NegativeSource
     """Set the state of a trainer before its first step; returns what starts again instead, one line each.
 
     model, loss, source: those of the earlier run. optimizers: their states, as a checkpoint stores them. new_rows:
-    "random", "mean" or "subword" (models/start.py). ValueError if the models do not have the same tables.
+    "random", "mean" or "subword" (models/words/start.py). ValueError if the models do not have the same tables.
     """
     n = len(row)
     table_rows = _grow_tables(trainer.model, model, row, new_rows)

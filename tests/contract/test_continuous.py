@@ -17,7 +17,7 @@ from embtrain.common.types import SYNTHETIC, ProblemSpec, Query
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.models.output_table import OutputTableConfig
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import incompatibilities

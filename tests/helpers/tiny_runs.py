@@ -30,6 +30,7 @@ RUNS: dict[str, tuple[str, str, str, list[str]]] = {
     "skipgram": ("skipgram", "sgns", "text", OF_TEXT),
     "skipgram cosine": ("skipgram", "sampled-softmax", "text", [*OF_TEXT, "model.similarity=cosine"]),
     "skipgram ace": ("skipgram", "ace", "text", [*OF_TEXT, "negatives.min_perplexity=5"]),
+    "cbow": ("cbow", "sgns", "text", OF_TEXT),
     "transe": ("transe", "margin", "graph", OF_GRAPHS),
     "transe sphere": ("transe", "sgns", "graph", [*OF_GRAPHS, "model.entities=sphere", "model.norm=l2"]),
     "distmult": ("distmult", "sgns", "graph", OF_GRAPHS),
@@ -42,7 +43,7 @@ RUNS: dict[str, tuple[str, str, str, list[str]]] = {
     "nmt": ("nmt", "cross-entropy", "grammar", OF_LANGUAGES),
     "nmt vmf": ("nmt", "vmf", "grammar", OF_LANGUAGES),
 }
-FUSED = ("skipgram", "transe", "distmult", "order")
+FUSED = ("skipgram", "cbow", "transe", "distmult", "order")
 EVERY = [(name, engine) for name in RUNS for engine in ("autograd", "fused") if engine == "autograd" or name in FUSED]
 
 

@@ -1,4 +1,4 @@
-"""Text -> skip-gram windows: a centre and the words around it.
+"""Text -> windows: a centre and the words around it, as pairs for skip-gram or as a whole for CBOW.
 
 An occurrence of a word with frequency f = count / Σ counts is kept with probability          (t is text.sample)
     word2vec   min(1, √(t/f) + t/f)     the C code
@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embtrain.common.types import Batch
 from embtrain.data.text.corpus import Corpus, WindowsConfig
@@ -53,6 +54,28 @@ class WindowBatch:
         window = torch.repeat_interleave(torch.arange(len(self)), size, output_size=len(self.target))
         return SkipGramBatch(target=self.target, slot=torch.zeros_like(self.target), centre=self.centre[window],
                              window=window)
+
+
+@dataclass(frozen=True)
+class ContextBatch(Batch):
+    """Centres (target) and the words around them: those of example i are context[start[i]:start[i + 1]], at least one.
+    """
+
+    start: Tensor    # (B+1,) int64
+    context: Tensor  # (P,) int64
+
+    def rows(self, index: slice | Tensor) -> Self:
+        i = torch.arange(len(self), device=self.target.device)[index]
+        size = self.start.diff()[i]
+        start = nn.functional.pad(size.cumsum(0), (1, 0))
+        shift = (self.start[i] - start[:-1]).repeat_interleave(size)
+        place = torch.arange(len(shift), device=shift.device) + shift
+        return type(self)(self.target[i], self.slot[i], start, self.context[place])
+
+    @property
+    def middle(self) -> Tensor:
+        """Return the word in the middle of each context, (B,): the one before the centre, if the window is not cut."""
+        return self.context[(self.start[:-1] + self.start[1:] - 1) // 2]
 
 
 class SkipGramWindows:
@@ -123,6 +146,27 @@ class SkipGramWindows:
         return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])
 
 
+class ContextWindows(SkipGramWindows):
+    """The same windows for CBOW: one example for each centre, which is its target."""
+
+    @cached_property
+    def target_counts(self) -> np.ndarray:
+        """Return the expected number of times each word is a target in an epoch, (V,) float64.
+
+        Exact without subsampling, which can leave a word without neighbours.
+        """
+        alone = self._ids[self._sequence[:-1][np.diff(self._sequence) == 1]]
+        return (self.raw_counts - np.bincount(alone, minlength=len(self.keep))) * self.keep
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Any]:
+        """Yield the same windows, each as one example of a ContextBatch."""
+        return (_contexts(batch) for batch in self.windows(epoch, block, start, shuffle))
+
+
+def _contexts(windows: WindowBatch) -> ContextBatch:
+    return ContextBatch(windows.centre, torch.zeros_like(windows.centre), windows.start, windows.target)
+
+
 def keep_probability(counts: np.ndarray, config: WindowsConfig) -> np.ndarray:
     """Return the probability of each word's occurrences to stay in the text, (V,) float64."""
     if config.sample == 0 or len(counts) == 0:
@@ -139,10 +183,21 @@ def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> Ski
     The centres are in text order, so that neighbours in the batch are neighbours in the text.
     """
     ids, sequence, w = np.asarray(corpus.ids), corpus.sequence, config.window
-    order = np.random.default_rng(np.random.SeedSequence([seed, _HELD_OUT])).permutation(len(ids))
+    order = _heldout_order(corpus, seed)
     after = np.searchsorted(sequence, order, side="right")
     begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
     size = np.minimum(order - begin, w) + np.minimum(end - 1 - order, w)       # (N,)  pairs of each centre
     n = int(np.searchsorted(size.cumsum(), limit)) + 1 if limit > 0 else 0     # centres that reach the limit
     arrays = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
     return WindowBatch(*(torch.from_numpy(x) for x in arrays)).pairs().rows(slice(0, limit))
+
+
+def heldout_contexts(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> ContextBatch:
+    """Return the full windows of at most `limit` centres, nothing subsampled, in text order."""
+    text, order = kernel.text(np.asarray(corpus.ids), corpus.sequence), _heldout_order(corpus, seed)
+    arrays = kernel.pairs(text, np.sort(order[:max(limit, 0)]), config.window, None)
+    return _contexts(WindowBatch(*(torch.from_numpy(x) for x in arrays)))
+
+
+def _heldout_order(corpus: Corpus, seed: int) -> np.ndarray:
+    return np.random.default_rng(np.random.SeedSequence([seed, _HELD_OUT])).permutation(len(corpus.ids))

@@ -27,7 +27,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
-from embtrain.data.vectors.fasttext_model import FastTextSettings, ModelDetails
+from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run.run import Run
@@ -37,6 +37,7 @@ from embtrain.experiment.run.stored import given_vectors
 from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
+from embtrain.models.words.cbow import Cbow
 from embtrain.report.format import interval, number
 from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
@@ -159,7 +160,8 @@ def _details(run: Run) -> ModelDetails:
         return ModelDetails(column)
     output = given_vectors(run.folder).v
     return ModelDetails(column, None if output is None else output.table, FastTextSettings(
-        run.word_vectors.dim, s.data.window, s.train.epochs, s.data.min_count, s.negatives.k, t=s.data.sample))
+        run.word_vectors.dim, s.data.window, s.train.epochs, s.data.min_count, s.negatives.k, t=s.data.sample,
+        model=MODELS["cbow" if s.model.name == Cbow.name else "sg"]))
 
 
 def _pykeen(run: Run, out: Path) -> None:

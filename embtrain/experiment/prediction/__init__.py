@@ -2,7 +2,7 @@
 
     predict.py      entry points: queries from a command line, a file, standard input or Python
     base.py         `Predictor`, `LinePredictor`, `Prediction`, `Answer`
-    words.py        context words of a word, neighbours on walks of a node
+    words.py        context words of a word, the word of a context, neighbours on walks of a node
     language.py     next words                         labels.py       labels of documents
     triples.py      link prediction                    pairs.py        hypernyms and hyponyms
     translation.py  translations of lines              translator.py   the same for a stream or a file

@@ -38,7 +38,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, check_parent, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.skipgram import SkipGram
 from embtrain.report.format import format_text
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
@@ -161,7 +161,7 @@ def check(settings: Settings) -> None:
     if start is not None:
         if not issubclass(models.find(settings.model.name), SkipGram):
             raise UsageError(f"train.start: model.name: {settings.model.name} does not start from word vectors; use "
-                             "skipgram or node2vec, or train.start: null")
+                             "skipgram, cbow or node2vec, or train.start: null")
         files.check_exists(Path(start), "a run folder or a vector file")
     for name in settings.train.sinks:
         sinks.find(name)

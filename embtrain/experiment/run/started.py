@@ -10,7 +10,10 @@ from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.cbow import Cbow
+from embtrain.models.words.skipgram import SkipGram
+
+GROWING = (SkipGram.name, Cbow.name)  # models whose vocabulary can grow
 
 
 def has_trained(folder: Path) -> bool:
@@ -52,9 +55,9 @@ def check_parent(settings: Settings) -> None:
         return
     folder = Path(settings.train.parent)
     earlier = run_settings.from_run(folder)
-    if earlier.model.name != SkipGram.name:
+    if earlier.model.name not in GROWING:
         raise UsageError(f"{folder}: model.name: {earlier.model.name} cannot be continued on another text: only the "
-                         f"vocabulary of {SkipGram.name} grows; give a run of {SkipGram.name}")
+                         f"vocabulary of {' and '.join(GROWING)} grows; give a run of {' or '.join(GROWING)}")
     if missing := [name for name in ("vectors.safetensors", "scores.json") if not (folder / name).is_file()]:
         raise DataError(f"{folder}: has not finished: it has no {missing[0]}; {resume_command(folder)}")
     if settings.train.start is not None:

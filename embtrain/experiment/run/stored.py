@@ -30,8 +30,8 @@ from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.experiment.tasks.windows import subwords_of
 from embtrain.models.nmt.model import Nmt
-from embtrain.models.skipgram import SkipGram
-from embtrain.models.start import GivenVectors
+from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.words.start import GivenVectors
 from embtrain.train.state import checkpoint
 
 Arrays = Mapping[str, np.ndarray]

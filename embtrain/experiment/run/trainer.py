@@ -16,8 +16,8 @@ from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import read_identity
-from embtrain.models.skipgram import SkipGram
-from embtrain.models.start import start_from
+from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.words.start import start_from
 from embtrain.train import growth
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch

@@ -34,7 +34,7 @@ from embtrain.experiment.tasks import parent_text
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
 from embtrain.experiment.tasks.parent_text import ParentText
 from embtrain.models.base import Model
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.skipgram import SkipGram
 
 _log = logging.getLogger("embtrain")
 
@@ -59,6 +59,7 @@ class WindowsTask(Task):
     Config: ClassVar[type[WindowsConfig]] = TextConfig
     token_list_keys: ClassVar[dict[str, Any]] = {"format": "tokens", "tokenizer": "whitespace", "lower": False}
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
+    Windows: ClassVar[type[windows.SkipGramWindows]] = windows.SkipGramWindows  # form of the examples
 
     def __init__(self, settings: Settings, corpus: Corpus, parent: ParentText | None = None):
         self.settings, self.corpus, self.parent = settings, corpus, parent
@@ -70,7 +71,7 @@ class WindowsTask(Task):
             raise DataError(f"corpus: {settings.corpus}: {len(corpus.vocabulary)} words occur {self.config.min_count} "
                             f"times or more, so there are no negatives; {lower}give more text")
         self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
-        self.windows = windows.SkipGramWindows(self.train, self.config, settings.train.seed)
+        self.windows = self.Windows(self.train, self.config, settings.train.seed)
 
     @classmethod
     def check(cls, settings: Settings) -> None:

@@ -1,11 +1,10 @@
-"""gensim's FastText with the training of embtrain: skip-gram with character n-grams [bojanowski2017].
+"""gensim's FastText with the training of embtrain: CBOW or skip-gram with character n-grams [bojanowski2017].
 
 Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code, as in word2vec.py.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +21,9 @@ from embtrain.gensim.models.word2vec import Sentences, Word2Vec, add_words
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
 
-_log = logging.getLogger("embtrain")
-
 
 class FastText(Word2Vec, GensimFastText):
-    """gensim's FastText, trained by embtrain: skip-gram with character n-grams and any strategy.
+    """gensim's FastText, trained by embtrain: CBOW or skip-gram with character n-grams and any strategy.
 
     The arguments are gensim's, and `negatives`, `sets`, sg, negative and ns_exponent those of Word2Vec here. min_n,
     max_n: characters of an n-gram, < and > around the word included; without n-grams if max_n < min_n. bucket: rows
@@ -38,7 +35,7 @@ class FastText(Word2Vec, GensimFastText):
 
     kind = "FastText"
 
-    def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, sg: int | None = None,
+    def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, sg: int = 0,
                  hs: int = 0, vector_size: int = 100, alpha: float = 0.025, window: int = 5, min_count: int = 5,
                  max_vocab_size: int | None = None, word_ngrams: int = 1, sample: float = 1e-3, seed: int | None = 1,
                  workers: int = 3, min_alpha: float = 0.0001, negative: int | None = None,
@@ -64,20 +61,18 @@ class FastText(Word2Vec, GensimFastText):
 
 
 def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastText:
-    """Read a skip-gram model of fastText (.bin) with all its tables, to train it further.
+    """Read a model of fastText (.bin) with all its tables, skip-gram or CBOW, to train it further.
 
-    A CBOW model continues as skip-gram, with a warning. DataError for a model that was not trained with negative
-    sampling, and for those that embtrain/data/vectors/fasttext_file.py refuses.
+    DataError for a model that was not trained with negative sampling, and for those that
+    embtrain/data/vectors/fasttext_file.py refuses.
     """
     given = _read(path, encoding, with_output=True)
     s = given.settings
     if s.loss != LOSSES["ns"]:
         raise DataError(f"{path}: was not trained with negative sampling, so its output matrix cannot be trained "
                         "further; read its vectors with load_facebook_vectors")
-    if s.model != MODELS["sg"]:
-        _log.warning("%s: is a CBOW model; embtrain would continue it as skip-gram", path)
-    model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg, sg=1, bucket=s.bucket,
-                     min_count=s.min_count, sample=s.t, min_n=s.minn, max_n=s.maxn)
+    model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg, sg=int(s.model == MODELS["sg"]),
+                     bucket=s.bucket, min_count=s.min_count, sample=s.t, min_n=s.minn, max_n=s.maxn)
     add_words(model.wv, given.words, given.counts, given.word_rows, given.ngram_rows[:model.wv.bucket])
     model.syn1neg, model.corpus_total_words = given.output, int(given.counts.sum())
     return model

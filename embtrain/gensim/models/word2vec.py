@@ -31,20 +31,20 @@ Sentences = Iterable[Sequence[Hashable]]
 _log = logging.getLogger("embtrain")
 _NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "compute_loss")  # of the constructor
 _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_count", "max_vocab_size", "sample",
-           "seed", "workers", "min_alpha", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule", "sorted_vocab",
-           "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
+           "seed", "workers", "min_alpha", "sg", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule",
+           "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _STATE = ("alpha", "min_alpha", "min_alpha_yet_reached", "epochs", "corpus_count", "corpus_total_words", "train_count",
           "total_train_time", "running_training_loss", "effective_min_count", "min_count", "sample")
 
 
 class Word2Vec(GensimWord2Vec):
-    """gensim's Word2Vec, trained by embtrain: skip-gram with any strategy.
+    """gensim's Word2Vec, trained by embtrain: CBOW or skip-gram with any strategy.
 
     The arguments are gensim's. negatives: a strategy by name, or the path of its YAML. sets: further configuration
-    keys, e.g. {"negatives.share_draws_by": "window"}. sg: 1 or unset; unset logs a warning, because gensim's default
-    is CBOW. negative, ns_exponent: None: the strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per
-    core and per batch_words words, as in gensim: a small text is trained by one, reproducibly. seed: None: a random
-    one. cbow_mean and hashfxn have no effect.
+    keys, e.g. {"negatives.share_draws_by": "window"}. sg: 0 for CBOW, gensim's default, 1 for skip-gram. negative,
+    ns_exponent: None: the strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per core and per
+    batch_words words, as in gensim: a small text is trained by one, reproducibly. seed: None: a random one. cbow_mean:
+    1 for CBOW, no effect on skip-gram. hashfxn has no effect.
 
     `wv` is gensim's KeyedVectors, `syn1neg` the output table (V, D). Same seed, one worker: bitwise the same vectors.
 
@@ -59,7 +59,7 @@ class Word2Vec(GensimWord2Vec):
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
                  alpha: float = 0.025, window: int = 5, min_count: int = 5, max_vocab_size: int | None = None,
                  sample: float = 1e-3, seed: int | None = 1, workers: int = 3, min_alpha: float = 0.0001,
-                 sg: int | None = None, hs: int = 0, negative: int | None = None, ns_exponent: float | None = None,
+                 sg: int = 0, hs: int = 0, negative: int | None = None, ns_exponent: float | None = None,
                  cbow_mean: int = 1, hashfxn: Callable[..., int] = hash, epochs: int = 5, null_word: int = 0,
                  trim_rule: Callable[..., int] | None = None, sorted_vocab: int = 1, batch_words: int = 10_000,
                  compute_loss: bool = False, callbacks: Sequence[Any] = (), comment: str | None = None,
@@ -78,18 +78,16 @@ class Word2Vec(GensimWord2Vec):
         self._arguments["sets"] = self.sets = dict(given["sets"] or {})
         self.negatives, self._subwords = os.fspath(given["negatives"]), dict(subwords or {})
         self._learned: Learned | None = None
-        arguments.check_algorithm(given["sg"], given["hs"])
+        arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
         arguments.n_threads(given["workers"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
-        resolved = arguments.resolve(self.negatives, {
+        resolved = arguments.resolve(self.negatives, given["sg"], {
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
             **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
                and (given[name] or name != "negative")}}, self.sets, 1, 1)
-        if given["sg"] is None:
-            _log.warning("%s: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1", self.kind)
         self._has_exponent = hasattr(resolved.negatives, "exponent")
-        return {**{name: given[name] for name in _SHARED}, "sg": 1, "hs": 0,
+        return {**{name: given[name] for name in _SHARED}, "hs": 0,
                 "negative": resolved.negatives.k if given["negative"] is None else given["negative"],
                 "ns_exponent": getattr(resolved.negatives, "exponent", 0.75)}
 
@@ -173,7 +171,7 @@ class Word2Vec(GensimWord2Vec):
         total: tokens of the words in the vocabulary. n_words: of the text.
         """
         exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
-        return arguments.resolve(self.negatives, {
+        return arguments.resolve(self.negatives, self.sg, {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), "alpha": self.alpha,
             "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent,

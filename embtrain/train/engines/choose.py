@@ -1,8 +1,8 @@
 """Chooses the training engine and gives the reasons against the compiled one.
 
 autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
-fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update covers one window of
-       text, one query of a triple or one pair of concepts, or those that share a draw.
+fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult and order embeddings; an update covers one window
+       of text, one query of a triple or one pair of concepts, or those that share a draw.
 
 On a window, query or pair without repeated rows both make the same update.
 """
@@ -14,15 +14,16 @@ from embtrain.kernels.core.loader import core
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
 from embtrain.models.order import OrderConfig
-from embtrain.models.skipgram import SkipGramConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
+from embtrain.models.words.cbow import CbowConfig
+from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import base, compiled_pairs
 from embtrain.train.engines.base import Engine
 
-MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
+MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, OrderConfig)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")

@@ -4,11 +4,12 @@
 
 Equivalent to train/engines/autograd.py, except for how many examples one update covers. A full Query is built only if
 the source uses it; static sources return ids alone. Subclasses define what a block is: windows of text
-(compiled_windows.py), triples (compiled_triples.py) or pairs of concepts (compiled_pairs.py).
+(compiled_windows.py, compiled_contexts.py), triples (compiled_triples.py) or pairs of concepts (compiled_pairs.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -89,7 +90,7 @@ class CompiledStep(Engine):
 
     @classmethod
     def for_task(cls, task: str) -> type[Engine]:
-        return next(engine for engine in cls.__subclasses__() if task in engine.tasks)
+        return next(engine for engine in _with_subclasses(cls) if task in engine.tasks)
 
     # -- for subclasses to define ----------------------------------------------------------------------------------
 
@@ -177,6 +178,12 @@ class CompiledStep(Engine):
         scored = self.step.score(query, replace(drawn, false_negatives=None))
         cost = self.loss.negative(scored)
         return cost if scored.row is None else cost[scored.row]
+
+
+def _with_subclasses(engine: type[CompiledStep]) -> Iterator[type[CompiledStep]]:
+    yield engine
+    for subclass in engine.__subclasses__():
+        yield from _with_subclasses(subclass)
 
 
 def _array(x: Tensor | None) -> np.ndarray | None:

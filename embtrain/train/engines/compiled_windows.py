@@ -1,37 +1,26 @@
-"""Windows of text through the compiled core (train/engines/compiled.py).
-
-An update covers one window, or the windows that share a draw, instead of train.batch examples, and sees the values
-that the previous update wrote. The loss's own parameters (log Z) take a step about every train.batch examples. The
-tests compare it with train/engines/autograd.py on blocks in which no row repeats.
-"""
+"""Compiled step of skip-gram: windows of text or of walks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.common.types import LossInput, Negatives, Query
+from embtrain.common.types import Query
 from embtrain.data.text.windows import WindowBatch
-from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.kernels.text.windows import repeat_by_window
-from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
-from embtrain.losses.margin import Margin
-from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
-from embtrain.models.skipgram import SkipGram
+from embtrain.kernels.training.skipgram import RowPool, Windows
 from embtrain.train.engines.base import Examples
-from embtrain.train.engines.compiled import MAX_LOGGED_ROWS, CompiledStep
+from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
+from embtrain.train.engines.skipgram_kernel import SkipGramKernel
 
 
-class CompiledWindows(CompiledStep):
+class CompiledWindows(SkipGramKernel):
     """Compiled step of skip-gram."""
 
     tasks = ("windows", "walks")
-    model: SkipGram
-    UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 1}
 
     def batches(self, examples: Examples, epoch: int, block: int, start: int = 0, shuffle: bool = True
                 ) -> Iterator[WindowBatch]:
@@ -64,51 +53,9 @@ class CompiledWindows(CompiledStep):
         """The draw of each pair, (P,); None if each pair has its own."""
         return _window_ids(block) // self.units_per_draw if self.units_per_draw else None
 
-    def _update(self, block: WindowBatch, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
-        """Update on the windows in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
-        u, v = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.u, self.model.v))
-        columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
-        windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
-        c = None if self.c is None else self.c.detach().numpy()
-        pool = None if self.model.pool is None else self.model.pool.kernel_rows()
-        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
-        rule = SkipGramLossSpec(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
-                    ranking)
-        loss, costs = 0.0, list[Tensor]()
-        for first, last in self._chunks(windows.start):
-            part, part_columns = _slice(windows, columns, first, last)
-            result = update(u, v, part, part_columns, rule, lr, self.threads, keep, pool)
-            loss += result.loss
-            if result.scores is not None:
-                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part, part_columns))
-            if self.c is not None and result.c_grad is not None:
-                self.c.grad = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
-                self.optimizers[1].step()
-        return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
-
-    def _chunks(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Ranges of windows per call of the core: all, or windows of about train.batch pairs if log Z is learned.
-
-        log Z takes one step per call. Draws are not split.
-        """
-        n, unit = len(start) - 1, max(1, self.units_per_draw)
-        first = 0
-        while first < n:
-            last = n
-            if self.c is not None and start[n] - start[first] > self.config.batch:
-                last = int(np.searchsorted(start, start[first] + self.config.batch, "right")) - 1
-                last = min(n, first + max(unit, (last - first) // unit * unit))
-            yield first, last
-            first = last
-
-    def _costs_from_scores(self, scores: Tensor, windows: Windows, columns: NegativeBatch) -> Tensor:
-        """Costs of the negatives from the scores (G, K) of draws that belong to one centre each."""
-        centre = torch.from_numpy(windows.centre)
-        if columns.share == 0:
-            centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        zeros, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
-        query = Query(zeros.unsqueeze(1), centre, slot, slot)
-        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
+    def _units(self, block: WindowBatch) -> tuple[Windows, RowPool | None]:
+        return (Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy()),
+                None if self.model.pool is None else self.model.pool.kernel_rows())
 
     def _leading_rows(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(MAX_LOGGED_ROWS, len(block.target))))
@@ -130,28 +77,3 @@ def _window_ids(block: WindowBatch) -> Tensor:
 def _repeat_per_pair(block: WindowBatch, value: Tensor) -> Tensor:
     """Repeat the value of each window for its pairs, (C,) to (P,)."""
     return torch.from_numpy(repeat_by_window(block.start.numpy(), value.numpy()))
-
-
-def _slice(windows: Windows, columns: NegativeBatch, first: int, last: int) -> tuple[Windows, NegativeBatch]:
-    """A range of the windows, with their pairs and draws."""
-    if first == 0 and last == len(windows.centre):
-        return windows, columns
-    start, share = windows.start[first:last + 1], columns.share
-    pairs = slice(int(start[0]), int(start[-1]))
-    draws = slice(first // share, -(-last // share)) if share else pairs
-    false_negatives = columns.false_negatives
-    if false_negatives is not None:
-        a, b = np.searchsorted(false_negatives[0], [pairs.start, pairs.stop])
-        false_negatives = np.ascontiguousarray(false_negatives[:, a:b]) - np.array([[pairs.start], [0]])
-    def slice_draws(x: np.ndarray | None, rows: slice) -> np.ndarray | None:
-        return x if x is None or (x.ndim == 1 and rows is draws) else x[rows]
-    return (
-        Windows(windows.centre[first:last], start - start[0], windows.target[pairs]),
-        columns._replace(
-            ids=columns.ids[draws],
-            log_q=slice_draws(columns.log_q, draws),
-            weight=slice_draws(columns.weight, draws),
-            log_q_target=None if columns.log_q_target is None else columns.log_q_target[pairs],
-            false_negatives=false_negatives,
-        ),
-    )

@@ -12,7 +12,15 @@ from hypothesis import given, settings, strategies as st
 from embtrain.data.text import windows as module
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.data.text.windows import SkipGramBatch, SkipGramWindows, heldout, keep_probability
+from embtrain.data.text.windows import (
+    ContextBatch,
+    ContextWindows,
+    SkipGramBatch,
+    SkipGramWindows,
+    heldout,
+    heldout_contexts,
+    keep_probability,
+)
 
 STATIC = TextConfig(sample=0, dynamic_window=False, window=2)
 
@@ -50,6 +58,24 @@ def test_windows_by_hand() -> None:
     assert {x.dtype for x in (batch.centre, batch.target, batch.slot, batch.window)} == {torch.int64}
 
 
+def contexts_of(batches: list[ContextBatch]) -> list[tuple[int, list[int]]]:
+    return [(int(b.target[i]), b.context[b.start[i]:b.start[i + 1]].tolist()) for b in batches for i in range(len(b))]
+
+
+def test_contexts_by_hand() -> None:
+    corpus = corpus_of([[0, 1, 2], [3], [4, 1]])
+    config = TextConfig(sample=0, dynamic_window=False, window=2)
+    windows = ContextWindows(corpus, config, 1)
+    [batch] = windows.blocks(0, 100, shuffle=False)
+    expected = [(0, [1, 2]), (1, [0, 2]), (2, [0, 1]), (4, [1]), (1, [4])]                # 3 is alone
+    assert contexts_of([batch]) == expected == contexts_of([heldout_contexts(corpus, config, 9, 0)])
+    assert batch.middle.tolist() == [1, 0, 0, 1, 4] and batch.slot.tolist() == [0] * 5
+    assert windows.target_counts.tolist() == [1, 2, 1, 0, 1] and windows.examples_per_epoch == 5
+    assert contexts_of([batch.rows(slice(1, 3))]) == expected[1:3]
+    assert contexts_of([batch.rows(torch.tensor([4, 0, 4]))]) == [expected[i] for i in (4, 0, 4)]
+    assert 1 <= len(heldout_contexts(corpus, config, 2, 0)) <= 2 and len(heldout_contexts(corpus, config, 0, 0)) == 0
+
+
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 
@@ -64,6 +90,15 @@ def test_static_windows_are_all_pairs(lengths: list[int], w: int, block: int, sh
     assert windows.examples_per_epoch == pytest.approx(sum(brute(lines, w).values()))
     expected = Counter(target for _, target in brute(lines, w).elements())
     assert windows.target_counts == pytest.approx([expected[i] for i in range(len(corpus.ids))])
+
+
+@given(lengths, st.integers(1, 5), st.integers(1, 9), st.booleans())
+def test_contexts_are_the_windows_of_skip_gram(lengths: list[int], w: int, block: int, dynamic: bool) -> None:
+    corpus = numbered(lengths)
+    config = STATIC.model_copy(update={"window": w, "dynamic_window": dynamic, "sample": 0.3})
+    found = contexts_of(list(ContextWindows(corpus, config, 3).blocks(2, block)))
+    pairs = pairs_of(list(SkipGramWindows(corpus, config, 3).blocks(2, block)))
+    assert [(target, word) for target, words in found for word in words] == pairs
 
 
 @given(lengths, st.integers(1, 4), st.floats(0.05, 2), st.booleans(), st.integers(0, 5))

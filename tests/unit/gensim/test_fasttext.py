@@ -22,7 +22,7 @@ from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim import saved
 from embtrain.gensim.models.fasttext import FastText, load_facebook_model, load_facebook_vectors
 from embtrain.gensim.models.word2vec import Word2Vec
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.skipgram import SkipGram
 
 pytestmark = pytest.mark.long
 

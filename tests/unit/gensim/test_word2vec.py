@@ -113,7 +113,7 @@ def test_vectors_are_those_of_a_run_with_the_keys_of_the_page(negatives: str, mo
     first = dict[str, Any]()
     progress.quiet = True
     with pytest.MonkeyPatch.context() as patch:
-        from embtrain.models.skipgram import SkipGram
+        from embtrain.models.words.skipgram import SkipGram
 
         build = SkipGram.__init__
 

@@ -16,7 +16,7 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.diagnosis.diagnose import diagnose
 from embtrain.experiment.run import scoring
 from embtrain.losses.softmax import SoftmaxConfig
-from embtrain.models.skipgram import SkipGramConfig
+from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.negatives.static.unigram import Unigram, UnigramConfig
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose

@@ -16,7 +16,7 @@ from embtrain.common.files import read_json
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import stored
-from embtrain.models.skipgram import SkipGram
+from embtrain.models.words.skipgram import SkipGram
 
 pytestmark = pytest.mark.long
 RATE = "train.lr=1e-9"                                      # so small that rows show where they started
@@ -131,7 +131,7 @@ def test_other_models_do_not_start_from_words(place: Path) -> None:
 def test_frozen_rows_have_no_gradient() -> None:
     """The gradient of a frozen row is 0, and that of another row is the one without freezing."""
     from embtrain.common.types import ProblemSpec
-    from embtrain.models.skipgram import SkipGramConfig
+    from embtrain.models.words.skipgram import SkipGramConfig
 
     problem = ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5, dim=3)
     plain, frozen = (SkipGram(SkipGramConfig(dim=3, freeze=value), problem) for value in ("none", "known"))

@@ -22,7 +22,7 @@ from embtrain.data.vectors.subword_table import FILE, SubwordTable, make_ngrams,
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import memory, stored
 from embtrain.models.base import pad_rows
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.train.state import checkpoint
 
 NAMES = ["cat", "cats", "catalogue", "aaaaaa", "a", "dog"]

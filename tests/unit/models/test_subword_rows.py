@@ -21,8 +21,8 @@ from embtrain.data.vectors.subword_table import make_ngrams, ngram_rows
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.continuation import continue_run
 from embtrain.experiment.run import stored
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
-from embtrain.models.start import GivenVectors, start_from
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.start import GivenVectors, start_from
 from embtrain.train.state import checkpoint
 
 OLD, NEW = ["cat", "dog", "catalogue", "a"], ["dogs", "catalogue", "dog", "xyzzy", "a", "cat", "cats"]

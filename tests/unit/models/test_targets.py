@@ -18,7 +18,7 @@ from embtrain.data.vectors.folders import read_any
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.models.lm import Lm, LmConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.loop import optimizers

@@ -18,7 +18,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
 from embtrain.nn import module as nn_module
 from embtrain.nn.module import SampledLoss

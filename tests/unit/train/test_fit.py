@@ -18,7 +18,7 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import clip_gradients

@@ -12,7 +12,7 @@ import torch
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text.windows import WindowBatch
 from embtrain.losses import base as losses
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine

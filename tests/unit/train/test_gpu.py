@@ -10,7 +10,7 @@ import torch
 from embtrain.common.types import ProblemSpec
 from embtrain.experiment import fit, resolve, resume
 from embtrain.losses import base as losses
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step

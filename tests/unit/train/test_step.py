@@ -22,7 +22,7 @@ from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.config import TrainConfig

@@ -68,7 +68,10 @@ private:
         const SkipGramTask& t = *task;
         const int64_t begin = t.start[i], m = t.start[i + 1] - begin, n = t.share ? t.k : m * t.k;
         const int64_t* column = t.ids + (t.share ? i : begin) * t.k;
-        if (has_all_rows) rows[tail++] = t.u + t.centre[i] * t.u_stride;
+        if (has_all_rows) {  // of a pooled centre its first row; pooled_centres.h prefetches the others
+            const int64_t row = t.pool_start == nullptr ? t.centre[i] : t.pool_row[t.pool_start[t.centre[i]]];
+            rows[tail++] = t.u + row * t.u_stride;
+        }
         list(t.target + begin, m);
         if (has_all_rows) list(column, n);
     }

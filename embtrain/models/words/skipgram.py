@@ -4,8 +4,8 @@
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
 u: input table, one row per centre word; v: output table, one row per context word, trained or frozen
-(models/output_table.py). Both can start from given vectors (models/start.py). With `subword`, u_a is pooled from a row
-of the word and the rows of its character n-grams (models/subword.py).
+(models/output_table.py). Both can start from given vectors (models/words/start.py). With `subword`, u_a is pooled from
+a row of the word and the rows of its character n-grams (models/words/subword.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
 
@@ -22,7 +22,7 @@ from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
-from embtrain.models.subword import SubwordConfig, SubwordPool
+from embtrain.models.words.subword import SubwordConfig, SubwordPool
 
 
 class SkipGramConfig(ModelConfig):
@@ -64,8 +64,8 @@ class SkipGram(Model):
     def __init__(self, config: SkipGramConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         if problem.n_contexts is None:
-            raise UsageError("model.name: skipgram needs contexts that are word ids, but this corpus has none; choose "
-                             "another model or corpus")
+            raise UsageError(f"model.name: {self.name} needs contexts that are word ids, but this corpus has none; "
+                             "choose another model or corpus")
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(problem.seed)
@@ -76,7 +76,7 @@ class SkipGram(Model):
         self.unpadded_tables = frozenset() if self.pool is None else frozenset({"u"})
         self.u = nn.Parameter(uniform(problem.n_contexts) if self.pool is None
                               else self.pool.initial_table(config.dim, generator))
-        self.register_buffer("frozen", None if config.freeze == "none"  # models/start.py marks the rows
+        self.register_buffer("frozen", None if config.freeze == "none"  # models/words/start.py marks the rows
                              else torch.zeros(problem.n_contexts, dtype=torch.bool))
         table = initial_table(config.output_table, problem, config.dim)
         if table is None:

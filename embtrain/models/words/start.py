@@ -22,8 +22,8 @@ from torch import Tensor
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import WordVectors
-from embtrain.models.skipgram import SkipGram
-from embtrain.models.subword import SubwordPool
+from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.words.subword import SubwordPool
 
 
 class Subwords(Protocol):

@@ -1,6 +1,6 @@
 """Skip-gram over random walks: predicts the nodes near a node on a walk.
 
-The model is that of models/skipgram.py; the data are a graph, or walks over one (data/walks/walks.py).
+The model is that of models/words/skipgram.py; the data are a graph, or walks over one (data/walks/walks.py).
 Perozzi et al., DeepWalk: Online Learning of Social Representations, KDD 2014.
 Grover and Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
 """
@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from embtrain.models.skipgram import SkipGram, SkipGramConfig
-from embtrain.models.subword import SubwordConfig
+from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.subword import SubwordConfig
 
 
 class Node2VecConfig(SkipGramConfig):

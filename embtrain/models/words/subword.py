@@ -88,7 +88,7 @@ class SubwordPool(nn.Module):
     def forward(self, u: Tensor, words: Tensor, sparse: bool) -> Tensor:
         """Return the vectors (n, D) of words (n,), differentiable in u. sparse: whether its gradient is sparse."""
         size, place = self.places(words)
-        return _Pooled.apply(u, self.row[place], size, self.is_mean, sparse)
+        return PooledRows.apply(u, self.row[place], size, self.is_mean, sparse, None)
 
     def places(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """The number of rows of each word, (n,), and the places of these rows in `row`, one word after the other."""
@@ -158,25 +158,28 @@ class SubwordPool(nn.Module):
         u[words] = rest * self.places(words)[0].unsqueeze(1) if self.is_mean else rest
 
 
-class _Pooled(torch.autograd.Function):
-    """Sums h (B, D) of rows of u, or their means; (R,) rows, (B,) numbers of rows.
+class PooledRows(torch.autograd.Function):
+    """Sums h (B, D) of rows of u, or their means; (R,) rows, (B,) numbers of rows, (R,) bool or None: frozen rows.
 
-    Every row receives ∂L/∂h as its gradient; that of PyTorch's embedding_bag would be divided under mean.
+    Every row that is not frozen receives ∂L/∂h as its gradient; that of PyTorch's embedding_bag would be divided under
+    mean.
     """
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, rows: Tensor, size: Tensor, is_mean: bool, sparse: bool) -> Tensor:
-        ctx.save_for_backward(rows, size)
+    def forward(ctx: Any, u: Tensor, rows: Tensor, size: Tensor, is_mean: bool, sparse: bool, is_frozen: Tensor | None
+                ) -> Tensor:
+        ctx.save_for_backward(rows, size, is_frozen)
         ctx.shape, ctx.sparse = u.shape, sparse
         h = nn.functional.embedding_bag(rows, u, size.cumsum(0) - size, mode="sum")
         return h / size.unsqueeze(1) if is_mean else h
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        rows, size = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        rows, size, is_frozen = ctx.saved_tensors
         values = gradient.repeat_interleave(size, dim=0, output_size=len(rows))                 # (R, D)
-        if ctx.sparse:
-            return torch.sparse_coo_tensor(rows.unsqueeze(0), values, ctx.shape, check_invariants=False), \
-                None, None, None, None
-        return gradient.new_zeros(ctx.shape).index_add_(0, rows, values), None, None, None, None
+        if is_frozen is not None:
+            values = values.masked_fill(is_frozen.unsqueeze(1), 0)
+        table = torch.sparse_coo_tensor(rows.unsqueeze(0), values, ctx.shape, check_invariants=False) if ctx.sparse \
+            else gradient.new_zeros(ctx.shape).index_add_(0, rows, values)
+        return table, None, None, None, None, None
