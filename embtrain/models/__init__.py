@@ -9,7 +9,7 @@ subword.py       word vectors pooled from character n-grams, for skip-gram
 node2vec.py      the same for random walks
 lm.py            LSTM language model
 xc.py            linear model for extreme classification
-order.py         order embeddings of hierarchies
+hierarchies/     models of hierarchies: order embeddings and cones
 triples/         models of knowledge graphs
 nmt/             encoder-decoders that predict word vectors
 """
