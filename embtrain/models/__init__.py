@@ -6,7 +6,7 @@ output_table.py  initial output embedding table: random, or from a file
 words/           skip-gram, CBOW and node2vec
 lm.py            LSTM language model
 xc.py            linear model for extreme classification
-order.py         order embeddings of hierarchies
+hierarchies/     models of hierarchies: order embeddings and cones
 triples/         models of knowledge graphs
 nmt/             encoder-decoders that predict word vectors
 """

@@ -95,12 +95,14 @@ class Model(nn.Module):
         return None
 
     @staticmethod
-    def entailment_score(u: Tensor, v: Tensor) -> Tensor:
-        """Score "u is a v" for exported vectors u and v (n, D): (n,), higher is more certain.
+    def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:
+        """Score "u is a v" for exported vectors u and v (..., D): (...), higher is more certain.
+
+        config: that of the model, or ModelConfig() for a file of vectors.
 
         The default is the cosine, which is symmetric; models with a direction override it.
         """
-        return nn.functional.cosine_similarity(u, v, dim=1)
+        return nn.functional.cosine_similarity(u, v, dim=-1)
 
 
 class AbstractMethod(TypeError):

@@ -21,7 +21,7 @@ from embtrain.data.hierarchy.files import ConceptsByWord
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.statistics.ties import round_scores
-from embtrain.models.base import Model
+from embtrain.models.base import Model, ModelConfig
 
 MAX_ELEMENTS = 1 << 22  # elements in memory at once
 
@@ -29,10 +29,14 @@ WordPair = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or
 
 
 class Scorer:
-    """Scores pairs by vectors, as `model` defines. words: words of concepts that do not occur in the concept's name."""
+    """Scores pairs by vectors, as `model` with `config` defines.
 
-    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: ConceptsByWord | None = None):
-        self.vectors, self.model, self.words = vectors, model, words or {}
+    words: words of concepts that do not occur in the concept's name.
+    """
+
+    def __init__(self, vectors: Vectors, model: type[Model] = Model, words: ConceptsByWord | None = None,
+                 config: ModelConfig | None = None):
+        self.vectors, self.model, self.words, self.config = vectors, model, words or {}, config or model.Config()
 
     @cached_property
     def senses(self) -> Senses:
@@ -66,5 +70,5 @@ class Scorer:
         table, scores = self.vectors.table, []
         for start in range(0, len(a), step := max(1, MAX_ELEMENTS // self.vectors.dim)):
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
-            scores.append(self.model.entailment_score(x, y).numpy())
+            scores.append(self.model.entailment_score(x, y, self.config).numpy())
         return round_scores(np.concatenate(scores))

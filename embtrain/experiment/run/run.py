@@ -80,7 +80,7 @@ class Run:
         """Score pairs of words by the similarity or entailment measure of the run's model."""
         table = self.word_vectors
         return Scorer(table, models.find(self.settings.model.name),
-                      senses.read(self.folder / senses.FILE, table.index))
+                      senses.read(self.folder / senses.FILE, table.index), self.settings.model)
 
     @property
     def vectors(self) -> KeyedVectors:

@@ -163,7 +163,7 @@ class PairsTask(Task):
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, components.model.vectors().detach().cpu().float().numpy())
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
-        scorer = Scorer(table, type(components.model), self.hierarchy.words)
+        scorer = Scorer(table, type(components.model), self.hierarchy.words, components.model.config)
         rows = scoring.benchmarks(table, self.evaluate.benchmarks, words_config(self.evaluate), items, scorer)
         valid = self.score_held_out(components, "valid")
         for part in ("valid", "test"):
@@ -225,9 +225,8 @@ class PairsTask(Task):
 @torch.no_grad()
 def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
     """Return the model's score of each pair (n, 2), (n,) float64."""
-    scores = []
+    model, scores = components.model, []
+    table = model.vectors()
     for chunk in torch.from_numpy(pairs).to(components.problem.device).split(MAX_PAIRS):
-        batch = hierarchy_examples.make_batch(chunk, torch.full_like(chunk[:, 0], HYPERNYM))
-        query = components.model.encode(batch)
-        scores.append(components.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
+        scores.append(model.entailment_score(table[chunk[:, 0]], table[chunk[:, 1]], model.config).double().cpu())
     return torch.cat(scores).numpy()

@@ -13,7 +13,7 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.kernels.core.loader import core
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
-from embtrain.models.order import OrderConfig
+from embtrain.models.hierarchies.order import OrderConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig

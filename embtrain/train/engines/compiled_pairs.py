@@ -17,7 +17,7 @@ from embtrain.kernels.training.order import OrderLossSpec, OrderRows, update
 from embtrain.losses.base import LossConfig
 from embtrain.losses.margin import Margin
 from embtrain.losses.order import OrderLoss
-from embtrain.models.order import Order
+from embtrain.models.hierarchies.order import Order
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.engines.compiled import CompiledStep
 

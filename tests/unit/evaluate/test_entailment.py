@@ -31,7 +31,7 @@ from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.run import scoring
 from embtrain.experiment.run.settings import resolve
 from embtrain.models.base import Model
-from embtrain.models.order import Order
+from embtrain.models.hierarchies.order import Order
 
 pytestmark = pytest.mark.long
 
@@ -165,7 +165,8 @@ def test_the_score_of_two_words_is_that_of_their_best_pair_of_synsets() -> None:
 def test_the_right_direction_of_a_hypernym_pair_scores_higher() -> None:
     low, high = torch.tensor([[0.1, 0.2]]), torch.tensor([[0.5, 0.2]])
     assert (
-        Order.entailment_score(high, low).item() == 0 > Order.entailment_score(low, high).item() == pytest.approx(-0.16)
+        Order.entailment_score(high, low, Order.Config()).item() == 0
+        > Order.entailment_score(low, high, Order.Config()).item() == pytest.approx(-0.16)
     )
 
 

@@ -15,7 +15,7 @@ from embtrain.kernels.core.tables import NegativeBatch, Table, UpdateResult, zer
 from embtrain.kernels.training import order as wrapper
 from embtrain.kernels.training.order import OrderLossSpec, OrderRows
 from embtrain.losses import base as losses
-from embtrain.models.order import Order, OrderConfig
+from embtrain.models.hierarchies.order import Order, OrderConfig
 from embtrain.train.optimizers import RowAdagrad
 
 
@@ -131,7 +131,7 @@ def test_a_unit_equals_a_batch_of_one_row_in_autograd(abs: bool, loss: str, adag
     kind = losses.find(loss)
     cost = kind(kind.Config(name=loss, margin=case.rule.margin), model.problem)
     inputs_, target, slot = (torch.from_numpy(x) for x in case.rows)
-    query = Query(model._rows(inputs_), torch.stack([inputs_, slot], 1), target, slot)
+    query = Query(model.rows(inputs_), torch.stack([inputs_, slot], 1), target, slot)
     expected, ids = torch.from_numpy(case.negatives.false_negatives), torch.from_numpy(case.negatives.ids)
     drawn = Negatives(ids, weight=torch.from_numpy(case.negatives.weight), false_negatives=expected)
     scored = LossInput(model.score(query, target[:, None])[:, 0], model.score(query, ids), drawn, query,

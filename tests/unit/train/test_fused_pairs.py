@@ -11,7 +11,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.hierarchy.examples import PairBatch, known_pairs
 from embtrain.losses import base as losses
-from embtrain.models.order import Order, OrderConfig
+from embtrain.models.hierarchies.order import Order, OrderConfig
 from embtrain.negatives import base as negatives
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose

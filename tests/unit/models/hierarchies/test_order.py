@@ -10,8 +10,8 @@ import torch
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.hierarchy.examples import PairBatch
-from embtrain.models import order as module
-from embtrain.models.order import Order, OrderConfig
+from embtrain.models.hierarchies import base as module
+from embtrain.models.hierarchies.order import Order, OrderConfig
 
 V, D, B = 7, 4, 5
 DOUBLE = torch.float64

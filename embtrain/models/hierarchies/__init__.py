@@ -1,0 +1,7 @@
+"""Models of hierarchies: does u entail v, for a hyponym u and a hypernym v?
+
+base.py     the table of concepts, queries of either end, and scores in chunks, shared by these models
+order.py    order embeddings: a cone is an orthant
+cone.py     entailment cones in the Poincaré ball
+riemannian.py  gradients and bounds of points in curved space
+"""
