@@ -87,25 +87,34 @@ def fit(
 ) -> None:
     """Train, evaluate and report."""
     from embtrain import experiment
+    from embtrain.train.group import launch
 
     options.configure_output(quiet)
     short = options.short_sets(epochs, dim)
-    settings = experiment.resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed, threads,
-                                  device, {f"--set {text}": flag for text, flag in short.items()})
-    if dry_run:
-        plan = experiment.plan(settings)
-        options.emit(plan.tree(), as_json, lambda: plan)
-        return
-    options.emit_run(experiment.fit(settings, out), as_json)
+    with launch.join() as group:
+        settings = experiment.resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed,
+                                      threads, device, {f"--set {text}": flag for text, flag in short.items()})
+        if dry_run:
+            if group.is_first:
+                plan = experiment.plan(settings)
+                options.emit(plan.tree(), as_json, lambda: plan)
+            return
+        run = experiment.fit(settings, out) if group.size == 1 else experiment.fit_in_group(settings, out, group)
+        if group.is_first:
+            options.emit_run(run, as_json)
 
 
 @app.command()
 def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Resume an interrupted run from its last complete checkpoint."""
     from embtrain import experiment
+    from embtrain.train.group import launch
 
     options.configure_output(quiet)
-    options.emit_run(experiment.resume(run), as_json)
+    with launch.join() as group:
+        resumed = experiment.resume(run) if group.size == 1 else experiment.resume_in_group(run, group)
+        if group.is_first:
+            options.emit_run(resumed, as_json)
 
 
 app.command("continue")(continuation.continue_run)

@@ -20,7 +20,7 @@ import typer
 
 from embtrain.cli import interrupt, limits, options, streams
 from embtrain.cli.commands import app
-from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
 from embtrain.common.terminal import plain
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
@@ -78,6 +78,8 @@ def run() -> int:
         return _closed_pipe()
     except EmbtrainError as error:
         return _print_error(error.code, *error.args)
+    except ReportedElsewhere as error:
+        return error.code
     except Stopped as stopped:
         return _print_error(stopped.code, str(stopped), kind="")
     except KeyboardInterrupt:

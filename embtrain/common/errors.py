@@ -45,6 +45,14 @@ class ResourceError(EmbtrainError):
     code = 4
 
 
+class ReportedElsewhere(BaseException):
+    """Another process of the group prints the error; this one ends with its exit code alone."""
+
+    def __init__(self, code: int):
+        super().__init__(code)
+        self.code = code
+
+
 class Stopped(BaseException):
     """SIGINT or SIGTERM arrived, and the state of the run has been saved.
 

@@ -10,6 +10,7 @@
     catalogue   `embtrain list`: the components and their combinations
     api         `embtrain.fit`
     comparing   `embtrain.compare`
+    grouped     one run trained by the processes that torchrun starts
     continuation  continue a run on another text
     estimators  scikit-learn estimators
 """
@@ -21,22 +22,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embtrain.experiment.api import fit_api
+    from embtrain.experiment.grouped import fit as fit_in_group, resume as resume_in_group
     from embtrain.experiment.inspect.evaluate import evaluate, export
     from embtrain.experiment.inspect.neighbours import neighbours
     from embtrain.experiment.run.dry_run import plan
     from embtrain.experiment.run.run import Run, fit, resume
     from embtrain.experiment.run.settings import Settings, resolve
 
-__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
-           "resume"]
+__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "fit_in_group", "neighbours", "plan", "resolve",
+           "resume", "resume_in_group"]
 # name -> module that defines it
 _MODULES = {"Run": "run.run", "Settings": "run.settings", "evaluate": "inspect.evaluate", "export": "inspect.evaluate",
             "fit": "run.run", "fit_api": "api", "neighbours": "inspect.neighbours", "plan": "run.dry_run",
-            "resolve": "run.settings", "resume": "run.run"}
+            "fit_in_group": "grouped", "resolve": "run.settings", "resume": "run.run", "resume_in_group": "grouped"}
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, because `embtrain list` and `embtrain neighbours` import a module below and need no PyTorch.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"embtrain.experiment.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"embtrain.experiment.{_MODULES[name]}"), name.removesuffix("_in_group"))

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -189,6 +190,16 @@ class NegativeSource:
         if (saved := state["random"]).shape == self.random.get_state().shape:    # else of another device
             self.random.set_state(saved)
         return "" if state.keys() == {"random"} else f"the state of {self.name} starts again"
+
+    def reseed(self, seed: int) -> None:
+        """Start the random numbers of this source and of the sources inside it at a seed of their own."""
+        for i, value in enumerate([self, *vars(self).values()]):
+            if isinstance(value, NegativeSource):
+                own_seed = int(np.random.SeedSequence([seed, i]).generate_state(1)[0])
+                if value is self:
+                    self.random.manual_seed(own_seed)
+                else:
+                    value.reseed(own_seed)
 
     def weight_and_total(self, k: int) -> tuple[Tensor | None, Tensor]:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total weight M, (1, 1)."""

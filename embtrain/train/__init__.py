@@ -5,6 +5,7 @@ config.py      the keys under `train:`
 optimizers.py  RowAdagrad, LazyAdam and Adam for embedding tables
 growth.py      starts a trainer from the state of a run with fewer words
 hardness.py    rank, cosine and cost of the negatives, per component
+group/         one run that several processes train
 engines/       one training step: autograd, or the compiled core
 checks/        checks before training, and errors of a diverged run
 state/         checkpoints, the metrics log, signals

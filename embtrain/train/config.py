@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from embtrain.common.config import AbsolutePath, Section
+from embtrain.train.group.config import SyncConfig
 
 
 class TrainConfig(Section):
@@ -43,6 +44,7 @@ class TrainConfig(Section):
             "log_likelihood"))
     checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept")
+    sync: SyncConfig = SyncConfig()
     start: AbsolutePath | None = Field(
         None, description=(
             "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "

@@ -159,9 +159,8 @@ class Trainer:
 
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate and record the scores. Stopped leaves no trace: the evaluation is due again after a resume."""
-        position, every = self.position, self.config.evaluate_every
-        not_due = position.step % every if every else position.block
-        if position.step == position.evaluated or (self._budget_used() < 1 and not_due):
+        position = self.position
+        if not self._is_evaluation_due():
             return
         self._require_finite()
         with stop.interruptible():
@@ -185,6 +184,11 @@ class Trainer:
                 self.save("best")
             else:
                 position.evaluations_since_best += 1
+
+    def _is_evaluation_due(self) -> bool:
+        position, every = self.position, self.config.evaluate_every
+        not_due = position.step % every if every else position.block
+        return position.step != position.evaluated and not (self._budget_used() < 1 and not_due)
 
     @staticmethod
     def _require_key(key: str, scores: dict[str, float]) -> None:
@@ -219,7 +223,7 @@ class Trainer:
         if not is_finite(learned):
             return
         self.position.log_offset = self.metrics.sync()
-        state = learned | {
+        state = learned | self._other_states() | {
             "optimizers": [o.state_dict() for o in self.optimizers],
             "position": self.position.state_dict(),
         }
@@ -229,9 +233,16 @@ class Trainer:
         if subfolder == "checkpoints":
             self.on_checkpoint(self.position.log_offset)
 
+    def _other_states(self) -> dict[str, Any]:
+        """States of other processes that a checkpoint contains."""
+        return {}
+
+    def _read_state(self, subfolder: str) -> dict[str, Any]:
+        return checkpoint.load(self.folder / subfolder)
+
     def load(self, subfolder: str = "checkpoints") -> None:
         """Restore the newest complete checkpoint and drop the log lines written after it. Raises StateMismatch."""
-        state = checkpoint.load(self.folder / subfolder)
+        state = self._read_state(subfolder)
         try:
             self.model.load_state_dict(state["model"])
             self.loss.load_state_dict(state["loss"])

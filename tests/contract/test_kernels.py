@@ -19,7 +19,8 @@ OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/loader.py
 NO_WRAPPERS = {"__init__", "rows"}
 FAMILIES = ("sampling", "scoring", "text", "training")
 # The test of each wrapper that passes out-of-range ids to every core. `alias`, `row_products` and `bessel` take no ids.
-OUT_OF_RANGE_TESTS = {"generator": "test_mismatched_arguments_are_rejected",
+OUT_OF_RANGE_TESTS = {"adasum": "test_invalid_arguments_are_rejected_before_any_write",
+                      "generator": "test_mismatched_arguments_are_rejected",
                       "roofline": "test_out_of_range_ids_are_rejected_before_any_write",
                       "cells": "test_invalid_arguments_are_rejected",
                       "gathered_dot": "test_mismatched_arguments_are_rejected",

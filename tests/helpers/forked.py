@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from embtrain.cli import entry_point, interrupt
@@ -14,18 +15,19 @@ FORK = multiprocessing.get_context("fork")
 
 
 class Forked:
-    """`embtrain ARGV` in a folder, with the handlers of the console command; its output is in FOLDER.said."""
+    """`embtrain ARGV` in a folder, with the handlers of the console command; its output is in FOLDERsuffix.said."""
 
-    def __init__(self, place: Path, argv: tuple[str, ...]):
-        self.said = place.parent / f"{place.name}.said"
+    def __init__(self, place: Path, argv: tuple[str, ...], suffix: str = "", env: Mapping[str, str] | None = None):
+        self.said = place.parent / f"{place.name}{suffix}.said"
         self._begun = FORK.RawValue("b", 0)
-        self._child = FORK.Process(target=self._body, args=(place, argv))
+        self._child = FORK.Process(target=self._body, args=(place, argv, dict(env or {})))
         self._child.start()
         while not self._begun.value and self._child.exitcode is None:
             time.sleep(0.0005)
 
-    def _body(self, place: Path, argv: tuple[str, ...]) -> None:
+    def _body(self, place: Path, argv: tuple[str, ...], env: dict[str, str]) -> None:
         os.chdir(place)
+        os.environ.update(env)
         os.environ["EMBTRAIN_CACHE"] = str(place / "cache")
         handle = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, 1)

@@ -40,6 +40,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.report.format import format_text
+from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.sink_relay import Relay
@@ -119,9 +120,9 @@ class Run:
 
 def fit(settings: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
-    folder = out or files.dated_folder(f"{settings.model.name}-{_stem(settings.strategy)}")
+    folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
     if out is not None:
-        _check_new(out)
+        check_new(out)
     if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():  # else a recipe name
         raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
     files.check_output_folder(folder)
@@ -130,15 +131,15 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
     parts = components.build_for_training(settings, tasks.read(settings))
     print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
-    with _locked(folder):
-        _check_new(folder)               # another process may have started one while the corpus was read
+    with locked(folder):
+        check_new(folder)               # another process may have started one while the corpus was read
         files.write_text(folder / "config.yaml", dump(settings))
-        _write_identity(folder, parts, threads)
+        write_identity(folder, parts, threads)
         trainers.start_from_vectors(folder, settings, parts)
-        return _train_and_report(folder, settings, parts, fresh=True)
+        return train_and_report(folder, settings, parts, fresh=True)
 
 
-def _check_new(folder: Path) -> None:
+def check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise UsageError(
             f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}"
@@ -147,7 +148,7 @@ def _check_new(folder: Path) -> None:
         raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
 
 
-def _locked(folder: Path) -> AbstractContextManager[None]:
+def locked(folder: Path) -> AbstractContextManager[None]:
     return files.lock_folder(folder, f"{folder}: another process is training there; wait until it ends, or stop it")
 
 
@@ -183,12 +184,12 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
 def resume(folder: Path) -> Run:
     """Continue an interrupted run; start again if it was killed before its first checkpoint."""
     settings = run_settings.from_run(folder)     # raises before the lock if it is not a run folder
-    with _locked(folder):
-        settings, parts, has_started, threads = _reopen(folder, settings)
+    with locked(folder):
+        settings, parts, has_started, threads = reopen(folder, settings)
         if not has_started:
-            _write_identity(folder, parts, threads)
+            write_identity(folder, parts, threads)
             trainers.start_from_vectors(folder, settings, parts)
-        return _train_and_report(folder, settings, parts, fresh=not has_started)
+        return train_and_report(folder, settings, parts, fresh=not has_started)
 
 
 def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
@@ -196,7 +197,7 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
 
     If `sets` overrides evaluation keys, the run folder is left unchanged. DataError if nothing was trained yet.
     """
-    settings, parts, has_started, _ = _reopen(folder, run_settings.from_run(folder, sets))
+    settings, parts, has_started, _ = reopen(folder, run_settings.from_run(folder, sets))
     if not has_started:
         raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
     trainer = trainers.build(folder, parts)
@@ -208,7 +209,7 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
         return parts.task.score_run(parts, Path(scratch), {})
 
 
-def _reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool, int]:
+def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool, int]:
     """Return the settings and components of an existing run, whether it has trained, and its thread count."""
     threads = components.use_threads(settings.train.threads)
     task, has_started = tasks.read(settings), has_trained(folder)
@@ -218,20 +219,21 @@ def _reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, boo
     return settings, components.build(settings, task), has_started, threads
 
 
-def _write_identity(folder: Path, parts: Components, threads: int) -> None:
+def write_identity(folder: Path, parts: Components, threads: int) -> None:
     files.write_json(folder / "identity.json", provenance.describe_run(parts, threads))
     parts.task.describe(folder)
     stored.write(folder, parts)
 
 
-def _train_and_report(folder: Path, settings: Settings, parts: Components, fresh: bool) -> Run:
-    """Train the remaining steps, then score and report."""
+def train_and_report(folder: Path, settings: Settings, parts: Components, fresh: bool,
+                     group: ProcessGroup = SOLO) -> Run:
+    """Train the remaining steps, then score and report. Processes of a group other than the first only train."""
     task = parts.task
     if settings.train.patience and (reason := task.missing_split_reason(settings, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
-    with Relay(folder, settings.train.sinks, flatten(settings), time.time()) as relay:
-        trainer = trainers.build(folder, parts, relay.on_checkpoint)
+    with Relay(folder, settings.train.sinks if group.is_first else [], flatten(settings), time.time()) as relay:
+        trainer = trainers.build(folder, parts, relay.on_checkpoint, group)
         if fresh:
             trainers.continue_parent(folder, settings, parts, trainer)
             trainer.save()
@@ -240,6 +242,8 @@ def _train_and_report(folder: Path, settings: Settings, parts: Components, fresh
         items: scoring.Items = {}
         try:
             position = trainer.run()
+            if not group.is_first:
+                return Run(folder)
             rows = _score(folder, settings, trainer, parts, items)
             rows += _score_downstream(folder, settings)
         except Stopped as stopped:
@@ -288,5 +292,5 @@ def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
     return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
 
 
-def _stem(strategy: str) -> str:
+def strategy_stem(strategy: str) -> str:
     return Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,25 @@ from embtrain.experiment.tasks.base import read_identity
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from
 from embtrain.train import growth
+from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
 
 _log = logging.getLogger("embtrain")
 
 
-def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] = lambda _: None) -> Trainer:
+def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] = lambda _: None,
+          group: ProcessGroup = SOLO) -> Trainer:
     """Build the trainer of a run. on_checkpoint: called with the step of each checkpoint."""
     task = parts.task
 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
 
-    return Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
-                   parts.known_positives,
-                   task.stopping_metric, on_checkpoint)
+    trainer = Trainer if group.size == 1 else partial(GroupTrainer, group)
+    return trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
+                   parts.known_positives, task.stopping_metric, on_checkpoint)
 
 
 def load_newest(folder: Path, trainer: Trainer) -> None:

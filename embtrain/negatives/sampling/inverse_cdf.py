@@ -95,6 +95,10 @@ class CounterRng:
         self.n_drawn = (first + n) * k
         return first
 
+    def restart(self) -> None:
+        """Take seeds from the generator again at the next draw."""
+        self._seeds, self.n_drawn = (), 0
+
     def state(self) -> dict[str, Any]:
         """Seeds and position, for a checkpoint."""
         return {"seeds": list(self._seeds), "given": self.n_drawn}

@@ -4,4 +4,5 @@
     triples.py   TransE and DistMult
     order.py     order embeddings
     rows.py      terms of a row's negatives, update of a row; shared by the three
+    adasum.py    moves of rows by several processes, put together
 """

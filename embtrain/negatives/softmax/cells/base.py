@@ -207,6 +207,10 @@ class Cells(NegativeSource):
         self.index = CellIndex(labels, singleton_mask, max_size, self.candidate_weights)
         self.sampler = CellSampler(self.index, self, self.rules, self.counter_rng)
 
+    def reseed(self, seed: int) -> None:
+        super().reseed(seed)
+        self.counter_rng.restart()
+
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:

@@ -205,6 +205,10 @@ class KernelSource(NegativeSource):
                          *(("below their floor", self.feature_map.description, "uniform draws") if positive else
                            ("negative", self.feature_map.description, "noise")))
 
+    def reseed(self, seed: int) -> None:
+        super().reseed(seed)
+        self.counter_rng.restart()
+
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:

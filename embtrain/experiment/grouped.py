@@ -1,0 +1,161 @@
+"""One run that several processes train together, as torchrun starts them.
+
+Process 0 alone reads and writes the folder of the run, so only its machine needs it. Every process reads the corpus.
+Processes that the launcher restarts continue the run from its last checkpoint, with the same command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from embtrain.common import files
+from embtrain.common.config import dump, flatten
+from embtrain.common.errors import UsageError
+from embtrain.common.progress import print_line
+from embtrain.experiment.run import components, settings as run_settings, trainer as trainers
+from embtrain.experiment.run.components import Components
+from embtrain.experiment.run.run import (
+    Run,
+    check,
+    check_new,
+    locked,
+    strategy_stem,
+    train_and_report,
+    write_identity,
+)
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
+from embtrain.train.group import launch, requirements
+from embtrain.train.group.processes import ProcessGroup
+
+FILE = "processes.json"
+LOCK_SECONDS = 30.0  # processes of a launcher that was killed end within this time
+
+
+def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
+    """Train one run in all processes of a group. Raises what `run.fit` raises, and UsageError for settings that a group
+    cannot train or that differ between processes."""
+    group.require_equal("configuration", flatten(settings) | {"--out": str(out)})
+    requirements.check_settings(settings.train, group.size)
+    if out is None and launch.may_restart():
+        raise UsageError("--out: torchrun --max-restarts starts the processes again, and they must find the run of the "
+                         "first start; give --out DIR")
+    check(settings)
+    begin = group.from_first(lambda: _begin(settings, out))
+    if begin["continues"]:
+        return resume(Path(begin["folder"]), group)
+    parts, threads = _build(settings, _read(settings, group), group)
+    with _place(Path(begin["folder"]), group, is_new=out is None) as folder:
+        if group.is_first:
+            check_new(folder)
+            files.write_text(folder / "config.yaml", dump(settings))
+            _write_identity(folder, parts, threads, group)
+        trainers.start_from_vectors(folder, settings, parts)
+        return _train(folder, settings, parts, True, group)
+
+
+def resume(folder: Path, group: ProcessGroup) -> Run:
+    """Continue an interrupted run in all processes of a group, whatever number of processes has trained it so far."""
+    settings = run_settings.from_tree(group.from_first(lambda: _stored_settings(folder)))
+    requirements.check_settings(settings.train, group.size)
+    task = _read(settings, group)
+    has_started = group.from_first(lambda: _check_started(folder, task))
+    parts, threads = _build(settings, task, group)
+    with _place(folder, group) as place:
+        if not has_started:
+            if group.is_first:
+                _write_identity(place, parts, threads, group)
+            trainers.start_from_vectors(place, settings, parts)
+        return _train(place, settings, parts, not has_started, group)
+
+
+def _train(place: Path, settings: Settings, parts: Components, fresh: bool, group: ProcessGroup) -> Run:
+    """Train, and wait until process 0 has scored and reported."""
+    run = train_and_report(place, settings, parts, fresh, group)
+    group.from_first(lambda: None)
+    return run
+
+
+def _begin(settings: Settings, out: Path | None) -> dict[str, Any]:
+    """The folder of the run, and whether this launch has started it before. UsageError for a folder of another run."""
+    folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
+    if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():
+        raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
+    files.check_output_folder(folder)
+    config, record = folder / "config.yaml", folder / FILE
+    if config.is_file() and record.is_file() and launch.restarts(str(files.read_json(record).get("launch", ""))) \
+            and config.read_text(encoding="utf-8") == dump(settings):
+        return {"folder": str(folder), "continues": True}
+    if out is not None:
+        check_new(out)
+    return {"folder": str(folder), "continues": False}
+
+
+def _stored_settings(folder: Path) -> dict[str, Any]:
+    settings = run_settings.from_run(folder)
+    settings = restore_engine(folder, settings) if has_trained(folder) else settings
+    return settings.model_dump(mode="json")
+
+
+def _check_started(folder: Path, task: Task) -> bool:
+    """Whether the run has trained. DataError if it was on another corpus."""
+    if started := has_trained(folder):
+        check_corpus(folder, task)
+    return started
+
+
+def _read(settings: Settings, group: ProcessGroup) -> Task:
+    """Read the corpus: first in process 0, then the others on its machine find it in the cache."""
+    read = list[Task]()
+    group.from_first(lambda: read.append(tasks.read(settings)))
+    task = read[0] if read else tasks.read(settings)
+    group.meet()
+    group.require_equal("corpus", {"sha256": task.identity["sha256"]})
+    print_line(task.describe_files())
+    return task
+
+
+def _build(settings: Settings, task: Task, group: ProcessGroup) -> tuple[Components, int]:
+    """The components of the run, and the threads of this process: its share of the cores, if train.threads is 0."""
+    n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = components.use_threads(settings.train.threads)
+    if settings.train.threads == 0:
+        threads = components.use_threads(max(1, threads // n_local))
+    parts = components.build_for_training(settings, task)
+    requirements.check_parts(parts.train, parts.fused_blockers, parts.model.task, parts.source, parts.loss, group.size)
+    requirements.check_blocks(task.examples, parts.train.chunk or 1, group.size)
+    group.meet()
+    return parts, threads
+
+
+def _write_identity(folder: Path, parts: Components, threads: int, group: ProcessGroup) -> None:
+    write_identity(folder, parts, threads)
+    files.write_json(folder / FILE, {"launch": launch.launch_id(), "processes": group.size})
+
+
+@contextlib.contextmanager
+def _place(folder: Path, group: ProcessGroup, is_new: bool = False) -> Iterator[Path]:
+    """The locked folder of the run in process 0, and an empty one that is deleted in the others."""
+    if not group.is_first:
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place)
+        return
+    folder, deadline = files.claim_folder(folder) if is_new else folder, time.monotonic() + LOCK_SECONDS
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder))
+                break
+            except UsageError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        yield folder

@@ -1,0 +1,10 @@
+"""One run that several processes train, as torchrun starts them.
+
+config.py        the keys under `train.sync`
+launch.py        joins the processes, and makes an error of one of them the one line that process 0 prints
+processes.py     ProcessGroup: rank, size, exchange of bytes, work of process 0 alone
+exchange.py      puts the tables of all processes together
+states.py        nested states as bytes
+trainer.py       GroupTrainer: the training loop of one process of a group
+requirements.py  refuses runs that a group of processes cannot train
+"""

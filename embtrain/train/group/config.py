@@ -1,0 +1,25 @@
+"""Configuration of the synchronization of several processes: the keys under `train.sync`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from embtrain.common.config import Section
+
+DEFAULT_CENTRES = 32_768  # centres that a process trains between two synchronizations
+
+
+class SyncConfig(Section):
+    """When and how the processes that torchrun starts put their tables together. One process reads none of it."""
+
+    blocks: int | None = Field(
+        None, ge=1, description=f"blocks that each process trains between two synchronizations; null: those of "
+                                f"{DEFAULT_CENTRES:,} centres")
+    wire: Literal["bfloat16", "float32"] = Field(
+        "bfloat16", description="number format of the moves of rows that processes send each other")
+
+    def interval(self, chunk: int) -> int:
+        """Blocks of `chunk` centres between two synchronizations."""
+        return max(1, DEFAULT_CENTRES // chunk) if self.blocks is None else self.blocks
