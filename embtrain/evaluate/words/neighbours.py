@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from embtrain.data.vectors.vectors import Vectors
 
 SMOOTHING = 0.5
+FUNCTION_WORDS, CONTENT_LETTERS = 100, 4  # the most frequent words, and letters of a word that is not one of them
 _CHUNK = 1 << 20  # positions per chunk
+_ROWS = 512       # rows whose cosines are computed at once
 
 PairPMI = Callable[[Sequence[tuple[str, str]]], NDArray[np.float64]]
 
@@ -44,6 +46,7 @@ class NeighbourReport:
     far_rank: float | None
     far_pmi: float | None
     missing: list[str] = field(default_factory=list)  # requested words outside the vocabulary
+    added: list[str] = field(default_factory=list)    # words in their place
 
     @property
     def found_as(self) -> dict[str, str]:
@@ -55,6 +58,7 @@ class NeighbourReport:
         """Missing and respelled words, as text."""
         spelled = ", ".join(f"{word} as {spelling}" for word, spelling in self.found_as.items())
         return "; ".join([*([f"not in the vocabulary: {', '.join(self.missing)}"] if self.missing else []),
+                          *([f"in their place: {', '.join(self.added)}"] if self.added else []),
                           *([f"found in another spelling: {spelled}"] if spelled else [])])
 
     def tree(self) -> dict[str, Any]:
@@ -103,6 +107,32 @@ def _best(cosine: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
     best = np.flatnonzero(cosine >= edge)
     best = best[np.argsort(-cosine[best], kind="stable")][first - 1:last]  # ties: the more frequent word first
     return [(int(i), float(np.clip(cosine[i], -1, 1))) for i in best if cosine[i] > -np.inf]
+
+
+def query_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
+    """Return `words` if at least half have a row, else as many words that have one: frequent content words are added.
+
+    A content word here has four letters or more and is not among the most frequent hundred or tenth of the rows: those
+    are function words in most languages. Without any, the most frequent rows are added.
+    """
+    known = [word for word in words if vectors.find([word], True)[0] >= 0]
+    if 2 * len(known) >= len(words):
+        return list(words)
+    rows = vectors.words[min(FUNCTION_WORDS, len(vectors) // 10):]
+    content = [word for word in rows if len(word) >= CONTENT_LETTERS and word.isalpha()]
+    added = [word for word in content or vectors.words if word not in known]
+    return [*known, *added[:len(words) - len(known)]]
+
+
+def nearest_rows(unit: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the k nearest other rows of each unit row, nearest first: rows (n, k), −1 for none, and cosines (n, k)."""
+    rows, cosines = np.full((len(unit), k), -1), np.zeros((len(unit), k))
+    for start in range(0, len(unit), _ROWS):
+        for i, cosine in enumerate(unit[start:start + _ROWS] @ unit.T, start):
+            cosine[i] = -np.inf
+            best = _best(cosine, 1, min(k, len(unit) - 1))
+            rows[i, :len(best)], cosines[i, :len(best)] = [row for row, _ in best], [value for _, value in best]
+    return rows, cosines
 
 
 def neighbours(vectors: Vectors, words: Iterable[str], counts: NDArray[np.int64] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast, get_args
 
@@ -25,7 +26,7 @@ from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words.alignment import align
-from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours
+from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours, query_words
 from embtrain.experiment.run import downstream, scoring as scoring
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
@@ -237,7 +238,13 @@ class WindowsTask(Task):
         return Vectors(words, components.model.vectors(which).detach().cpu().float().numpy())
 
     def _neighbours(self, table: Vectors) -> NeighbourReport:
-        """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones."""
+        """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones.
+
+        If the vocabulary lacks most of these words, as a text in another language does, frequent words are added.
+        """
         train = self.train
         pmi = PMI(train.ids, train.sequence, train.vocabulary.index, self.config.window)
-        return neighbours(table, self.evaluate.neighbours, train.vocabulary.counts, pmi)
+        words = query_words(table, self.evaluate.neighbours)
+        report = neighbours(table, words, train.vocabulary.counts, pmi)
+        return replace(report, missing=[*report.missing, *(w for w in self.evaluate.neighbours if w not in words)],
+                       added=[word for word in words if word not in self.evaluate.neighbours])

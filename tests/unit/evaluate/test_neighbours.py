@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words import neighbours as module
-from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours
+from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours, query_words
 
 
 def word_vectors(n: int = 80) -> Vectors:
@@ -135,3 +136,16 @@ def test_pmi_of_a_random_corpus_is_zero_and_of_a_structured_one_is_not() -> None
     ids[1::2] = ids[::2] // 2 * 2 + 1 - ids[::2] % 2  # a word always occurs with its partner
     together = PMI(ids, np.arange(0, 40_001, 2), index, 5)(pairs)
     assert together[[0, 2]] == pytest.approx(math.log(6), abs=0.05) and together[1] < -3
+
+
+def test_frequent_content_words_take_the_place_of_missing_query_words() -> None:
+    words = [f"w{i}" for i in range(20)] + ["und", "haus", "x-ray", "katze", "hund", "garten"]
+    vectors = Vectors(words, np.eye(len(words), dtype=np.float32))
+    assert query_words(vectors, ["katze", "queen", "king"]) == ["katze", "haus", "hund"]
+    assert query_words(vectors, ["katze", "queen"]) == ["katze", "queen"]      # half of them have a row
+    assert query_words(vectors, ["Katze", "hund", "queen"]) == ["Katze", "hund", "queen"]   # found in another case
+    assert query_words(vectors, ["queen"] * 2) == ["haus", "katze"] and query_words(vectors, []) == []
+    nodes = Vectors(["1", "2", "3"], np.eye(3, dtype=np.float32))
+    assert query_words(nodes, ["queen", "king"]) == ["1", "2"]
+    report = replace(neighbours(vectors, ["haus"]), missing=["queen"], added=["haus"])
+    assert report.note == "not in the vocabulary: queen; in their place: haus"
