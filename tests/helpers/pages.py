@@ -1,10 +1,15 @@
-"""Checks a report page: one self-contained file, every id resolved, no external address."""
+"""Checks a report page: one self-contained file, every id resolved, no external address, no script but ours."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+
+from embtrain.report.render.script import SCRIPT
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</pre></style><b>", "a&b&amp;c", "'quoted'",
            "url(#nowhere)", 'id="loss"', "$x^2$", "$\\frac{$", "\x1b[31mred\x00", "\ud800", "\u202eright",
@@ -23,6 +28,7 @@ class Page(HTMLParser):
         self.tags: Counter[str] = Counter()
         self.names: set[str] = set()
         self.said: list[str] = []
+        self.scripts: list[str] = []
         self.open: list[str] = []
         self.feed(text)
         self.close()
@@ -49,7 +55,9 @@ class Page(HTMLParser):
         assert self.open and self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if "script" in self.open:
+            self.scripts.append(data)
+        elif "style" not in self.open:
             self.said.append(data)
 
     @property
@@ -63,7 +71,15 @@ def checked(text: str) -> Page:
     assert [i for i, n in Counter(page.ids).items() if n > 1] == []
     assert set(page.references) - set(page.ids) == set()
     assert page.outside == []
-    assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", text) is None
-    assert not {t for t in page.tags if t in ("script", "img", "link", "iframe", "object", "base", "form")}
+    shown = re.sub(r'(<script type="application/json"[^>]*>)[^<]*', r"\1", text)   # names may contain addresses
+    assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", shown) is None
+    assert "default-src 'none'" in text
+    assert not {t for t in page.tags if t in ("img", "link", "iframe", "object", "base", "form")}
     assert not {n for n in page.names if n.startswith("on")}
+    *data, script = page.scripts
+    assert page.tags["script"] == len(page.scripts) and text.count("<script>") == 1
+    assert script == SCRIPT
+    assert f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
+    assert text.count('<script type="application/json"') == len(data) <= 1
+    assert all(json.loads(part) and not set("<>&") & set(part) for part in data)
     return page

@@ -55,6 +55,19 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
     return arrays
 
 
+def counts(folder: Path) -> np.ndarray | None:
+    """Return the frequencies (V,) of the candidates alone; None without a file. DataError if it is damaged."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            frequencies: np.ndarray = file.get_tensor("counts")
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {error}; restore the file that training wrote") from error
+    return frequencies
+
+
 def has_task_arrays(arrays: Mapping[str, np.ndarray]) -> bool:
     """Return whether the arrays of the task are in the file."""
     return bool(arrays[KNOWN][0])

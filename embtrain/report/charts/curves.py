@@ -9,7 +9,7 @@ from embtrain.common.types import ORIGINS
 from embtrain.report.format import ROW_ORIGINS
 from embtrain.report.load.run import Curve
 
-COMPONENT = {"noise": "NCE samples", "generator": "adversarial samples", "probe": "greedy probe",
+COMPONENT = {"noise": "noise samples", "generator": "adversarial samples", "probe": "greedy probe",
              "synthetic": "synthetic samples"}
 TITLE = {
     "loss": "Training loss",
@@ -74,7 +74,7 @@ class Sections:
     """The curves of a run by section of its page."""
     loss: CurveGroup | None
     heldout: list[CurveGroup]      # MAIN ones
-    components: CurveGroup | None  # the model's loss on NCE samples and on adversarial samples
+    components: CurveGroup | None  # the model's loss on noise samples and on adversarial samples
     source: list[CurveGroup]
     other: list[CurveGroup]
 

@@ -21,16 +21,17 @@ BOTH = "g: Hedges' effect size of the paired differences. Smallest separable dif
 def blocks(results: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
     seeds = [d for d in results.differences if d.kind == "seeds"]
-    if not seeds:
-        out.append(Paragraph("No differences over seeds: they need a baseline and another strategy.", "missing"))
     primary = [d for d in seeds if d.metric == results.plan.get("metric")]
     if primary:
         out.append(Items([d.sentence().replace(d.metric, metric_label(d.metric)) for d in primary]))
-    for kind, differences, intro in (("seeds", seeds, OVER_SEEDS),
-                                     ("items", [d for d in results.differences if d.kind == "items"], OVER_ITEMS)):
-        if differences:
-            out += [Paragraph(f"{intro} {BOTH}", "note"), *_difference_tables(kind, differences, results, decimals),
-                    *_notes(differences)]
+    if seeds:
+        out += [Paragraph(f"{OVER_SEEDS} {BOTH}", "note"), *_difference_tables("seeds", seeds, results, decimals),
+                *_notes(seeds)]
+    items = [d for d in results.differences if d.kind == "items"]
+    if items:
+        out.append(Collapsible("Differences over items", [
+            Paragraph(f"{OVER_ITEMS} {BOTH}", "note"), *_difference_tables("items", items, results, decimals),
+            *_notes(items)]))
     return out
 
 

@@ -11,10 +11,11 @@ from embtrain.report.charts.strategies import Mark
 from embtrain.report.comparison.decimals import Decimals, heading, metric_label
 from embtrain.report.format import number
 from embtrain.report.load.comparison import BARE_SUFFIX, Results
-from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable
+from embtrain.report.render.document import Block, Collapsible, Figure, Paragraph, ReportTable
 
 MAX_CURVES = 12
 MAX_FIGURES = 6   # metrics drawn as dots, or against cost
+SHOWN_FIGURES = 3  # one row of small figures
 N_POINTS = 6         # points of a curve in its table
 AXES = (("epoch", "epoch"), ("cpu", "CPU seconds"))
 NOISE, GENERATOR = "loss/noise", "loss/generator"
@@ -29,7 +30,8 @@ def scores(results: Results) -> list[Block]:
         if marks:
             about = f"{metric_label(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
             out.append(Figure(heading(metric), "", [strategies.spread(f"spread{i}", about, marks)], None, small=True))
-    return [Paragraph("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *out] if out else []
+    return [Paragraph("Large: mean over seeds with its t interval; small: each seed.", "drawn"), *_shown(out)] \
+        if out else []
 
 
 def curves(results: Results, decimals: Decimals) -> list[Block]:
@@ -49,7 +51,7 @@ def curves(results: Results, decimals: Decimals) -> list[Block]:
     if len(keys) > MAX_CURVES:
         out.append(Paragraph(f"{len(keys) - MAX_CURVES} further metrics are not shown.", "note"))
     if not out:
-        return [Paragraph("No run was evaluated during training.", "missing")]
+        return []
     return [Paragraph(CURVE_NOTE, "drawn"), *out]
 
 
@@ -70,14 +72,20 @@ def costs(results: Results, decimals: Decimals) -> list[Block]:
                           [strategies.cost(f"cost{i}", about, marks, best)], table,
                           [(m.label, m.place) for m in marks], small=True))
     if not out:
-        return [Paragraph("CPU seconds are known for fewer than two strategies.", "missing")]
+        return []
     return [Paragraph("For strategies on the Pareto front, no other strategy scores as well for less CPU time. Runs in "
                       "parallel share caches and memory, so seconds depend on this machine and its load.", "note"),
-            Paragraph("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *out]
+            Paragraph("Large: mean over seeds; small: each seed; ringed: on the front.", "drawn"), *_shown(out)]
+
+
+def _shown(drawn: list[Block]) -> list[Block]:
+    """The first figures, and the others on demand."""
+    rest = drawn[SHOWN_FIGURES:]
+    return [*drawn[:SHOWN_FIGURES], *([Collapsible(f"{len(rest)} further metrics", rest)] if rest else [])]
 
 
 def components(results: Results) -> list[Block]:
-    """Loss on NCE samples and on adversarial samples: both curves of each strategy that draws both."""
+    """Loss on noise samples and on adversarial samples: both curves of each strategy that draws both."""
     out: list[Block] = []
     for i, strategy in enumerate(results.strategies):
         by_axis: dict[str, list[SeedBand]] = {}
@@ -88,7 +96,7 @@ def components(results: Results) -> list[Block]:
                 by_axis[axis] = [b for b in pair if b]
         if not by_axis:
             continue
-        title = f"{strategy}: loss on NCE samples and on adversarial samples against"
+        title = f"{strategy}: loss on noise samples and on adversarial samples against"
         drawings = [strategies.banded(f"component{i}-{axis}", f"{title} {label}", by_axis[axis], label)
                     for axis, label in AXES if axis in by_axis]
         bands = next(iter(by_axis.values()))
@@ -97,7 +105,7 @@ def components(results: Results) -> list[Block]:
         last = ", ".join(f"{b.label} {_plain(b.mean[-1])}" for b in bands)
         out.append(Figure(strategy, f"Last: {last}.", drawings, table, [(b.label, b.place) for b in bands]))
     if not out:
-        return [Paragraph("No strategy draws both NCE and adversarial samples.", "missing")]
+        return []
     return [Paragraph("The model's cost of the negatives, before the hinge and without the correction for q: not the "
                   "training loss. Higher is harder.", "note"), Paragraph(CURVE_NOTE, "drawn"), *out]
 

@@ -43,6 +43,7 @@ from embtrain.report.render.document import (
     WordNeighbours,
 )
 
+SHOWN_CURVES = 2  # blocks of the curves that are not folded: the note, and the primary metric
 MAX_COLUMNS = 5  # metrics per table of all seeds
 MAX_WORDS = 50   # words whose neighbours are shown
 
@@ -62,26 +63,27 @@ def write(folder: Path) -> list[Path]:
 def document(results: Results) -> ReportDocument:
     """Return the whole report of a comparison; HTML, Markdown and LaTeX are made from it."""
     decimals = Decimals(results)
-    sections = [*([ReportSection("search", "Tuned settings", _searched(results))] if results.searched
-                  else []),
-                ReportSection("scores", "Scores", [*figures.scores(results), *_summary(results, decimals)]),
+    curves = figures.curves(results, decimals)
+    sections = [ReportSection("scores", "Scores", [*figures.scores(results), *_summary(results, decimals)]),
                 ReportSection("differences", "Differences from the baseline", differences.blocks(results, decimals)),
-                ReportSection("equal", "At equal epochs and CPU time", _equal(results, decimals)),
-                ReportSection("curves", "Curves", figures.curves(results, decimals)),
+                ReportSection("curves", "Curves", curves[:SHOWN_CURVES]),
                 ReportSection("cost", "Score against cost", figures.costs(results, decimals)),
-                # negatives drawn by the noise distribution (NCE) and by a learned generator, for sources that have both
-                ReportSection("components", "Loss on NCE samples and on adversarial samples",
-                              figures.components(results)),
-                *([ReportSection("neighbours", "Neighbours", _neighbours(results))] if _expects_neighbours(results)
-                  else []),
-                ReportSection("seeds", "Results by seed", _seeds(results, decimals)),
-                ReportSection("failed", "Failed or unfinished runs", _failed(results)),
-                ReportSection("again", "How to reproduce", rerun.blocks(results))]
+                ReportSection("failed", "Failed or unfinished runs", _failed(results),
+                              is_folded=all(cell.finished for cell in results.cells)),
+                ReportSection("search", "Tuned settings", _searched(results), is_folded=True),
+                ReportSection("equal", "At equal epochs and CPU time", _equal(results, decimals), is_folded=True),
+                ReportSection("more", "Further curves", curves[SHOWN_CURVES:], is_folded=True),
+                # negatives drawn by the noise distribution and by a learned generator, for sources that have both
+                ReportSection("components", "Loss on noise samples and on adversarial samples",
+                              figures.components(results), is_folded=True),
+                ReportSection("neighbours", "Neighbours", _neighbours(results), is_folded=True),
+                ReportSection("seeds", "Results by seed", _seeds(results, decimals), is_folded=True),
+                ReportSection("again", "How to reproduce", rerun.blocks(results), is_folded=True)]
     title = ", ".join(results.strategies) or results.name
     if results.reproduction is not None:
         title, blocks = results.reproduction.title, reproduction.blocks(results, results.reproduction, decimals)
         sections.insert(0, ReportSection("reproduction", "Reported and measured", blocks))
-    return ReportDocument(title, _about(results), results.verdict, sections,
+    return ReportDocument(title, _about(results), results.verdict, [s for s in sections if s.blocks],
                           "Written by embtrain from the folder of this comparison.",
                           grid=score_grid(results, decimals, figures.drawn_metrics(results)))
 
@@ -116,14 +118,17 @@ def _summary(results: Results, decimals: Decimals) -> list[Block]:
                                    for m in results.means(metric))]
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"),
             (f"{level(results.differences)} % t interval", "number"), ("seeds", "number")]
-    return [Paragraph("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
-                  "interval of the mean. Overlapping intervals do not show that two strategies are equal: seeds are "
-                  "paired, and the differences below use the pairs.", "note"),
-            *collapsible_table(head, results.metrics, rows, figures.drawn_metrics(results))]
+    note = Paragraph("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
+                     "interval of the mean. Overlapping intervals do not show that two strategies are equal: seeds are "
+                     "paired, and the differences below use the pairs.", "note")
+    tables = collapsible_table(head, results.metrics, rows, figures.drawn_metrics(results))
+    return [Collapsible("Mean, standard deviation and interval of every metric", [note, *tables])]
 
 
 def _searched(results: Results) -> list[Block]:
     """The settings that the search chose for each strategy."""
+    if not results.searched:
+        return []
     metric = metric_label(results.searched[0].metric)
     intro = (f"Chosen for each strategy by {metric}, with the same number of trials for each and a separate seed; the "
              "test split was not used.")
@@ -141,7 +146,7 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
     """Metrics during training, at equal epochs and at equal CPU time."""
     epochs, cpu = results.equal_epochs, results.equal_cpu
     if not epochs.values and not cpu.values:
-        return [Paragraph("No run was evaluated during training.", "missing")]
+        return []
     limits = [] if epochs.limit is None else [f"{epochs.limit:g} epochs, the largest number that all runs completed"]
     limits += [] if cpu.limit is None else [f"{number(cpu.limit)} CPU seconds, the most that a run of the cheapest "
                                             "strategy took"]
@@ -180,12 +185,12 @@ def _sentence(words: str) -> str:
 def _seeds(results: Results, decimals: Decimals) -> list[Block]:
     finished = [c for s in results.strategies for c in results.cells_of(s) if c.finished]
     if not finished:
-        return [Paragraph("No run finished.", "missing")]
+        return []
     keys = list(dict.fromkeys([*results.metrics, *(f"{r.benchmark}/{r.metric}" for c in finished for r in c.scores)]))
     values = {c.name: {f"{r.benchmark}/{r.metric}": r.value for r in c.scores} for c in finished}
     scored = set[str]().union(*values.values())
     keys = [key for key in keys if key in scored]
-    out: list[Paragraph | ReportTable] = [Paragraph(
+    out: list[Block] = [Paragraph(
         "One row per run; scores.csv contains all values, with the interval of each run over items.", "note")]
     n_tables = max(1, math.ceil(len(keys) / MAX_COLUMNS))
     width = max(1, math.ceil(len(keys) / n_tables))         # columns are spread evenly over the tables
@@ -199,7 +204,7 @@ def _seeds(results: Results, decimals: Decimals) -> list[Block]:
                          *(decimals.format(key, row.get(key), extra=1) for key in part)])
         out.append(ReportTable([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
                                 *((metric_label(key), "number") for key in part)], rows))
-    return [Collapsible(f"{len(finished)} runs, {len(keys)} metrics", out)]
+    return out
 
 
 def _failed(results: Results) -> list[Block]:
@@ -209,7 +214,7 @@ def _failed(results: Results) -> list[Block]:
     notes: list[Block] = [Paragraph(_sentence(note), "note") for note in results.notes
                           if not any(note.startswith(f"{c.name}:") for c in failed)]
     if not failed:
-        return [Paragraph(f"None: all {len(results.cells)} runs finished."), *notes]
+        return [Paragraph(f"None: all {len(results.cells)} runs finished."), *notes] if notes else []
     rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
              c.error or "no error was recorded; repeat the command to resume"] for c in failed]
     intro = f"{len(failed)} of {len(results.cells)} runs have no scores and are not in the tables above."
@@ -219,17 +224,12 @@ def _failed(results: Results) -> list[Block]:
 
 # -- neighbours -------------------------------------------------------------------------------------------------------
 
-def _expects_neighbours(results: Results) -> bool:
-    runs = [cell.run for cell in results.cells if cell.run]
-    return not runs or any(run.expects_neighbours for run in runs)
-
-
 def _neighbours(results: Results) -> list[Block]:
     runs_by_strategy = [(s, [c.run.neighbours for c in results.cells_of(s) if c.run and c.run.neighbours])
                         for s in results.strategies]
     known = [(strategy, runs[0]) for strategy, runs in runs_by_strategy if runs]
     if not known:
-        return [Paragraph("No run stored neighbours.", "missing")]
+        return []
     words = list(dict.fromkeys(w for _, n in known for w in [*n.near, *n.far]))[:MAX_WORDS]
     intro = ("Nearest words 1–5 (near) and 45–50 (far) by cosine, of each strategy's first seed. Far neighbours should "
              "still be related to the word. If so, their mean frequency rank is low, since unrelated ones are often "

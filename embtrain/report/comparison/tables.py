@@ -12,7 +12,6 @@ from embtrain.report.load.comparison import Results
 from embtrain.report.render.document import Collapsible, GridCell, ReportTable, ScoreGrid, TableRow
 
 MAX_NAMED = 6     # collapsed metrics that are named in their heading
-MAX_MEASURES = 4  # columns of the table for a paper, which must fit its page
 
 
 def collapsible_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[TableRow]],
@@ -29,12 +28,12 @@ def collapsible_table(head: Sequence[tuple[str, str]], metrics: Sequence[str], r
 def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> ScoreGrid | None:
     """Means over seeds with their intervals, strategy × measure; None without scores.
 
-    metrics: the primary one first; the first MAX_MEASURES with a mean are columns. The best of a column has the highest
-    mean, or the lowest of a metric where less is better; it need not be separable from the others.
+    metrics: the primary one first; those with a mean are columns. The best of a column has the highest mean, or the
+    lowest of a metric where less is better; it need not be separable from the others.
     """
     def by_strategy(metric: str) -> dict[str, MetricMean]:
         return {m.strategy: m for m in results.means(metric) if m.mean is not None and math.isfinite(m.mean)}
-    columns = [(metric, means) for metric in metrics if (means := by_strategy(metric))][:MAX_MEASURES]
+    columns = [(metric, means) for metric in metrics if (means := by_strategy(metric))]
     if not columns:
         return None
     best = {metric: (max if results.higher_better(metric) else min)(float(m.mean or 0) for m in means.values())
@@ -45,14 +44,15 @@ def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> 
         has_interval = mean.low is not None and mean.high is not None
         return GridCell(decimals.format(metric, mean.mean),
                         decimals.format_interval(metric, mean.low, mean.high) if has_interval else "",
-                        mean.mean == best[metric])
+                        mean.mean == best[metric], mean.mean)
     measures = [metric_label(metric) + ("" if results.higher_better(metric) else " (less is better)")
                 for metric, _ in columns]
     n_seeds = len({cell.seed for cell in results.cells})
     caption = (f"Mean over {n_seeds} seed{'s' * (n_seeds != 1)} with its {level(results.differences)} % t interval. "
                "Bold: the best mean of a column, which may not be separable from the others.")
     return ScoreGrid(caption, measures, [(name, [cell(metric, means.get(name)) for metric, means in columns])
-                                         for name in results.strategies])
+                                         for name in results.strategies],
+                     [not results.higher_better(metric) for metric, _ in columns])
 
 
 def _count(metrics: Sequence[str]) -> str:

@@ -36,7 +36,37 @@ td.text{{min-width:11rem;overflow-wrap:anywhere}}
 tbody th{{font-weight:500}}
 tr.part th{{padding-top:1rem;color:var(--ink);font-weight:650;white-space:normal;max-width:none}}
 tr.about td{{color:var(--faint);font-size:.8rem;max-width:34rem;white-space:normal}}
+caption{{caption-side:bottom;text-align:left;color:var(--faint);font-size:.8rem;padding:.5rem 0 0;max-width:44rem}}
+table.sortable{{margin:1.4rem 0 0}}
+table.sortable button{{all:unset;cursor:pointer;font:inherit;color:inherit}}
+table.sortable button:hover{{color:var(--ink)}}
+th[aria-sort] button span::after{{content:"\\00a0\\2195"}}
+th[aria-sort=ascending] button span::after{{content:"\\00a0\\2191"}}
+th[aria-sort=descending] button span::after{{content:"\\00a0\\2193"}}
+.interval{{color:var(--faint);font-size:.8rem}}
+.unseen{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}}
+:focus-visible{{outline:2px solid var(--series-1);outline-offset:2px}}
+.atlas{{display:grid;grid-template-columns:minmax(0,1fr) 15rem;gap:1rem 2rem;align-items:start}}
+.finder{{order:2}}
+.finder label{{display:block;font-weight:600}}
+.finder input{{width:100%;font:inherit;color:var(--ink);background:var(--paper);border:1px solid var(--faint);
+border-radius:4px;padding:.35rem .5rem;margin:.3rem 0 0}}
+.finder ol{{min-height:17rem}}
+.finder button{{all:unset;cursor:pointer;overflow-wrap:anywhere;text-decoration:underline;
+text-decoration-color:var(--rule);text-underline-offset:.18em}}
+.finder button:hover{{text-decoration-color:currentColor}}
+.finder button:focus-visible,table.sortable button:focus-visible{{outline:2px solid var(--series-1);outline-offset:2px}}
+.finder p{{font-size:.875rem;overflow-wrap:anywhere}}
+.map svg{{max-width:none;cursor:crosshair}}
+.map path{{stroke-linecap:round}}
+.map g text{{font-size:17px;font-weight:600;fill:var(--ink);stroke:var(--paper);stroke-width:4px;paint-order:stroke}}
+.map circle{{fill:none;stroke:var(--series-2);stroke-width:2.5px}}
+.map .pointed circle{{stroke:var(--ink)}}
+.hover{{min-height:1.55em;font-weight:600;overflow-wrap:anywhere}}
 details{{margin:1rem 0 0}}
+details.part{{margin:0;border-top:1px solid var(--rule)}}
+details.part>summary{{padding:.7rem 0;color:var(--ink)}}
+details.part>summary h2{{display:inline;border:0;margin:0;padding:0;font-size:1rem}}
 summary{{cursor:pointer;color:var(--faint);font-size:.9rem;padding:.2rem 0}}
 figure{{margin:1.6rem 0 0;break-inside:avoid}}
 figcaption{{max-width:44rem;margin-bottom:.5rem}}
@@ -83,6 +113,12 @@ thead th.number{{white-space:normal}}
 footer{{margin-top:3rem;border-top:1px solid var(--rule);padding-top:.8rem}}
 @media (max-width:40rem){{
 main{{padding:1.5rem 1rem 3rem}}
+.atlas{{grid-template-columns:minmax(0,1fr)}}
+.finder{{order:0}}
+.finder ol{{min-height:0;columns:2;column-gap:1.5rem}}
+.map .more{{display:none}}
+.map text{{font-size:30px}}
+.map g text{{font-size:34px}}
 h1{{font-size:1.5rem}}
 h2{{margin-top:2.4rem}}
 .verdict{{font-size:1.05rem}}

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class RowNote:
@@ -49,6 +52,7 @@ class GridCell:
     value: str
     interval: str
     is_best: bool
+    order: float | None = None    # the number that rows are sorted by; None: last
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class ScoreGrid:
     caption: str
     measures: Sequence[str]
     rows: Sequence[tuple[str, Sequence[GridCell]]]   # (strategy, a cell for each measure)
+    less_is_better: Sequence[bool] = ()              # for each measure
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,22 @@ class WordNeighbours:
                                           for name, near, far in self.columns])
 
 
+@dataclass(frozen=True, eq=False)
+class VectorMap:
+    """Entries in two dimensions, with the neighbours of each; in HTML only.
+
+    The n entries are the most frequent ones of a table, most frequent first.
+    """
+
+    kind: str                          # plural noun: "words", "entities"
+    names: Sequence[str]               # (n,)
+    positions: NDArray[np.float64]     # (m, 2) of the first m entries, within 0 and 1
+    near: NDArray[np.int64]            # (n, k) entries, nearest first; −1: none
+    cosines: NDArray[np.float64]       # (n, k)
+    start: int                         # the entry whose neighbours are shown first
+    caption: str
+
+
 @dataclass(frozen=True)
 class Code:
     """Text in a fixed-width font, line by line."""
@@ -107,10 +128,10 @@ class Collapsible:
     """Blocks that are collapsed in HTML until the reader opens them, and follow their heading in other formats."""
 
     heading: str
-    blocks: Sequence[Paragraph | ReportTable]
+    blocks: Sequence[Block]
 
 
-Block = Paragraph | Items | ReportTable | Figure | WordNeighbours | Code | Collapsible
+Block = Paragraph | Items | ReportTable | Figure | WordNeighbours | VectorMap | Code | Collapsible
 
 
 @dataclass(frozen=True)
@@ -120,6 +141,7 @@ class ReportSection:
     key: str                # its anchor in HTML
     name: str               # its heading
     blocks: Sequence[Block]
+    is_folded: bool = False  # in HTML, until the reader opens it
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,7 @@ class ReportDocument:
     sections: Sequence[ReportSection] = field(default_factory=list)
     footer: str = ""
     warnings: Sequence[str] = ()   # shown before all sections
-    grid: ScoreGrid | None = None  # in LaTeX only, before all sections: the table for a paper
+    grid: ScoreGrid | None = None  # before all sections
 
 
 def missing_file(file: str, what: str) -> Paragraph:

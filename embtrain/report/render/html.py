@@ -1,4 +1,4 @@
-"""A document as one HTML file: no scripts, no external addresses, all text escaped."""
+"""A document as one HTML file: one script (script.py), no external addresses, all text escaped."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from embtrain.report.render.document import (
     Block,
     Collapsible,
     Figure,
+    GridCell,
     Items,
     Paragraph,
     ReportDocument,
+    ReportSection,
     ReportTable,
     RowNote,
+    ScoreGrid,
+    VectorMap,
     WordNeighbours,
 )
-from embtrain.report.render.html_tags import absent, fold, page, text
+from embtrain.report.render.html_tags import absent, fold, folded_section, page, text
+from embtrain.report.render.vector_map import vector_map
 
 
 def render(document: ReportDocument) -> str:
     links = " ".join(f'<a href="#{s.key}">{text(s.name)}</a>' for s in document.sections)
-    body = "".join(f'<section id="{s.key}"><h2>{text(s.name)}</h2>{_blocks(list(s.blocks))}</section>\n'
-                   for s in document.sections)
+    body = "".join(f'<section id="{s.key}">{_section(s)}</section>\n' for s in document.sections)
     verdict = "".join(f"<p>{text(true_minus(sentence))}</p>" for sentence in document.verdict) \
         or absent("No verdict was reached.")
     warnings = "".join(f'<p class="warning" role="alert"><b>Warning:</b> {text(sentence)}</p>\n'
@@ -32,9 +36,14 @@ def render(document: ReportDocument) -> str:
     return page(document.heading, f"""<header><h1>{text(document.heading)}</h1>
 <p class="name">{text(document.name)}</p>
 <div class="verdict">{verdict}</div>
-{warnings}<nav>{links}</nav></header>
+{warnings}{"" if document.grid is None else _grid_table(document.grid)}<nav aria-label="Sections">{links}</nav></header>
 {body}<footer>{text(document.footer)}</footer>
 """)
+
+
+def _section(section: ReportSection) -> str:
+    content = _blocks(list(section.blocks))
+    return folded_section(section.name, content) if section.is_folded else f"<h2>{text(section.name)}</h2>{content}"
 
 
 def _blocks(blocks: list[Block]) -> str:
@@ -62,11 +71,13 @@ def _block(block: Block) -> str:
         return _figure(block)
     if isinstance(block, WordNeighbours):
         return _word_neighbours(block)
+    if isinstance(block, VectorMap):
+        return vector_map(block)
     if isinstance(block, Collapsible):
         return fold(block.heading, _blocks(list(block.blocks)))
     kind = ' class="wrap"' if block.wrap else ""
     lines = "\n".join(text(line) for line in block.text.splitlines())
-    return f"<pre{kind}>{lines}</pre>"
+    return f'<pre{kind} tabindex="0">{lines}</pre>'
 
 
 def _table(table: ReportTable) -> str:
@@ -83,8 +94,28 @@ def _table(table: ReportTable) -> str:
             cells = "".join(f"<td{_kind(kind)}>{text(value)}</td>"
                             for value, (_, kind) in zip(rest, table.head[1:], strict=True))
             rows.append(f'<tr><th scope="row">{text(first)}</th>{cells}</tr>')
-    return (f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-            f'<tbody>{"".join(rows)}</tbody></table></div>')
+    about = text(", ".join(name for name, _ in table.head if name))
+    return (f'<div class="scroll" tabindex="0" role="group" aria-label="Table: {about}"><table>'
+            f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
+
+
+def _grid_table(grid: ScoreGrid) -> str:
+    """The scores, in rows that the buttons of the head sort: data-order is the number, data-first the better end."""
+    def head(name: str, first: str, kind: str) -> str:
+        return (f'<th scope="col"{_kind(kind)} aria-sort="none" data-first="{first}"><button type="button">{text(name)}'
+                '<span aria-hidden="true"></span></button></th>')
+    heads = [head("strategy", "ascending", ""), *(
+        head(name, "ascending" if is_less_better else "descending", "number")
+        for name, is_less_better in zip(grid.measures, grid.less_is_better, strict=True))]
+    def cell(cell: GridCell) -> str:
+        value = f'<b>{text(cell.value)}</b><span class="unseen"> (best)</span>' if cell.is_best else text(cell.value)
+        interval = f' <span class="interval">{text(cell.interval)}</span>' if cell.interval else ""
+        return f'<td class="number" data-order="{"" if cell.order is None else cell.order!r}">{value}{interval}</td>'
+    rows = "".join(f'<tr><th scope="row" data-order="{text(name)}">{text(name)}</th>{"".join(map(cell, cells))}</tr>'
+                   for name, cells in grid.rows)
+    return (f'<div class="scroll" tabindex="0" role="group" aria-label="Scores of the strategies">'
+            f'<table class="sortable"><caption>{text(grid.caption)}</caption><thead><tr>{"".join(heads)}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>")
 
 
 def _kind(kind: str) -> str:

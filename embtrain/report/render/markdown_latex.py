@@ -24,6 +24,7 @@ from embtrain.report.render.document import (
     RowNote,
     ScoreGrid,
     TableRow,
+    VectorMap,
     WordNeighbours,
 )
 from embtrain.report.render.escape_markdown import block as fenced, words as _md
@@ -32,7 +33,8 @@ from embtrain.report.render.escape_markdown import block as fenced, words as _md
 
 def markdown(document: ReportDocument) -> str:
     out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict),
-           *(f"**Warning:** {_md(sentence)}" for sentence in document.warnings)]
+           *(f"**Warning:** {_md(sentence)}" for sentence in document.warnings),
+           *([] if document.grid is None else [_md_grid(document.grid)])]
     for section in document.sections:
         out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
     return "\n\n".join(text for text in [*out, f"*{_md(document.footer)}*"] if text) + "\n"
@@ -49,6 +51,8 @@ def _md_block(block: Block) -> str:
         return "" if block.data is None else f"### {_md(block.name)}\n\n{_md(block.caption)}\n\n{_md_table(block.data)}"
     if isinstance(block, WordNeighbours):
         return f"### {_md(block.word)}\n\n{_md_table(block.table())}"
+    if isinstance(block, VectorMap):
+        return _md(block.caption)
     if isinstance(block, Collapsible):
         return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
     return fenced("\n".join(block.text.splitlines()))
@@ -66,6 +70,15 @@ def _md_table(table: ReportTable) -> str:
         else:
             out.append(line([_md(value) for value in row]))
     return "\n".join(out)
+
+
+def _md_grid(grid: ScoreGrid) -> str:
+    def cell(cell: GridCell) -> str:
+        value = f"**{_md(cell.value)}**" if cell.is_best else _md(cell.value)
+        return f"{value} {_md(cell.interval)}" if cell.interval else value
+    lines = [["strategy", *map(_md, grid.measures)], ["---", *["---:"] * len(grid.measures)],
+             *([_md(name), *map(cell, cells)] for name, cells in grid.rows)]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", _md(grid.caption)])
 
 
 # --- LaTeX -----------------------------------------------------------------------------------------------------------
@@ -88,6 +101,7 @@ PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
 \newcolumntype{L}[1]{>{\raggedright\arraybackslash}p{#1}}
 \newcolumntype{R}[1]{>{\raggedleft\arraybackslash}p{#1}}
 """
+MAX_MEASURES = 4    # columns of the table for a paper
 LINE = 250.0        # mm, without the gaps between columns
 
 
@@ -120,6 +134,8 @@ def _tex_block(block: Block) -> str:
                                                           _tex_table(block.data)])
     if isinstance(block, WordNeighbours):
         return rf"\textbf{{{_tex(block.word)}}}" + "\n\n" + _tex_table(block.table())
+    if isinstance(block, VectorMap):
+        return _tex(block.caption)
     if isinstance(block, Collapsible):
         return "\n\n".join([rf"\textbf{{{_tex(block.heading)}}}", *map(_tex_block, block.blocks)])
     return _tex_code(block)
@@ -152,14 +168,16 @@ def _tex_table(table: ReportTable) -> str:
 
 
 def _tex_grid(grid: ScoreGrid) -> str:
-    """A table that needs booktabs alone, to paste into a paper."""
+    """A table of the first measures that needs booktabs alone, to paste into a paper."""
     def tex_cell(cell: GridCell) -> str:
         value = rf"\textbf{{{_tex(cell.value)}}}" if cell.is_best else _tex(cell.value)
         return rf"{value} {{\scriptsize {_tex(cell.interval)}}}" if cell.interval else value
+    measures = grid.measures[:MAX_MEASURES]
     head, *rows = (" & ".join(line) + r" \\" for line in [
-        ["strategy", *map(_tex, grid.measures)], *([_tex(name), *map(tex_cell, cells)] for name, cells in grid.rows)])
+        ["strategy", *map(_tex, measures)],
+        *([_tex(name), *map(tex_cell, cells[:MAX_MEASURES])] for name, cells in grid.rows)])
     return "\n".join([r"\begin{table}[ht]", r"\centering", rf"\caption{{{_tex(grid.caption)}}}",
-                      rf"\begin{{tabular}}{{l{'r' * len(grid.measures)}}}", r"\toprule", head, r"\midrule", *rows,
+                      rf"\begin{{tabular}}{{l{'r' * len(measures)}}}", r"\toprule", head, r"\midrule", *rows,
                       r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 

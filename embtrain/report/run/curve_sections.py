@@ -1,4 +1,4 @@
-"""The curves of a run against steps and CPU seconds, and the measures of its source of negatives.
+"""The main curves of a run, those shown on demand, and the measures of its source of negatives.
 
 Each figure has a table of a few of its points for formats without drawings.
 """
@@ -11,63 +11,58 @@ from embtrain.report.charts import svg as charts
 from embtrain.report.charts.curves import CurveGroup, grouped
 from embtrain.report.format import minus, number
 from embtrain.report.load.run import Curve, MetricCurves
-from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable, missing_file
+from embtrain.report.render.document import Block, Figure, Paragraph, ReportTable
 
 MAX_FIGURES = 48     # small ones of a section; keys come from a file and could be many
 N_POINTS = 6         # rows of a figure's table
 
 
 def curves(metrics: MetricCurves | None) -> list[Block]:
+    """The training loss and the main held-out measures against steps."""
     if metrics is None:
-        return [missing_file("metrics.jsonl", "No curves")]
+        return []
     groups = grouped(metrics.curves)
-    out: list[Block] = []
-    if groups.loss:
-        out.append(_figure_by_step_and_cpu("loss", groups.loss, "Mean over the examples of a logged block"))
-    for i, group in enumerate(groups.heldout):
-        out.append(_figure_by_step_and_cpu(f"heldout{i}", group, "On held-out data"))
+    main = [*([groups.loss] if groups.loss else []), *groups.heldout]
+    return [*_small_figures("main", main),
+            *([] if main else [Paragraph("Neither a loss nor a held-out measure was logged.", "missing")])]
+
+
+def further(metrics: MetricCurves | None) -> list[Block]:
+    """The main curves against CPU seconds, the losses by the origin of the negatives, and all other curves."""
+    if metrics is None:
+        return []
+    groups = grouped(metrics.curves)
+    main = [*([groups.loss] if groups.loss else []), *groups.heldout]
+    out = _small_figures("cpu", main, "cpu")
     if groups.components:
-        caption = ("The model's cost of the negatives, before the hinge and without the correction for q: not the "
-                   "training loss. Higher is harder")
         labels = [label for label, _ in groups.components.curves]
-        titled = CurveGroup(groups.components.key, f"Loss on {' against '.join(labels)}", groups.components.curves)
-        out.append(_figure_by_step_and_cpu("components", titled, caption))
-    if not groups.loss:
-        out.append(Paragraph("No training loss was logged.", "missing"))
-    if not groups.heldout:
-        out.append(Paragraph("No held-out measure was logged.", "missing"))
+        titled = CurveGroup(groups.components.key, f"Loss on {' and '.join(labels)}", groups.components.curves)
+        out += _small_figures("components", [titled])
+        out.append(Paragraph("The loss on negatives is the model's cost before the hinge and without the correction "
+                             "for q: not the training loss. Higher is harder.", "note"))
     return [*out, *_small_figures("other", groups.other)]
 
 
 def source(metrics: MetricCurves | None) -> list[Block]:
-    if metrics is None:
-        return [missing_file("metrics.jsonl", "No sampler metrics")]
-    return _small_figures("source", grouped(metrics.curves).source) or \
-        [Paragraph("The source logged nothing, because it does not learn.", "missing")]
+    """The measures of the source; none of a source that does not learn."""
+    return [] if metrics is None else _small_figures("source", grouped(metrics.curves).source)
 
 
-def _figure_by_step_and_cpu(key: str, group: CurveGroup, caption: str) -> Block:
-    """One measure against steps and, if logged, against CPU seconds."""
-    panels = []
-    for against, x_label in (("step", "step"), ("cpu", "CPU seconds")):
+def _small_figures(key: str, groups: list[CurveGroup], against: str = "step") -> list[Block]:
+    """One figure per measure. Formats without drawings get the points once, from the figures against steps."""
+    x_label = {"step": "step", "cpu": "CPU seconds"}[against]
+    out: list[Block] = []
+    for i, group in enumerate(groups[:MAX_FIGURES]):
         drawn = [line for label, curve in group.curves if (line := charts.line(label, curve, against))]
         if drawn:
             about = f"{group.title} against {x_label}. {_ends(group)}"
-            panels.append(charts.lines(f"{key}-{against}", about, drawn, x_label))
-    if not panels:
-        return Paragraph(f"{group.title}: logged, but never as a finite number.", "missing")
-    parts = max(line.parts for _, c in group.curves if (line := charts.line("", c, "step")))
-    band = f"; each point is the mean of {parts} logged values, the band their range" if parts > 1 else ""
-    return Figure(group.title, f"{caption}{band}. {_ends(group)}", panels, _points(group))
-
-
-def _small_figures(key: str, groups: list[CurveGroup]) -> list[Block]:
-    out: list[Block] = []
-    for i, group in enumerate(groups[:MAX_FIGURES]):
-        drawn = [line for label, curve in group.curves if (line := charts.line(label, curve, "step"))]
-        if drawn:
-            svg = charts.lines(f"{key}{i}", f"{group.title} against step. {_ends(group)}", drawn, "step", 310, 190)
-            out.append(Figure(group.title, _ends(group), [svg], _points(group), small=True))
+            svg = charts.lines(f"{key}{i}", about, drawn, x_label, 310, 190)
+            parts = max(line.parts for line in drawn)
+            band = f". Each point is the mean of {parts} logged values, the band their range" if parts > 1 else ""
+            out.append(Figure(group.title, _ends(group) + band, [svg], _points(group) if against == "step" else None,
+                              small=True))
+        elif against == "step":
+            out.append(Paragraph(f"{group.title}: logged, but never as a finite number.", "missing"))
     n_left = len(groups) - MAX_FIGURES
     return [*out, Paragraph(f"{n_left} further metrics are not shown.", "note")] if n_left > 0 else out
 

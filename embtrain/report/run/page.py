@@ -1,6 +1,8 @@
 """The report of a run: report.html, report.md and report.tex, from its folder alone.
 
 One document (document.py) is built here; html.py and markdown_latex.py render it. The same run gives the same bytes.
+Scores, the main curves, the map of the vectors, the settings that differ from the defaults and the command are shown;
+the page folds everything else. A section is left out if the run has nothing for it.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from embtrain.report.render.document import (
     WordNeighbours,
     missing_file,
 )
-from embtrain.report.run import curve_sections, score_section
+from embtrain.report.run import curve_sections, score_section, settings_section
 from embtrain.report.run.summary import named, strategy, verdict
+from embtrain.report.vector_map import entries as map_entries, section as map_section
+from embtrain.report.vector_map.entries import Entries
 
 DEPTH = 4            # levels of identity.json that get rows; deeper values are shown as JSON
 COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
@@ -31,7 +35,7 @@ COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
 
 def write(folder: Path) -> Path:
     """Read the run in `folder` and write its report atomically, report.html last. Returns the path of report.html."""
-    report = document(read(Path(folder)))
+    report = document(read(Path(folder)), map_entries.read(Path(folder)))
     files = {"report.md": markdown_latex.markdown(report), "report.tex": markdown_latex.latex(report),
              "report.html": html.render(report)}
     for name, text in files.items():
@@ -39,63 +43,66 @@ def write(folder: Path) -> Path:
     return Path(folder) / "report.html"
 
 
-def document(run: RunRecord) -> ReportDocument:
+def document(run: RunRecord, entries: Entries | None = None) -> ReportDocument:
+    """Return the report of a run. entries: those of its vectors; None: the report has no map."""
     heading = " · ".join([t for t in (named(run, "model"), strategy(run)) if t]) or run.name
     sections = [ReportSection("scores", "Scores", score_section.blocks(run)),
                 ReportSection("curves", "Curves", curve_sections.curves(run.metrics)),
-                ReportSection("source", "Negative sampler", curve_sections.source(run.metrics)),
-                *([ReportSection("neighbours", "Neighbours", _neighbours(run.neighbours))] if run.expects_neighbours
-                  else []),
-                ReportSection("configuration", "Configuration", _configuration(run)),
-                ReportSection("identity", "Identity", _identity(run)),
-                ReportSection("again", "How to reproduce", _rerun(run))]
+                *([] if entries is None else [map_section.section(run, entries)]),
+                ReportSection("again", "How to reproduce", _rerun(run)),
+                ReportSection("configuration", "Settings", settings_section.blocks(run)),
+                ReportSection("neighbours", "Near and far neighbours", _neighbours(run.neighbours), is_folded=True),
+                ReportSection("source", "Negative sampler", curve_sections.source(run.metrics), is_folded=True),
+                ReportSection("more", "Further curves", curve_sections.further(run.metrics), is_folded=True),
+                ReportSection("identity", "Identity", _identity(run), is_folded=True),
+                ReportSection("missing", "Missing files", _missing(run))]
     # scores that the run itself doubts
     warnings = [row.note for row in run.scores or [] if (row.benchmark, row.metric) == ("training", "warning")]
-    return ReportDocument(heading, run.name, [verdict(run)], sections,
+    return ReportDocument(heading, run.name, verdict(run), [section for section in sections if section.blocks],
                           "Written by embtrain from the files of this run folder.", warnings)
+
+
+def _missing(run: RunRecord) -> list[Block]:
+    missing = [("config.yaml", "No settings", run.config is None), ("metrics.jsonl", "No curves", run.metrics is None),
+               ("scores.json", "No scores", run.scores is None),
+               ("neighbours.json", "No neighbours", run.neighbours is None and run.expects_neighbours),
+               ("identity.json", "The command, the corpus and the code are unknown", run.identity is None)]
+    return [missing_file(name, lack) for name, lack, is_missing in missing if is_missing]
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------
 
 def _neighbours(neighbours: NeighbourLists | None) -> list[Block]:
-    if neighbours is None:
-        return [missing_file("neighbours.json", "No neighbours")]
-    words = list(dict.fromkeys([*neighbours.near, *neighbours.far]))
+    words = [] if neighbours is None else list(dict.fromkeys([*neighbours.near, *neighbours.far]))
+    if neighbours is None or not words:
+        return []
     means = []
     if neighbours.far_rank is not None:
         means.append(f"mean frequency rank {number(neighbours.far_rank)}")
     if neighbours.far_pmi is not None:
         means.append(f"mean PMI with the query word {minus(number(neighbours.far_pmi))}")
     out: list[Block] = [Paragraph(f"Neighbours 45–50 over all words: {', '.join(means)}.")] if means else []
-    if not words:
-        return [*out, Paragraph("No query word was set, or none is in the vocabulary.", "missing")]
     cards = [WordNeighbours(word, [("", neighbours.near.get(word, []), neighbours.far.get(word, []))])
              for word in words]
-    return [*out, Paragraph("By cosine, shown next to each word.", "note"), *cards]
+    return [*out, Paragraph("By cosine, among all words, shown next to each word.", "note"), *cards]
 
 
 # -- reproduction ---------------------------------------------------------------------------------------------
 
-def _configuration(run: RunRecord) -> list[Block]:
-    if run.config_text is None:
-        return [missing_file("config.yaml", "No configuration")]
-    return [Paragraph("All keys of this run, resolved."), Code(run.config_text.expandtabs(2).rstrip("\n"))]
-
-
 def _identity(run: RunRecord) -> list[Block]:
-    if run.identity is None:
-        return [missing_file("identity.json", "Corpus and code are unknown")]
-    facts = flatten({key: value for key, value in run.identity.items() if key != "argv"}, DEPTH)
-    return [ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in facts.items()])]
+    facts = flatten({key: value for key, value in (run.identity or {}).items() if key != "argv"}, DEPTH)
+    return [ReportTable([("what", ""), ("which", "text")], [[key, value] for key, value in facts.items()])] \
+        if facts else []
 
 
 def _rerun(run: RunRecord) -> list[Block]:
     if run.identity is None:
-        return [missing_file("identity.json", "The command is unknown")]
+        return []
     argv = run.identity.get("argv")
     if not isinstance(argv, list) or not argv or not all(isinstance(a, str) for a in argv):
         return [Paragraph("The command is unknown: identity.json has no argv.", "missing")]
-    note = "On the same machine, with one thread and the corpus and code above, it gives the same numbers."
+    note = ("On the same machine, with one thread and the corpus and code listed under Identity, it gives the same "
+            "numbers.")
     return [Code(_command(argv), wrap=True), Paragraph(note, "note")]
 
 

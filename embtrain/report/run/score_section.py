@@ -17,26 +17,33 @@ from embtrain.report.render.document import (
     ReportTable,
     RowNote,
     TableRow,
-    missing_file,
 )
 from embtrain.report.run.summary import get
 
+SUPPORTING = ("valid", "training", "neighbours 45-50")  # not results: used in training, or a diagnosis
 MAX_FIGURES = 48     # metrics come from a file and could be many
 MAX_DOTS = 40        # benchmarks of a figure
 
 
 def blocks(run: RunRecord) -> list[Block]:
     if run.scores is None:
-        return [missing_file("scores.json", "No scores")]
+        return []
     if not run.scores:
         return [Paragraph("No scores: scores.json is empty.", "missing")]
     share = get(run.config, "evaluate", "interval")
     share = f"{share * 100:g}" if isinstance(share, float) and 0 < share < 1 else "95"
     head = [("measure", ""), ("value", "number"), (f"{share} % interval", "number"), ("n", "number")]
     first, rest, summary = lead(sorted(run.scores, key=_row_order))
-    figures = [_dots(i, name, rows, share) for i, (name, rows) in enumerate(_by_metric(first))]
-    return [ReportTable(head, _rows(first)), *_meanings(first),
-            *([Collapsible(summary, [ReportTable(head, _rows(rest))])] if rest else []), *figures]
+    results = [row for row in first if row.benchmark not in SUPPORTING]
+    if not results:
+        first, results = [], first
+    supporting = [row for row in first if row.benchmark in SUPPORTING]
+    names = ", ".join(dict.fromkeys(row.benchmark for row in supporting))
+    figures = [_dots(i, name, rows, share) for i, (name, rows) in enumerate(_by_metric([*results, *supporting]))]
+    return [ReportTable(head, _rows(results)),
+            *([Collapsible(f"Also measured: {names}", [ReportTable(head, _rows(supporting))])] if supporting else []),
+            *([Collapsible(summary, [ReportTable(head, _rows(rest))])] if rest else []),
+            *_meanings([*results, *supporting]), *([Collapsible("Intervals as figures", figures)] if figures else [])]
 
 
 def _row_order(row: Score) -> int:

@@ -9,6 +9,7 @@ from embtrain.report.charts.curves import MAIN, metric
 from embtrain.report.format import duration, interval, minus, number
 from embtrain.report.load.run import RunRecord
 
+PART = {"test": "the test part", "valid": "the validation part", "heldout": "held-out data"}
 MAIN_SCORES = 2  # benchmarks in the summary, in addition to the held-out measures
 
 
@@ -32,7 +33,8 @@ def strategy(run: RunRecord) -> str | None:
     return named(run, "strategy") or named(run, "negatives")
 
 
-def verdict(run: RunRecord) -> str:
+def verdict(run: RunRecord) -> list[str]:
+    """The main scores as one sentence, then the model, the data and the duration."""
     model, source, corpus = named(run, "model"), strategy(run), named(run, "corpus")
     k, loss = get(run.config, "negatives", "k"), named(run, "loss")
     subject = model or "A model"
@@ -43,7 +45,7 @@ def verdict(run: RunRecord) -> str:
     else:
         subject += " trained"
     subject += f" on {corpus}" if corpus else ""
-    return f"{subject}: {_length(run)}. {_main_scores(run.scores)}"
+    return [_main_scores(run.scores), f"{subject}: {_length(run)}."]
 
 
 def _length(run: RunRecord) -> str:
@@ -68,16 +70,19 @@ def _epochs(done: float, planned: int) -> str:
 def _main_scores(scores: list[Score] | None) -> str:
     if not scores:
         return "It was not evaluated: scores.json is " + ("missing." if scores is None else "empty.")
-    sentences = [f"{r.benchmark} {metric(r.metric)} {minus(number(r.value))}"
-                 + (f" {minus(interval(r))}" if interval(r) else "") for r in _main(scores)]
-    return "; ".join(sentences) + "." if sentences else "No score has a value."
+    measures: dict[str, list[str]] = {}
+    for r in _main(scores):
+        measures.setdefault(r.benchmark, []).append(
+            f"{metric(r.metric)} {minus(number(r.value))}" + (f" {minus(interval(r))}" if interval(r) else ""))
+    results = [f"on {PART.get(benchmark, benchmark)}: {', '.join(texts)}" for benchmark, texts in measures.items()]
+    return f"Result {'; '.join(results)}." if results else "No score has a value."
 
 
 def _main(scores: list[Score]) -> list[Score]:
     """The first row of each benchmark, without parts of one already included, and the held-out measures."""
     taken: list[Score] = []
-    # Parts whose measures are listed by name, and the duration, which has its own sentence.
-    judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
+    # Parts whose measures are listed by name, the duration, which has its own sentence, and what is not a result.
+    judged = {"training", "drift", "neighbours 45-50", *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.benchmark not in judged and not part:

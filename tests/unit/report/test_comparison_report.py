@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_the_page_contains_all_results(page: Page, tree: dict[str, Any]) -> None
                  "against sgns", "nce against sgns on test log-likelihood: two seeds are too few to separate",
                  "g: Hedges' effect size", "at equal CPU time",
                  "74.25 CPU seconds", "Line: mean over seeds; band: from the lowest to the highest seed",
-                 "On the Pareto front:", "NCE samples", "adversarial samples", "1–5", "45–50", "frequency rank",
+                 "On the Pareto front:", "noise samples", "adversarial samples", "1–5", "45–50", "frequency rank",
                  "1 of 9 runs have no scores and are not in the tables above", "nce-seed3", "failed, code 4",
                  "4.1 GB are needed",
                  "embtrain compare --negatives sgns,nce,ace --model skipgram --corpus novels --seeds 3 --baseline sgns "
@@ -127,8 +128,9 @@ def test_the_formats_have_the_same_sections_and_tables(folder: Path, html: str) 
     assert re.findall(r"<h2>(.*?)</h2>", html) == names
     tables = len(re.findall(r"^\|(?: -+:? \|)+$", md, re.MULTILINE))
     tex = tex.partition(r"\end{table}")[2]               # after the table for a paper
-    assert {tex.count(mark) for mark in (r"\begin{longtable}", r"\toprule", r"\midrule", r"\bottomrule")} == {tables}
-    assert tables == len(re.findall("<table>", html)) + 4 + 5 + 1 + 5  # curves, costs, components and words
+    marks = (r"\begin{longtable}", r"\toprule", r"\midrule", r"\bottomrule")
+    assert {tex.count(mark) for mark in marks} == {tables - 1}
+    assert tables == len(re.findall("<table", html)) + 4 + 5 + 1 + 5  # curves, costs, components and words
 
 
 def test_latex_begins_with_a_table_for_a_paper(folder: Path) -> None:
@@ -152,6 +154,29 @@ def test_latex_begins_with_a_table_for_a_paper(folder: Path) -> None:
         assert row.split(" & ")[1] == rf"{shown} {{\scriptsize {decimals.format_interval(metric, m.low, m.high)}}}"
 
 
+def test_the_page_begins_with_a_table_that_its_head_sorts(folder: Path, html: str) -> None:
+    result = results.read(folder)
+    metrics = figures.drawn_metrics(result)
+    before, table, _ = re.split(r"(<table class=.sortable.>.*?</table>)", html, maxsplit=1, flags=re.DOTALL)
+    assert 'class="verdict"' in before and "<h2>" not in before
+    heads = re.findall(r'<th scope="col"[^>]* aria-sort="none" data-first="(\w+)"><button type="button">(.*?)<span',
+                       table)
+    assert heads == [("ascending", "strategy"), *(("descending", escape(metric_label(m))) for m in metrics)]
+    rows = re.findall(r'<tr><th scope="row" data-order="(.*?)">\1</th>(.*?)</tr>', table)
+    assert [name for name, _ in rows] == result.strategies
+    decimals, values = Decimals(result), [re.findall(r'data-order="(.*?)">(.*?)</td>', cells) for _, cells in rows]
+    for column, metric in enumerate(metrics):
+        means = {m.strategy: m for m in result.means(metric)}
+        for (name, _), cells in zip(rows, values, strict=True):
+            order, shown = cells[column]
+            assert float(order) == means[name].mean
+            assert escape(decimals.format_interval(metric, means[name].low, means[name].high)) in shown
+        best = max(means, key=lambda name: means[name].mean or 0)
+        assert [name for (name, _), cells in zip(rows, values, strict=True) if "(best)" in cells[column][1]] == [best]
+    markdown = (folder / "report.md").read_text(encoding="utf-8")
+    assert markdown.index("| strategy | test log-likelihood |") < markdown.index("## ")
+
+
 def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
     result = results.read(comparison(tmp_path / "novels"))
     metric = "test/log_likelihood"
@@ -159,7 +184,7 @@ def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
     for found, choose in ((result, max), (lower, min)):
         grid = score_grid(found, Decimals(found), [metric, "no/metric"])
         assert grid is not None and len(grid.measures) == 1
-        assert ("less is better" in grid.measures[0]) is (choose is min)
+        assert ("less is better" in grid.measures[0]) is (choose is min) is grid.less_is_better[0]
         means = {m.strategy: m.mean for m in found.means(metric)}
         assert [name for name, (cell,) in grid.rows if cell.is_best] == [choose(means, key=lambda name: means[name])]
     first = result.strategies[0]
@@ -222,8 +247,10 @@ def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
         file.unlink()
     (finished / "comparison.yaml").unlink()
     page = checked(report.write(finished)[0].read_text(encoding="utf-8"))
-    for shown in ("No run was evaluated during training", "No strategy draws both", "No run stored neighbours",
-                 "corpus and code are unknown", "embtrain report cells/sgns-seed1 cells/nce-seed1 "
+    assert re.findall("<h2>(.*?)</h2>", (finished / "report.html").read_text(encoding="utf-8")) == [
+        "Scores", "Differences from the baseline", "Score against cost", "At equal epochs and CPU time",
+        "Results by seed", "How to reproduce"]
+    for shown in ("corpus and code are unknown", "embtrain report cells/sgns-seed1 cells/nce-seed1 "
                  "--baseline sgns --metric test/log_likelihood",
                  "one seed: no interval"):
         assert shown in page.words, shown

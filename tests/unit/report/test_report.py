@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 import pytest
 from helpers.pages import HOSTILE, Page, checked
+from helpers.run_folders import SCORES, lines_of, run_folder
 from hypothesis import given, settings, strategies as st
 
 from embtrain import report
@@ -26,50 +27,6 @@ from embtrain.report.run.page import document
 LINE = {"step": 1, "loss": 1.0}
 
 
-def lines_of(n: int = 60) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
-    for step in range(1, n + 1):
-        place = {"step": step, "epoch": step // 20, "examples": step * 100, "seconds": step * 1.5,
-                 "cpu_seconds": step * 2.5}
-        out.append(place | {"lr": 0.025, "loss": 3 / step, "loss/noise": 0.5, "loss/generator": 0.6 + step / 100,
-                            "source/entropy": 6.0, "source/false_negatives": 0.01 * step,
-                            "hardness/noise/rank": 500.0, "hardness/generator/rank": 40.0, "masked": 0.0})
-        if step % 20 == 0:
-            out.append(place | {"heldout/log_likelihood": -9 + step / 100, "heldout/mrr": step / 1000,
-                                "wordsim353/spearman": 0.4})
-    return out
-
-
-SCORES = [
-    Score("wordsim353", "spearman", 0.523, 0.421, 0.611, 242, "242 of 353 pairs"),
-    Score("wordsim353-similarity", "spearman", 0.58, 0.45, 0.69, 142),
-    Score("rare-word", "spearman", None, n=3),
-    Score("heldout", "log_likelihood", -8.4123, -8.4411, -8.3822, 20000),
-    Score("heldout", "mrr", 0.0281, n=20000),
-]
-
-
-def run_folder(folder: Path, **files: Any) -> Path:
-    """Write a complete run; files=None leaves a file out, text is written verbatim, other values as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, Any] = {
-        "config": "model: {name: skipgram, dim: 100}\ncorpus: novels\nnegatives: {source: ace, k: 7}\n"
-                  "loss: {name: nce}\ntrain: {epochs: 3}\nevaluate: {interval: 0.9}\n",
-        "identity": {"corpus": {"name": "novels", "sha256": "ab" * 32}, "code": {"version": "0.1.0"},
-                     "argv": ["/opt/x/bin/embtrain", "fit", "--out", "my run"]},
-        "metrics": "".join(json.dumps(line) + "\n" for line in lines_of()),
-        "scores": [row._asdict() for row in SCORES],
-        "neighbours": {"near": {"queen": [["king", 0.81], ["crown", 0.7]]}, "far": {"queen": [["treaty", -0.31]]},
-                       "far_rank": 3512.4, "far_pmi": -1.25},
-    }
-    names = {"config": "config.yaml", "metrics": "metrics.jsonl"}
-    for part, value in (parts | files).items():
-        if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value)
-            (folder / names.get(part, f"{part}.json")).write_text(text, encoding="utf-8")
-    return folder
-
-
 def page_of(folder: Path) -> Page:
     return checked(report.write(folder).read_text(encoding="utf-8"))
 
@@ -80,7 +37,7 @@ def test_the_page_contains_all_files_of_the_run(tmp_path: Path) -> None:
     page = page_of(run_folder(tmp_path / "run"))
     for said in ("skipgram trained with ace negatives (k = 7, nce loss) on novels", "3 epochs", "60 steps",
                  "6,000 examples in 1 min 30 s (2 min 30 s of CPU)", "−8.412 [−8.441, −8.382]", "90 % interval",
-                 "242 of 353 pairs", "before the hinge", "NCE samples", "adversarial", "CPU seconds", "Training loss",
+                 "242 of 353 pairs", "before the hinge", "noise samples", "adversarial", "CPU seconds", "Training loss",
                  "Held-out log-likelihood", "Entropy of the generator", "Share of false negatives",
                  "Hardness: mean rank", "king 0.81", "treaty −0.31", "frequency rank 3,512", "−1.25",
                  "negatives: {source: ace, k: 7}", "ab" * 32, "embtrain fit --out 'my run'"):
@@ -92,13 +49,16 @@ def test_each_main_curve_is_drawn_against_steps_and_cpu_seconds(tmp_path: Path) 
     text = report.write(run_folder(tmp_path / "run", scores=None)).read_text(encoding="utf-8")
     drawn = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     cpu = [i for i, svg in enumerate(drawn) if ">CPU seconds<" in svg]
-    assert len(cpu) == 4  # loss, two held-out measures, NCE and adversarial samples
+    assert len(cpu) == 3  # loss, two held-out measures
 
     def largest(svg: str) -> float:
         return max(float(tick) for tick in re.findall(r">([\d.]+)</text>", svg))
 
     # 60 steps took 150 CPU seconds
-    assert all(largest(drawn[i]) >= 120 and largest(drawn[i - 1]) <= 60 for i in cpu)
+    assert all(largest(drawn[i]) >= 120 for i in cpu) and all(largest(svg) <= 60 for svg in drawn[:3])
+    shown, _, folded = text.partition("<h2>Further curves</h2>")
+    assert shown.count("Training loss against") == 1 and "against CPU seconds" not in shown
+    assert folded.count("Training loss against CPU seconds") == 1
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -204,8 +164,8 @@ def test_a_run_has_the_same_sections_in_every_format(tmp_path: Path) -> None:
     assert report.write(folder) == folder / "report.html"
     html, md, tex = ((folder / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "tex"))
     names = [section.name for section in document(read(folder)).sections]
-    assert names == ["Scores", "Curves", "Negative sampler", "Neighbours", "Configuration", "Identity",
-                     "How to reproduce"]
+    assert names == ["Scores", "Curves", "How to reproduce", "Settings", "Near and far neighbours", "Negative sampler",
+                     "Further curves", "Identity"]
     assert re.findall(r"<h2>(.*?)</h2>", html) == re.findall(r"^## (.*)$", md, re.MULTILINE) == names
     assert re.findall(r"\\subsection\*\{(.*)\}$", tex, re.MULTILINE) == names
     assert "<svg" not in md and md.startswith("# skipgram · ace\n") and tex.endswith("\\end{document}\n")
@@ -218,7 +178,7 @@ def test_markdown_and_latex_have_the_figures_of_the_page(tmp_path: Path) -> None
     for line in ("| measure | value | 90 % interval | n |", "| **wordsim353** |  |  |  |",
                  "| log-likelihood | −8.412 | \\[−8.441, −8.382\\] | 20,000 |", "| *242 of 353 pairs* |  |  |  |",
                  "| step | CPU seconds | Training loss |", "| 1 | 2.500 | 3.000 |", "| 60 | 150.0 | 0.0500 |",
-                 "| step | CPU seconds | NCE samples | adversarial samples |", "### queen",
+                 "| step | CPU seconds | noise samples | adversarial samples |", "### queen",
                  "| king 0.81, crown 0.70 | treaty −0.31 |", "embtrain fit --out 'my run'",
                  "negatives: {source: ace, k: 7}"):
         assert line in md, line
@@ -235,7 +195,7 @@ def test_a_warning_is_before_the_sections_in_every_format(tmp_path: Path) -> Non
     warning = Score("training", "warning", None, note="the loss grew <b>")
     folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in [*SCORES, warning]])
     report.write(folder)
-    for name, said, section in (("html", 'role="alert"><b>Warning:</b> the loss grew &lt;b&gt;</p>', "<nav>"),
+    for name, said, section in (("html", 'role="alert"><b>Warning:</b> the loss grew &lt;b&gt;</p>', "<nav"),
                                 ("md", "**Warning:** the loss grew \\<b\\>", "## Scores"),
                                 ("tex", r"\textbf{Warning:} the loss grew \textless{}b\textgreater{}", "subsection")):
         text = (folder / f"report.{name}").read_text(encoding="utf-8")
@@ -273,7 +233,7 @@ def test_hostile_words_are_shown_verbatim(tmp_path: Path) -> None:
         assert said in page.words
     whole = "".join(page.said)
     assert "\x1b" not in whole and "\x00" not in whole and "\\x1b[31mred\\x00" in whole and "\\u202eright" in whole
-    assert "pre" in page.tags and page.tags["script"] == page.tags["img"] == 0
+    assert "pre" in page.tags and page.tags["img"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +289,7 @@ def test_components_share_a_panel_and_every_key_is_drawn() -> None:
         "masked", "source/entropy", "hardness/noise/rank", "hardness/generator/rank", "source/new_thing",
         "x/noise_share")})
     assert result.loss is not None and result.components is not None
-    assert [label for label, _ in result.components.curves] == ["NCE samples", "adversarial samples"]
+    assert [label for label, _ in result.components.curves] == ["noise samples", "adversarial samples"]
     assert [g.title for g in result.heldout] == ["Held-out log-likelihood", "Held-out mean reciprocal rank"]
     assert [(g.title, len(g.curves)) for g in result.source] == [
         ("Entropy of the generator, nats", 1), ("Hardness: mean rank", 2), ("Share of negatives masked", 1),
@@ -436,5 +396,37 @@ def test_durations_are_not_scores_of_the_verdict() -> None:
     rows = [Score("valid", "mrr", 0.5, 0.4, 0.6), Score("valid", "bleu", 20.0), Score("test", "mrr", 0.25, 0.2, 0.3),
             Score("test", "bleu", 21.0), Score("training", "seconds", 9.0), Score("wordsim353", "spearman", 0.7)]
     said = summary._main_scores(rows).replace("\N{NO-BREAK SPACE}", " ")
-    assert said == ("wordsim353 Spearman's ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
-                    "[0.200, 0.300].")
+    assert said == ("Result on wordsim353: Spearman's ρ 0.700; on the test part: BLEU 21.00, mean reciprocal rank "
+                    "0.250 [0.200, 0.300].")
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+def test_only_settings_that_differ_from_the_defaults_are_shown(tmp_path: Path) -> None:
+    config = ("strategy: nce\nmodel: {name: skipgram, dim: 30, tau: 1.0}\nnegatives: {source: unigram, k: 5, "
+              "exponent: 0.75, filter: none, share_size: 8}\nloss: {name: nce, unknown: 3}\ntrain: {epochs: 10}\n")
+    page = page_of(run_folder(tmp_path / "run", config=config, metrics=None, scores=None, neighbours=None))
+    shown, _, every = page.words.partition("All keys, as in config.yaml")
+    table = shown.partition("Keys that differ from the defaults, model skipgram and strategy nce.")[2]
+    assert table.split() == ("key this run default model.dim 30 100 negatives.share_size 8 64 loss.unknown 3 –").split()
+    assert "exponent: 0.75" in every and "exponent" not in shown
+
+
+def test_a_source_of_another_package_has_unknown_defaults(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run", config="negatives: {source: theirs, power: 2}\n", metrics=None))
+    assert "negatives.source theirs unigram negatives.power 2 –" in page.words
+
+
+def test_a_run_with_default_settings(tmp_path: Path) -> None:
+    page = page_of(run_folder(tmp_path / "run", config="train: {epochs: 10}\n", metrics=None))
+    assert "All keys have the values of the defaults." in page.words
+
+
+def test_scores_of_the_test_part_are_shown_and_the_others_folded(tmp_path: Path) -> None:
+    rows = [Score("valid", "mrr", 0.5), Score("test", "mrr", 0.25), Score("training", "seconds", 9.0),
+            Score("neighbours 45-50", "mean PMI", 1.5)]
+    text = report.write(run_folder(tmp_path / "run", scores=[r._asdict() for r in rows], metrics=None)).read_text()
+    shown, _, folded = text.partition("<summary>Also measured: valid, neighbours 45-50, training</summary>")
+    assert "<span>test<" in shown and "<span>valid<" not in shown and "<span>valid<" in folded
+    only = report.write(run_folder(tmp_path / "run", scores=[rows[0]._asdict()], metrics=None)).read_text()
+    assert "<span>valid<" in only and "Also measured" not in only

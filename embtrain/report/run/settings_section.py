@@ -1,0 +1,60 @@
+"""The settings of a run: those that differ from the defaults, and all of them on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embtrain.common import shipped
+from embtrain.common.config import Layer, merge, read_yaml
+from embtrain.common.errors import UsageError
+from embtrain.losses import base as losses
+from embtrain.negatives import base as negatives
+from embtrain.report.load.run import RunRecord, flatten
+from embtrain.report.render.document import Block, Code, Collapsible, Paragraph, ReportTable
+from embtrain.report.run.summary import get, named
+
+DEPTH = 6   # levels of config.yaml that get rows; deeper values are shown as JSON
+
+
+def blocks(run: RunRecord) -> list[Block]:
+    """The settings that differ, and config.yaml. Empty without a configuration."""
+    if run.config is None or run.config_text is None:
+        return []
+    every = Collapsible("All keys, as in config.yaml", [Code(run.config_text.expandtabs(2).rstrip("\n"))])
+    defaults, names = _defaults(run)
+    before, after = flatten(defaults, DEPTH), flatten(run.config, DEPTH)
+    rows = [[key.replace(" · ", "."), value, before.get(key, "–")] for key, value in after.items()
+            if value != before.get(key)]
+    if not rows:
+        return [Paragraph(f"All keys have the values of {names}."), every]
+    return [Paragraph(f"Keys that differ from {names}.", "note"),
+            ReportTable([("key", ""), ("this run", "text"), ("default", "text")], rows), every]
+
+
+def _defaults(run: RunRecord) -> tuple[dict[str, Any], str]:
+    """Merge the defaults with those of the run's model, strategy, source and loss, as far as they are known."""
+    default = read_yaml(shipped.folder("configs") / "default.yaml")
+    layers, names = [_component_defaults(run.config), default], ["the defaults"]
+    for name, below, kind in ((get(run.config, "model", "name"), "models", "model"),
+                              (named(run, "strategy"), "strategies", "strategy")):
+        if isinstance(name, str) and name in shipped.names("configs", below):
+            layers += [read_yaml(shipped.path("configs", name, below)), *([Layer("name", {"strategy": name})]
+                                                                          if kind == "strategy" else [])]
+            names.append(f"{kind} {name}")
+    tree, _ = merge(layers)
+    tree.pop("group", None)   # of a strategy: its section in `embtrain list`
+    return tree, " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
+
+
+def _component_defaults(config: object) -> Layer:
+    """The keys of the source and of the loss that no YAML file of the package lists."""
+    tree: dict[str, Any] = {}
+    for section, key, find in (("negatives", "source", negatives.find), ("loss", "name", losses.find)):
+        name = get(config, section, key)
+        try:
+            fields = find(name).Config.model_fields if isinstance(name, str) else {}
+        except UsageError:    # of a package that is not installed
+            continue
+        tree[section] = {field: info.get_default(call_default_factory=True) for field, info in fields.items()
+                         if not info.is_required()}
+    return Layer("components", tree)
