@@ -51,7 +51,7 @@ def test_arguments_have_the_names_and_the_order_of_gensim() -> None:
                     for cls in (gensim.models.FastText, FastText))
     assert [p.name for p in ours] == [*(p.name for p in theirs), "negatives", "sets"]
     other = {p.name for p, q in zip(theirs, ours, strict=False) if p.default != q.default}
-    assert other == {"sg", "negative", "ns_exponent"}
+    assert other == {"negative", "ns_exponent"}
 
 
 def test_the_import_has_the_paths_of_gensim() -> None:
@@ -150,7 +150,8 @@ def test_new_words_are_added() -> None:
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("keys", "message"), [
-    ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"), ({"sg": 0}, "sg=0: CBOW is not"),
+    ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"),
+    ({"sg": 0, "cbow_mean": 0}, "cbow_mean=0: the sum"),
     ({"hs": 1}, "hs=1: the hierarchical"), ({"max_n": 99}, r"max_n=99: .*64"),
     ({"bucket": 2**31}, "bucket=2147483648: "),
     ({"sets": {"model.subword.pooling": "sum"}}, r"sets: model\.subword: is set by arguments alone"),
@@ -232,11 +233,15 @@ def test_our_model_is_written_as_a_model_of_fasttext(tmp_path: Path) -> None:
     assert same(load_facebook_model(tmp_path / "m.bin"), model) and same(their_model(str(tmp_path / "m.bin")), model)
 
 
-def test_cbow_gives_a_warning_and_the_hierarchical_softmax_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture
-                                                                   ) -> None:
-    save_facebook_model(gensim.models.FastText(topics(), **{**SMALL, "sg": 0}), str(tmp_path / "cbow.bin"))
-    load_facebook_model(tmp_path / "cbow.bin")
-    assert "is a CBOW model; embtrain would continue it as skip-gram" in caplog.text
+def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path) -> None:
+    for kind in (gensim.models.FastText, FastText):
+        model = kind(topics(), **{**SMALL, "sg": 0})
+        save_facebook_model(model, str(tmp_path / "cbow.bin"))
+        found = load_facebook_model(tmp_path / "cbow.bin")
+        assert found.sg == 0 and same(found, model)
+    before = found.wv.vectors.copy()
+    found.train(topics(), total_examples=300, epochs=1)
+    assert np.isfinite(found.wv.vectors).all() and not np.array_equal(found.wv.vectors, before)
     save_facebook_model(gensim.models.FastText(topics(), **SMALL, hs=1, negative=0), str(tmp_path / "hs.bin"))
     with pytest.raises(DataError, match=r"hs\.bin: was not trained with negative sampling"):
         load_facebook_model(tmp_path / "hs.bin")

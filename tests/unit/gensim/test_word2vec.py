@@ -58,7 +58,7 @@ def test_arguments_have_the_names_and_the_order_of_gensim(method: str) -> None:
     assert [p.name for p in ours][:len(names)] == names
     assert {p.name for p in ours[len(names):]} <= {"negatives", "sets"}
     other = {p.name: (p.default, q.default) for p, q in zip(theirs, ours, strict=False) if p.default != q.default}
-    assert set(other) == ({"sg", "negative", "ns_exponent"} if method == "__init__" else set())
+    assert set(other) == ({"negative", "ns_exponent"} if method == "__init__" else set())
 
 
 def test_the_import_has_the_paths_of_gensim() -> None:
@@ -100,6 +100,7 @@ def test_vocabulary_and_first_vectors_are_those_of_gensim(more: dict[str, Any], 
       "negatives.exponent": 0.5, "train.seed": 7, "train.epochs": 3, "text.sample": 0.01, "model.dim": 20}),
     ("sgns", {"sets": {"negatives.share_draws_by": "window", "train.shuffle": False}},
      {"negatives.share_draws_by": "window", "train.shuffle": False}),
+    ("sgns", {"sg": 0}, {}), ("ace", {"sg": 0}, {}),
     ("ace", {}, {}), ("nce", {"negative": 4}, {"negatives.k": 4}), ("softmax", {}, {})])
 def test_vectors_are_those_of_a_run_with_the_keys_of_the_page(negatives: str, more: dict[str, Any],
                                                               sets: dict[str, Any], corpus_file: str,
@@ -121,7 +122,8 @@ def test_vectors_are_those_of_a_run_with_the_keys_of_the_page(negatives: str, mo
             build(self, *args)
             first["u"], first["words"] = self.u.detach().numpy().copy(), args[1].words
         patch.setattr(SkipGram, "__init__", keep_first)
-        run = train_in_memory(resolve(negatives, corpus=str(tmp_path / "text.txt"), sets=as_sets(run_keys),
+        run = train_in_memory(resolve(negatives, model="skipgram" if more.get("sg", 1) else "cbow",
+                                      corpus=str(tmp_path / "text.txt"), sets=as_sets(run_keys),
                                       seed=run_keys.get("train.seed", 1), threads=1), tmp_path / "run")
     model = Word2Vec(**{**SMALL, **more}, negatives=negatives)
     model.build_vocab(topics())
@@ -366,7 +368,8 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("keys", "kind", "message"), [
-    ({"sg": 0}, ValueError, "sg=0: CBOW is not implemented; set sg=1, which trains skip-gram"),
+    ({"sg": 0, "cbow_mean": 0}, ValueError,
+     "cbow_mean=0: the sum of the context is not implemented; set cbow_mean=1, which takes its mean"),
     ({"hs": 1, "negative": 0}, ValueError,
      "hs=1: the hierarchical softmax is not implemented; set hs=0 and negative=5"),
     ({"workers": 0}, ValueError, "workers=0: should be 1 or more"),
@@ -396,14 +399,22 @@ def test_sentences_that_cannot_be_read_are_one_line(sentences: Any, message: str
     assert isinstance(caught.value, DataError) and str(caught.value).startswith(message)
 
 
-def test_an_unset_sg_is_skip_gram_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unset_sg_is_cbow_as_in_gensim(tmp_path: Path) -> None:
     keys = {name: value for name, value in SMALL.items() if name != "sg"}
-    with caplog.at_level(logging.WARNING, "embtrain"):
-        model = Word2Vec(topics(), **keys)
-        assert [record.message for record in caplog.records] == [
-            "Word2Vec: sg is unset: gensim would train CBOW, embtrain trains skip-gram; set sg=1"]
-        assert model.sg == 1 and np.array_equal(model.wv.vectors, Word2Vec(topics(), **SMALL).wv.vectors)
-    assert len(caplog.records) == 1
+    model, skip_gram = Word2Vec(topics(), **keys), Word2Vec(topics(), **SMALL, cbow_mean=0)
+    assert model.sg == 0 and skip_gram.sg == 1 and not np.array_equal(model.wv.vectors, skip_gram.wv.vectors)
+    assert np.array_equal(model.wv.vectors, Word2Vec(topics(), **keys, sg=0).wv.vectors)
+    model.save(tmp_path / "m")
+    loaded = Word2Vec.load(tmp_path / "m")
+    assert loaded.sg == 0 and np.array_equal(loaded.wv.vectors, model.wv.vectors)
+
+
+def test_cbow_separates_topics() -> None:
+    model = Word2Vec(topics(), **{**SMALL, "sg": 0, "epochs": 30, "alpha": 0.1})
+    theirs = gensim.models.Word2Vec(topics(), **{**SMALL, "sg": 0, "epochs": 30, "alpha": 0.1})
+    for word in model.wv.index_to_key[:3]:
+        near = [{name for name, _ in x.wv.most_similar(word, topn=3)} for x in (model, theirs)]
+        assert near[0] & near[1], word
 
 
 def test_locked_vectors_and_tables_of_another_shape_are_refused() -> None:

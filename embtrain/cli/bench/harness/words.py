@@ -1,4 +1,4 @@
-"""Skip-gram on one text by embtrain and by gensim, shared by the benchmarks on words.
+"""Skip-gram and CBOW on one text by embtrain and by gensim, shared by the benchmarks on words.
 
 Both train one epoch on the same file of words, one sequence a line; reading the vocabulary and writing vectors are not
 timed. gensim parses the file while it trains (corpus_file, its fastest reader); embtrain trains from ids in the cache.
@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from embtrain.data.text.corpus import Corpus
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import components, scoring
+from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.windows import WindowsTask, subwords_of
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
@@ -57,10 +58,10 @@ def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
         yield (" ".join(words[corpus.ids[begin:end]]) + "\n").encode()
 
 
-def read(file: Path, min_count: int) -> WindowsTask:
-    """The file as ids, through the cache."""
-    return WindowsTask.read(experiment.resolve(
-        corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count})))
+def read(file: Path, min_count: int, model: str = "skipgram") -> WindowsTask:
+    """The file as ids, through the cache, as the examples of a model."""
+    settings = experiment.resolve(model=model, corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count}))
+    return cast(WindowsTask, tasks.read(settings))
 
 
 class Once(AliasTable):
@@ -76,16 +77,17 @@ class Once(AliasTable):
 
 
 def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any], seed: int = 1,
-         benchmarks: Sequence[str] = BENCHMARKS, once: bool = False, unknown: Sequence[str] = ()) -> Timed:
+         benchmarks: Sequence[str] = BENCHMARKS, once: bool = False, unknown: Sequence[str] = (),
+         model: str = "skipgram") -> Timed:
     """One training run of embtrain on a file of words, whose ids come from the cache.
 
     sets: further keys. once: negatives are drawn for one block and reused for the others. unknown: words outside the
     vocabulary that a model with subwords also gives vectors to.
     """
-    config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
+    config = experiment.resolve(strategy, model=model, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     components.use_threads(threads)
-    text = WindowsTask.read(config)             # with this seed, of the model, the windows and the source
+    text = cast(WindowsTask, tasks.read(config))  # with this seed, of the model, the windows and the source
     parts = components.build(config, text)
     if once:
         assert isinstance(parts.source, StaticSource)
@@ -101,11 +103,11 @@ def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[
 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,
-           benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
+           benchmarks: Sequence[str] = BENCHMARKS, sg: int = 1) -> Timed:
     """One training run of gensim, with its fastest reader."""
     from gensim.models import Word2Vec
 
-    model = Word2Vec(vector_size=dim, window=SHARED["text.window"], min_count=min_count, workers=threads, sg=1,
+    model = Word2Vec(vector_size=dim, window=SHARED["text.window"], min_count=min_count, workers=threads, sg=sg,
                      negative=5, sample=SHARED["text.sample"], alpha=SHARED["train.lr"],
                      min_alpha=SHARED["train.min_lr"], seed=seed)
     model.build_vocab(corpus_file=str(file))

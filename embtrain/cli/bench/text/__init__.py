@@ -1,4 +1,4 @@
-"""Benchmarks of skip-gram on a text.
+"""Benchmarks of skip-gram and CBOW on a text.
 
 skipgram.py  an epoch, against gensim
 quality.py   its quality over seeds

@@ -1,8 +1,9 @@
-"""Skip-gram: one epoch of a text by the fused engine and by gensim, at equal window, negatives, sampling and rate.
+"""Skip-gram and CBOW: one epoch of a text by the fused engine and by gensim, at equal settings.
 
 PAIR      5 private negatives for each pair (word2vec, gensim)
 CENTRE    5 for each window
 BLOCK     16 for 16 windows, with weights that sum to 5 per row
+cbow-     CBOW, whose window is one example, against gensim with sg=0
 
 Windows are read in text order, as in gensim; `-shuffled` uses our default, train.shuffle: true, which reads the text at
 random positions and gives better vectors.
@@ -38,14 +39,17 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 DIMS = (100, 300)
 MIN_COUNT = 1
 
-Case = tuple[int, int, str, dict[str, Any]]  # threads, dim, strategy, settings
+Case = tuple[int, int, str, str, dict[str, Any]]  # threads, dim, model, strategy, settings
 
 
 def cases(threads: Sequence[int]) -> dict[str, Case]:
     """Cases by name, e.g. CENTRE-nce-d100-t1. Each variant is measured once, for sgns in text order."""
-    return {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, strategy, more | settings)
-            for n in threads for dim in DIMS for layout, settings in LAYOUTS.items()
-            for suffix, (strategy, more) in VARIANTS.items() if not suffix or (dim == DIMS[0] and n == threads[0])}
+    skip_gram = {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, "skipgram", strategy, more | settings)
+                 for n in threads for dim in DIMS for layout, settings in LAYOUTS.items()
+                 for suffix, (strategy, more) in VARIANTS.items()
+                 if not suffix or (dim == DIMS[0] and n == threads[0])}
+    return skip_gram | {f"cbow-{layout}-d{DIMS[0]}-t{n}": (n, DIMS[0], "cbow", "sgns", LAYOUTS[layout])
+                        for n in threads for layout in ("PAIR", "BLOCK")}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
@@ -53,20 +57,22 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     known = cases(threads)
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, TOKENS)
-    text = words.read(file, MIN_COUNT)
+    texts = {model: words.read(file, MIN_COUNT, model) for model in dict.fromkeys(case[2] for case in chosen.values())}
+    text = next(iter(texts.values()))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "measured": "one epoch of training from ids (gensim: corpus_file), reading the vocabulary not timed",
              "settings": words.SHARED}
     groups = []
-    for n, dim in dict.fromkeys((n, dim) for n, dim, _, _ in chosen.values()):
+    for n, dim, model in dict.fromkeys(case[:3] for case in chosen.values()):
         ours = {name: partial(words.ours, file, strategy, MIN_COUNT, n,
                               {"model.dim": dim, "train.engine": "fused", "train.shuffle": False, **settings},
-                              once="-once-" in name)
-                for name, (*threads_and_dim, strategy, settings) in chosen.items() if threads_and_dim == [n, dim]}
-        groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim)}))
+                              once="-once-" in name, model=model)
+                for name, (*group, strategy, settings) in chosen.items() if group == [n, dim, model]}
+        groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim,
+                                                        sg=int(model == "skipgram"))}))
     summary = run("skipgram", "s an epoch", groups, rounds, about)
     took = {case: statistics.median(seconds) for case, seconds in summary["ours"].items()}
-    return summary | {"bound": _bound(text, took),
+    return summary | {"bound": _bound(text, took) if "skipgram" in texts else {},
                       "outside": {case: digits(took[case.replace("-d", "-once-d")] / seconds)
                                   for case, seconds in took.items() if case.replace("-d", "-once-d") in took}}
 

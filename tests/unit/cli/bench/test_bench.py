@@ -232,6 +232,13 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
 
 
 @needs_core
+def test_cbow_against_gensim(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "skipgram", text, "--only", "cbow-PAIR")
+    assert list(summary["ours"]) == ["cbow-PAIR-d100-t1"] and list(summary["rivals"]) == ["gensim"]
+    assert summary["bound"] == {} == summary["outside"]
+
+
+@needs_core
 def test_subword_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(subword.SUBWORD, "buckets", 100)
     monkeypatch.setattr(subword, "BENCHMARKS", ("wordsim353",))
