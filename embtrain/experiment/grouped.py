@@ -130,7 +130,7 @@ def _build(settings: Settings, task: Task, group: ProcessGroup) -> tuple[Compone
     if settings.train.threads == 0:
         threads = components.use_threads(max(1, threads // n_local))
     parts = components.build_for_training(settings, task)
-    requirements.check_parts(parts.train, parts.fused_blockers, parts.model.task, parts.source, parts.loss, group.size)
+    requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, group)
     requirements.check_blocks(task.examples, parts.train.chunk or 1, group.size)
     group.meet()
     return parts, threads

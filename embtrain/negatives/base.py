@@ -23,9 +23,9 @@ none          q is unknown
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -95,6 +95,13 @@ class Traits:
         "cost", "learning", "what `learn` uses: the cost of the negatives, or the targets of the batch")
     learns_per_row: bool = trait(False, "learning", "`learn` receives costs per row, not per draw")
     fits_to_queries: bool = trait(False, "learning", "its distribution q is fitted to the queries of earlier draws")
+
+
+class Collective(Protocol):
+    """The processes that train one run together."""
+
+    def average(self, tensors: Sequence[Tensor]) -> None: ...             # float32, in place
+    def gather_numbers(self, values: Sequence[float]) -> np.ndarray: ...  # (n,) of each process: (processes, n)
 
 
 class NegativeSource:
@@ -191,15 +198,35 @@ class NegativeSource:
             self.random.set_state(saved)
         return "" if state.keys() == {"random"} else f"the state of {self.name} starts again"
 
+    # -- several processes that train one run, each with a source of its own ------------------------------------
+
+    def inner_sources(self) -> Iterator[NegativeSource]:
+        """The sources inside this one."""
+        return (value for value in vars(self).values() if isinstance(value, NegativeSource))
+
     def reseed(self, seed: int) -> None:
         """Start the random numbers of this source and of the sources inside it at a seed of their own."""
-        for i, value in enumerate([self, *vars(self).values()]):
-            if isinstance(value, NegativeSource):
-                own_seed = int(np.random.SeedSequence([seed, i]).generate_state(1)[0])
-                if value is self:
-                    self.random.manual_seed(own_seed)
-                else:
-                    value.reseed(own_seed)
+        self.random.manual_seed(seed)
+        for i, source in enumerate(self.inner_sources()):
+            source.reseed(int(np.random.SeedSequence([seed, i]).generate_state(1)[0]))
+
+    def learn_with(self, group: Collective) -> bool:
+        """Learn together with the sources of the other processes from now on. Returns whether the source can.
+
+        A source that learns steps in `synchronize` alone, so that all processes keep the same parameters.
+        """
+        inner = [source.learn_with(group) for source in self.inner_sources()]
+        return all(inner) and (not self.traits.learns or bool(inner))
+
+    def synchronize(self) -> None:
+        """Step with what all processes have collected: called after each synchronization of the model's tables."""
+        for source in self.inner_sources():
+            source.synchronize()
+
+    def on_moved(self, ids: Tensor) -> None:
+        """Receive the candidates (n,) whose vectors a synchronization changed."""
+        for source in self.inner_sources():
+            source.on_moved(ids)
 
     def weight_and_total(self, k: int) -> tuple[Tensor | None, Tensor]:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total weight M, (1, 1)."""

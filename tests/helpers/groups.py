@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from embtrain.train.group.processes import ProcessGroup
 from helpers.forked import Forked
@@ -21,6 +22,7 @@ T = TypeVar("T")
 def fork_ranks(place: Path, n: int, *argv: str, of_rank: dict[int, tuple[str, ...]] | None = None, **env: str
                ) -> list[Forked]:
     """Start `embtrain ARGV` in n processes of one group. of_rank: additional arguments of single processes."""
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0)  # imports most of torch here, not in each process
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -39,7 +39,7 @@ from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shared_draws import AceState
 from embtrain.negatives.adversarial.shortlist import Shortlist
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.sampling.row_groups import group_rows
@@ -109,6 +109,7 @@ class Ace(NegativeSource):
         self.reward_sd = torch.ones((), device=problem.device)      # running sd of the raw rewards
         self.reward_mean = torch.zeros((), device=problem.device)    # running mean of the raw rewards
         self.columns_since_step = 0                                         # negatives collected since the last step
+        self.group: Collective | None = None                # processes that learn together; None: this one
         self.has_stepped = False                                  # whether this epoch had a step
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
 
@@ -176,7 +177,7 @@ class Ace(NegativeSource):
                 running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
         if (self.config.importance or self.traits.learns_per_row) and sums.n_noise:
             self.latest_metrics["clipped"] = sums.n_clipped / sums.n_noise
-        if self.cache.n_draws >= self.config.update_every:
+        if self.group is None and self.cache.n_draws >= self.config.update_every:
             self._step_generator()
         return dict(self.latest_metrics)
 
@@ -193,31 +194,30 @@ class Ace(NegativeSource):
             self._step_generator()
         self.has_stepped = False
 
+    def learn_with(self, group: Collective) -> bool:
+        self.group = group
+        return True
+
+    def synchronize(self) -> None:
+        """Step with the mean gradient of all processes since the last synchronization."""
+        if self.group is not None and self.group.gather_numbers([self.cache.n_draws]).any():
+            self._step_generator()
+
     def _step_generator(self) -> None:
         """One step of the generator with all that was collected."""
         entropy, hinge = self.cache.gradient(1 / max(1, self.columns_since_step), self.config.entropy,
                                              math.log(self.modes))
         self.latest_metrics |= {"entropy": entropy, "hinge": hinge}
+        if self.group is not None:
+            self.group.average([p.grad for p in self.generator.parameters() if p.grad is not None])
+            self.group.average([self.reward_mean, self.reward_sd])
         self.optimizer.step()
         self.cache.invalidate()
         self.columns_since_step, self.has_stepped = 0, True
 
-    def _negative_fraction(self, drawn: Negatives) -> Tensor | None:
-        """Share of the rows of a draw for which a column is not a false negative, (G, K); None if there are none."""
-        assert drawn.ids is not None
-        if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
-            return None
-        negative_fraction, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
-        if drawn.draw_id is None:
-            negative_fraction[row, column] = 0.0
-            return negative_fraction
-        n_readers = torch.bincount(drawn.draw_id, minlength=len(negative_fraction)).to(negative_fraction.dtype)
-        draw_id = drawn.draw_id[row]
-        return negative_fraction.index_put_((draw_id, column), -1 / n_readers[draw_id], accumulate=True).clamp(min=0)
-
     def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
         """Coefficient a of each column (G, K), and sums over the columns."""
-        negative_fraction = self._negative_fraction(drawn)
+        negative_fraction = shared_draws.negative_fraction(drawn)
         if not self.cache.uses_core:
             return self._coefficients_torch(drawn, log_g, cost, negative_fraction)
         assert drawn.ids is not None and drawn.origin is not None

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.row_growth import copy_rows, grow_optimizer
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
 
 
@@ -94,6 +94,8 @@ class Kbgan(NegativeSource):
                              "imaginary parts")
         self.scorer = KbganScorer(config, context_sizes_of(problem, self.name), problem).to(problem.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
+        self.group: Collective | None = None  # processes that learn together; None: this one
+        self.n_collected = 0                  # draws whose gradients were added up since the last step
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch
 
     @torch.no_grad()
@@ -124,13 +126,35 @@ class Kbgan(NegativeSource):
         with torch.enable_grad():
             log_g = torch.log_softmax(self._logits(context, pool), 1)                    # (G, Y)
             objective = (is_negative * (cost - self.baseline) * log_g.gather(1, chosen)).sum() / n
-            self.optimizer.zero_grad(set_to_none=True)
+            if self.n_collected == 0:
+                self.optimizer.zero_grad(set_to_none=True)
             (-objective).backward()
-        self.optimizer.step()
+        self.n_collected += 1
+        if self.group is None:
+            self._step()
         reward, log_g = float((is_negative * cost).sum() / n), log_g.detach()
         self.reward_sum, self.n_rewards = self.reward_sum + reward, self.n_rewards + 1
         return {"reward": reward, "entropy": float(-(log_g.exp() * log_g).sum(1).mean()),
                 "false_negatives": float((1 - is_negative).mean())}
+
+    def learn_with(self, group: Collective) -> bool:
+        self.group = group
+        return True
+
+    def synchronize(self) -> None:
+        """Step with the mean gradient of all draws of all processes since the last synchronization."""
+        assert self.group is not None
+        if not (n := float(self.group.gather_numbers([self.n_collected]).mean())):
+            return
+        parameters = list(self.scorer.parameters())
+        for p in parameters:
+            p.grad = torch.zeros_like(p) if p.grad is None or not self.n_collected else p.grad / n
+        self.group.average([p.grad for p in parameters if p.grad is not None])
+        self._step()
+
+    def _step(self) -> None:
+        self.optimizer.step()
+        self.n_collected = 0
 
     def on_epoch_start(self, view: ModelView) -> None:
         if self.n_rewards:

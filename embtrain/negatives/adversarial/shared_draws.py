@@ -143,3 +143,17 @@ def collect(cache: GeneratorCache, shared: SharedDraw, ids: Tensor, a: Tensor) -
 def _chunks(n: int, width: int) -> Iterator[slice]:
     step = max(1, MAX_DENSITIES // max(1, width))
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+def negative_fraction(drawn: Negatives) -> Tensor | None:
+    """Share of the rows of a draw for which a column is not a false negative, (G, K); None if there are none."""
+    assert drawn.ids is not None
+    if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
+        return None
+    fraction, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
+    if drawn.draw_id is None:
+        fraction[row, column] = 0.0
+        return fraction
+    n_readers = torch.bincount(drawn.draw_id, minlength=len(fraction)).to(fraction.dtype)
+    draw_id = drawn.draw_id[row]
+    return fraction.index_put_((draw_id, column), -1 / n_readers[draw_id], accumulate=True).clamp(min=0)

@@ -41,10 +41,13 @@ class SharedTable:
 class TableSync:
     """The tables of one process, and what it takes to put them together with those of the others."""
 
-    def __init__(self, group: ProcessGroup, tables: Sequence[Tensor], wire: str):
+    def __init__(self, group: ProcessGroup, tables: Sequence[Tensor], wire: str, accumulators: Sequence[Tensor] = ()):
+        """tables: (n, D) each. accumulators: of row-Adagrad, (n,) each; a row gets their mean where it moved."""
         self.group, self.traffic = group, Traffic()
         self.tables = [SharedTable(x, np.ascontiguousarray(x).copy(), adasum.WIRES[wire])
                        for x in (table.detach().numpy() for table in tables)]
+        self.tables += [SharedTable(h, h.copy(), np.float32, mean=True)
+                        for h in (values.numpy().reshape(-1, 1) for values in accumulators)]
 
     def put_together(self) -> list[np.ndarray]:
         """Make the tables equal on all processes. Returns the ids of the rows of each table that changed."""

@@ -49,6 +49,12 @@ class ProcessGroup:
 
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace float32 tensors by their means over the processes, summed in the order of the processes."""
+        flat = np.concatenate([tensor.detach().reshape(-1).numpy() for tensor in tensors])
+        parts = self.gather(np.ascontiguousarray(flat).view(np.uint8))
+        mean = torch.from_numpy(np.mean([part.view(np.float32) for part in parts], 0, dtype=np.float64))
+        with torch.no_grad():
+            for tensor, values in zip(tensors, mean.float().split([tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(values.view_as(tensor))
 
     def from_first(self, work: Callable[[], T], stop: Stop | None = None) -> T:
         """Do `work` in process 0 alone; all return its result, which JSON can represent, or raise its error."""
@@ -106,14 +112,6 @@ class GlooGroup(ProcessGroup):
 
     def gather(self, part: np.ndarray) -> list[np.ndarray]:
         return self.exchange([part] * self.size)
-
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        flat = np.concatenate([tensor.detach().reshape(-1).numpy() for tensor in tensors])
-        parts = self.gather(np.ascontiguousarray(flat).view(np.uint8))
-        mean = torch.from_numpy(np.mean([part.view(np.float32) for part in parts], 0, dtype=np.float64))
-        with torch.no_grad():
-            for tensor, values in zip(tensors, mean.float().split([tensor.numel() for tensor in tensors]), strict=True):
-                tensor.copy_(values.view_as(tensor))
 
     @contextlib.contextmanager
     def _exchanging(self) -> Iterator[None]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from embtrain.common.errors import UsageError
-from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
+from embtrain.train.group.processes import ProcessGroup
 
 
 def check_settings(train: TrainConfig, size: int) -> None:
@@ -22,20 +22,15 @@ def check_settings(train: TrainConfig, size: int) -> None:
                          "train.cpu_seconds: null, or start one process")
 
 
-def check_parts(train: TrainConfig, fused_blockers: list[str], task: str, source: NegativeSource, loss: Loss,
-                size: int) -> None:
-    """Raise UsageError for an engine, source, loss or optimizer whose state is not put together."""
+def check_parts(fused_blockers: list[str], task: str, source: NegativeSource, group: ProcessGroup) -> None:
+    """Let the source learn with the group; UsageError for an engine, a model or a source that cannot be shared."""
     reasons = list(fused_blockers)
     if task not in ("windows", "walks"):
         reasons.append("model.name: the examples of this model are not shared; use skipgram or node2vec")
-    if train.optimizer != "sgd":
-        reasons.append(f"train.optimizer: {train.optimizer}: its state is not shared; use sgd")
-    if source.traits.learns or source.traits.fits_to_queries or hasattr(source, "touched"):
-        reasons.append(f"negatives.source: {source.name}: what it learns or sums is not shared; choose another source")
-    if list(loss.parameters()):
-        reasons.append(f"loss.name: {loss.name}: its learned log Z is not shared; set loss.partition: fixed")
+    if not source.learn_with(group):
+        reasons.append(f"negatives.source: {source.name}: it learns in one process alone; choose another source")
     if reasons:
-        raise UsageError(*(f"{reason}; or start one process instead of {size}" for reason in reasons[:1]))
+        raise UsageError(f"{reasons[0]}; or start one process instead of {group.size}")
 
 
 def check_blocks(examples: Examples, chunk: int, size: int) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from embtrain.common.errors import Stopped
 from embtrain.common.progress import Progress
@@ -30,6 +31,7 @@ from embtrain.train.group import states
 from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
 from embtrain.train.loop import Evaluate, Trainer
+from embtrain.train.optimizers import RowAdagrad
 from embtrain.train.state.metrics_log import MetricsLog
 from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
@@ -81,7 +83,10 @@ class GroupTrainer(Trainer):
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         config, position, group = self.config, self.position, self.group
-        self._sync = TableSync(group, [p for p in self.model.parameters() if p.requires_grad], config.sync.wire)
+        tables = [p for p in self.model.parameters() if p.requires_grad]
+        optimizer = self.optimizers[0]
+        self._sync = TableSync(group, tables, config.sync.wire, [optimizer.accumulator(table) for table in tables]
+                               if isinstance(optimizer, RowAdagrad) else [])
         started, last_save, seconds_before = time.monotonic(), time.monotonic(), position.seconds
         if self.threshold is not None and position.step == 0:
             group.from_first(lambda: self._check_threshold(stop), stop)
@@ -97,7 +102,7 @@ class GroupTrainer(Trainer):
                 end = min(n, first + config.sync.interval(self.block_size) * group.size)
                 log = end == n or (step_before + end - first) // config.log_every > step_before // config.log_every
                 result, n_examples, cpu_seconds = self._train_blocks(first, end, n, log)
-                self._sync.put_together()
+                self._put_together()
                 wants_save = time.monotonic() - last_save >= config.checkpoint_every
                 totals = self._agree(stop, wants_save, n_examples, cpu_seconds)
                 position.block, position.step = end, step_before + end - first
@@ -128,6 +133,19 @@ class GroupTrainer(Trainer):
             if position.first_loss is None and self.group.is_first:
                 position.first_loss = float(result.loss)
         return result, n_examples, time.process_time() - started
+
+    def _put_together(self) -> None:
+        """Make tables, the learned log Z and sources equal in all processes."""
+        assert self._sync is not None
+        changed = self._sync.put_together()
+        for optimizer in self.optimizers[1:]:
+            self.group.average([tensor for group in optimizer.param_groups for p in group["params"]
+                                for tensor in (p, *_adam_state(optimizer, p))])
+        candidates = [ids for table, ids in zip(self._sync.tables, changed, strict=True)
+                      if table.x.ctypes.data == self.model.table().data_ptr()]
+        for ids in candidates:
+            self.source.on_moved(torch.from_numpy(ids).long())
+        self.source.synchronize()
 
     def _agree(self, stop: Stop, wants_save: bool | int, *numbers: float) -> np.ndarray:
         """Make a signal to one process one to all. Returns whether process 0 wants to save, and sums of `numbers`."""
@@ -213,6 +231,14 @@ class GroupTrainer(Trainer):
         self.source.load_state_dict(sources[0])
         self.source.reseed(_stream(self.config.seed, rank, state["position"]["step"]))
         return state | {"source": self.source.state_dict()}
+
+
+def _adam_state(optimizer: torch.optim.Optimizer, p: torch.Tensor) -> list[torch.Tensor]:
+    """The state that Adam keeps for a parameter; zeros before its first step."""
+    state = optimizer.state[p]
+    if not state:
+        state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    return [state[name] for name in ("step", "exp_avg", "exp_avg_sq")]
 
 
 def _stream(seed: int, rank: int, step: int) -> int:

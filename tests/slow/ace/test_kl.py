@@ -21,6 +21,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.sampling.reinforce import ReinforceSums
 from embtrain.negatives import base
 from embtrain.negatives.adversarial.ace import Ace, AceState
+from embtrain.negatives.adversarial.shared_draws import negative_fraction
 
 EPOCHS, CENTRES = 3, 200
 SETS = [f"train.epochs={EPOCHS}", "evaluate.benchmarks=[]", "evaluate.neighbours=[]"]
@@ -38,7 +39,7 @@ class Full(Ace):
         self.state, self.theirs = AceState(self.cache.generation, row, self.cache.density(drawn.ids, row)[0]), log_g
 
     def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
-        return self._coefficients_torch(drawn, log_g, cost, self._negative_fraction(drawn))
+        return self._coefficients_torch(drawn, log_g, cost, negative_fraction(drawn))
 
     def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
         ratio = (log_g - self.theirs).exp().clamp(max=self.config.clip)

@@ -205,6 +205,11 @@ class KernelSource(NegativeSource):
                          *(("below their floor", self.feature_map.description, "uniform draws") if positive else
                            ("negative", self.feature_map.description, "noise")))
 
+    def on_moved(self, ids: Tensor) -> None:
+        """Sum the blocks of these candidates again at the next update."""
+        if self.config.update_every:
+            self.touched[self.blocks.place[ids] // self.tree.leaf] = True
+
     def reseed(self, seed: int) -> None:
         super().reseed(seed)
         self.counter_rng.restart()
