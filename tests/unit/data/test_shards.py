@@ -127,6 +127,20 @@ def test_finished_shards_are_verified_and_kept(folder: Path, tmp_path: Path, sma
     assert_equal(read(folder, TextConfig(), tmp_path), read(folder, TextConfig()))
 
 
+@pytest.mark.long
+def test_worker_processes_give_the_same_ids_and_errors(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
+    monkeypatch.setattr(plan, "SHARD_BYTES", SHARD)
+    config = TextConfig(workers=2)
+    assert_equal(read(folder, config, tmp_path), read(folder, TextConfig()))
+    place = tmp_path / "rows"
+    place.mkdir()
+    for name in "abc":
+        (place / f"{name}.jsonl").write_text(("{}\n" if name == "a" else '{"text": "one"}\n[1]\n') * 8000)
+    with pytest.raises(DataError, match=r"b\.jsonl:2: is not an object; write one object a line"):
+        read(place, TextConfig(workers=2, format="jsonl"), tmp_path)
+
+
 # --- more words than fit into memory ---------------------------------------------------------------------------------
 
 def counted(*texts: str) -> tuple[int, Any]:
