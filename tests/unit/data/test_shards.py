@@ -96,6 +96,15 @@ def test_json_lines_are_cut_between_objects(tmp_path: Path, small_shards: list[A
         read(path, config, tmp_path / "cache")
 
 
+def test_range_is_not_taken_for_the_beginning_of_a_file(tmp_path: Path, small_shards: list[Any]) -> None:
+    """Only the first bytes of a file decide that it is binary, and only there a byte order mark is removed."""
+    path = tmp_path / "a.txt"
+    path.write_text("one two\n" * 17_000 + "\ufeff\1\1\1\1\n" * 3750 + "one two\n" * 1000, encoding="utf-8")
+    config = TextConfig(tokenizer="whitespace")
+    assert_equal(read(path, config, tmp_path / "cache"), read(path, config))
+    assert [shard.span[0] // 1000 for shard in small_shards] == [0, 70, 140]
+
+
 def test_endless_word_is_read_by_one_process(tmp_path: Path, small_shards: list[Any], monkeypatch: pytest.MonkeyPatch
                                              ) -> None:
     path = tmp_path / "a.txt"
