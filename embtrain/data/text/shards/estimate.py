@@ -2,7 +2,8 @@
 
 seconds   hashing, encoding (divided by the workers) and joining, at the rates of the sample; arranging the parts takes
           about as long as joining
-memory    of a worker, and of joining: WORD_BYTES for each distinct word, which grow as the 0.6th power of the tokens
+memory    of a worker: WORD_BYTES for each distinct word, which grow as the 0.6th power of the tokens; of joining and
+          arranging also SEQUENCE_BYTES for each sequence, whose offsets are in memory several times
 disk      the ids of the shards and the joined ones, 4 bytes each, and the offsets of the sequences, 8 bytes each
 """
 
@@ -31,6 +32,7 @@ from embtrain.data.text.shards.rules import Reading, ReadingRules, encode_docume
 N_SAMPLES = 4             # shards, evenly spaced
 SAMPLE_BYTES = 8 << 20    # of each
 WORD_BYTES = 200          # of a distinct word in Python
+SEQUENCE_BYTES = 48
 _GROWTH = 0.6             # exponent of the number of distinct words in the number of tokens (Heaps' law)
 
 
@@ -56,7 +58,7 @@ class ReadingEstimate:
                 f"{self.sampled_bytes / 1e6:,.1f} MB about {self.tokens:,} tokens, {self.types:,} distinct words\n"
                 f"time: about {self.seconds:,.0f} s with {self.workers} workers\n"
                 f"memory: about {self.worker_memory / mib:,.0f} MiB for each worker, then "
-                f"{self.join_memory / mib:,.0f} MiB to join the shards\n"
+                f"{self.join_memory / mib:,.0f} MiB to join and arrange them\n"
                 f"disk: about {self.disk / 1e6:,.0f} MB in the cache")
 
 
@@ -93,7 +95,7 @@ def estimate(files: Inventory, rules: ReadingRules, n_workers: int) -> ReadingEs
         files=len(files.paths()), bytes=size, shards=len(shards), sampled_bytes=sampled, tokens=n_tokens, types=n_types,
         workers=workers, seconds=size * hash_seconds + scale * (seconds / workers + 2 * join_seconds),
         worker_memory=program + WORD_BYTES * min(shard_types, tokenize.MAX_TYPES),
-        join_memory=program + WORD_BYTES * min(n_types, tokenize.MAX_TYPES) + 24 * n_sequences,
+        join_memory=program + WORD_BYTES * min(n_types, tokenize.MAX_TYPES) + SEQUENCE_BYTES * n_sequences,
         disk=8 * n_tokens + 16 * n_sequences)
 
 
