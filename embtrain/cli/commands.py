@@ -284,6 +284,9 @@ def data_sentences(
         data_line(line)
 
 
+data.command("encode")(own_files.encode)
+
+
 def _note_if_generated(name: str, files: list[T], verb: str) -> list[T]:
     """Return the files; print a note if there are none, because no output would look like a bug."""
     if not files:

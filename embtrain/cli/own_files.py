@@ -1,4 +1,4 @@
-"""The commands for files that a user writes: `check` and `config schema`."""
+"""The commands for files of the user: `check`, `config schema` and `data encode`."""
 
 from __future__ import annotations
 
@@ -57,3 +57,45 @@ def schema(out: Annotated[Path | None, typer.Option(
     else:
         write_json(out_file, settings_schema())
         show(plain(str(out)))
+
+
+def encode(
+    corpus: Annotated[str, typer.Argument(
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own text.")],
+    workers: Annotated[int | None, typer.Option(
+        metavar="N", min=1, max=1024, help="Worker processes; short for --set text.workers=N (default: one per "
+                                           "core).")] = None,
+    model: Annotated[str | None, typer.Option(
+        metavar="NAME", autocompletion=options.models,
+        help="Model that learns from the text; its settings decide how it is read (default: skipgram).")] = None,
+    configuration: Annotated[Path | None, typer.Option(
+        "--config", metavar="FILE", callback=options.check_yaml,
+        help="Your own YAML file, as for `embtrain fit` (default: none).")] = None,
+    overrides: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="Override one key. Repeatable.")] = None,
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Estimate seconds, memory and disk from a sample; store nothing.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Read a large text into the cache with several processes.
+
+    `embtrain fit` with the same settings then starts at once. An interrupted command goes on where it stopped.
+    """
+    import os
+    from dataclasses import asdict
+
+    from embtrain.data.text.corpus import ReadingConfig
+    from embtrain.experiment import resolve
+    from embtrain.experiment.inspect.encoding import encode_text, estimate_encoding
+    from embtrain.experiment.tasks.base import find
+
+    options.configure_output(quiet)
+    settings = resolve(None, model, corpus, None, configuration, overrides)
+    if isinstance(settings.data, ReadingConfig) and (workers or settings.data.workers == 1):
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        key = f"{find(settings).section}.workers={workers or cores}"
+        settings = resolve(None, model, corpus, None, configuration, [*(overrides or []), key])
+    result = estimate_encoding(settings) if dry_run else encode_text(settings)
+    options.emit(asdict(result), as_json, lambda: result)

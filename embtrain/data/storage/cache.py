@@ -224,7 +224,8 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
         sequence, document, counts, part = (npy.load(folder / f"{name}.npy") for name in _SMALL)
         facts = read_json(folder / _FACTS)
         warnings = tuple(str(line) for line in facts.pop("warnings", ()))
-        words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
+        lines = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass")
+        words = lines.split("\n") if lines else []            # a shard may have no words
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # errors of a damaged array
         return None
     encoded = Encoded(ids, sequence, document, counts, words, facts, warnings, part)

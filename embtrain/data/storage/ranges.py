@@ -60,8 +60,13 @@ def count_lines(path: Path, end: int) -> int:
         return sum(piece.count(b"\n") for piece in iter(lambda: source.stream.read(1 << 20), b""))
 
 
-def _line_end(file: IO[bytes], position: int) -> int:
+def line_end(path: Path, position: int) -> int:
     """Return the offset after the first line feed from `position` on; the size of the file if there is none."""
+    with damage_as_data_error(path), path.open("rb") as file:
+        return _line_end(file, position)
+
+
+def _line_end(file: IO[bytes], position: int) -> int:
     file.seek(position)
     while piece := file.read(BUFFER):
         if (found := piece.find(b"\n")) >= 0:

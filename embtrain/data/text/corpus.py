@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import FileRules
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.saved_data_sets import check_saved_files
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.containers import TEXT
@@ -157,16 +157,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
     recipe are one text. rules: which files are read, instead of text files. `files` of the result is the inventory,
     for identity.json. Raises as `load`.
     """
-    if not where:
-        raise UsageError(f"corpus {name}: is empty; give a file or folder")
-    if config.format != "auto" and reader not in ("auto", config.format):
-        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} sets the reader {reader}; leave "
-                         "it at auto")
-    kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
-    files = inventory.build_inventory(where, rules or readers.file_rules(kind, config.section, parts_by_name),
-                                      config.files, None if recipe_parts is None else recipe_parts.patterns())
-    if kind == "arrow":
-        files = check_saved_files(files)
+    kind, files = find_files(where, reader, config, name, recipe_parts, parts_by_name, rules)
     settings = {"content": files.content(where), "reader": kind,
                 "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
                 "max_sequence": max_sequence, "rules": RULES,
@@ -194,6 +185,23 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
 
     key, folder = cache_location(cache, name, "read", settings)
     return {**settings, "files": files.tree()}, read_through_cache
+
+
+def find_files(where: list[Path], reader: str, config: ReadingConfig, name: str,
+               recipe_parts: CorpusParts | None = None, parts_by_name: bool = True, rules: FileRules | None = None
+               ) -> tuple[Reader, Inventory]:
+    """Return the reader of a text, and its files with their parts; arguments and errors as in `plan_reading`."""
+    if not where:
+        raise UsageError(f"corpus {name}: is empty; give a file or folder")
+    if config.format != "auto" and reader not in ("auto", config.format):
+        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} sets the reader {reader}; leave "
+                         "it at auto")
+    kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
+    files = inventory.build_inventory(where, rules or readers.file_rules(kind, config.section, parts_by_name),
+                                      config.files, None if recipe_parts is None else recipe_parts.patterns())
+    if kind == "arrow":
+        files = check_saved_files(files)
+    return kind, files
 
 
 def log_warnings(encoded: Encoded) -> None:

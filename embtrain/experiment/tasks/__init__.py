@@ -6,6 +6,7 @@
     language.py     next-word prediction               labels.py    documents with labels
     triples.py      link prediction in a graph         pairs.py     hypernym prediction in a hierarchy
     parent_text.py  words and counts of the run that another run continues
+    texts.py        the files and the reader of a run's text
     task_lists.py   lists of candidates that a task offers to sources
     translation.py  translation of sentences       translate_words.py  translations of word ids, for it
 """

@@ -24,6 +24,7 @@ from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.inventory.name_lists import format_line
 from embtrain.data.storage.folders import cache_folder, retry_if_deleted
+from embtrain.data.text.corpus import Corpus
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
@@ -64,6 +65,12 @@ class Task:
         raise AbstractMethod(cls, "read")
 
     @classmethod
+    def load_corpus(cls, settings: Settings) -> Corpus:
+        """Read the text of a run through the cache. UsageError if the task does not learn from text."""
+        raise UsageError(f"model.name: {settings.model.name}: learns from {cls.corpus_kind}, not from text; choose a "
+                         "model of text")
+
+    @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
         """Return the names of the benchmarks of a run besides valid and test."""
         return []
@@ -78,10 +85,7 @@ class Task:
 
         '' if there is only one file or if the corpus is a recipe.
         """
-        tree = self.identity.get("files") or {}
-        names = [name for part, files in tree.items() if part != "skipped" for name in files]
-        is_own = self.settings.corpus not in shipped.names("corpora")
-        return format_line(tree) if is_own and (len(names) > 1 or "skipped" in tree) else ""
+        return describe_files(self.settings, self.identity)
 
     def problem_spec(self, device: str) -> ProblemSpec:
         """Return the properties of the data that sources and losses may use."""
@@ -224,6 +228,14 @@ def corpus_hash(folder: Path) -> str:
         return str(read_json(path)["corpus"]["sha256"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: does not contain corpus.sha256; restore the file that training wrote") from error
+
+
+def describe_files(settings: Settings, identity: dict[str, Any]) -> str:
+    """Return the line of `Task.describe_files`. identity: of the corpus."""
+    tree = identity.get("files") or {}
+    names = [name for part, files in tree.items() if part != "skipped" for name in files]
+    is_own = settings.corpus not in shipped.names("corpora")
+    return format_line(tree) if is_own and (len(names) > 1 or "skipped" in tree) else ""
 
 
 def require_file(where: Path) -> Path:

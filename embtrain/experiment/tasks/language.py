@@ -25,6 +25,7 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
+from embtrain.experiment.tasks.texts import find_text
 from embtrain.train.engines.false_negatives import KnownPositives
 
 N_PROBE = 4096  # held-out words that are measured to estimate memory
@@ -75,27 +76,16 @@ class LanguageTask(Task):
 
     @classmethod
     def read(cls, settings: Settings) -> LanguageTask:
-        config, source, parts = cast(LanguageConfig, settings.data), find_corpus(settings), None
-        if isinstance(source, Path):
-            where, reader = [source], "auto"
-        else:
-            where, reader, parts = fetch.corpus_paths(source), source.reader, source.parts
-            if config.tokenizer == "auto":
-                config = config.model_copy(update={"tokenizer": source.tokenizer})
-            if config.min_count is None and source.chosen:
-                config = config.model_copy(update={"min_count": 1})
-        return cls(
-            settings,
-            streams_of_text.load(
-                where,
-                reader,
-                config,
-                fetch.cache_folder() / "text",
-                corpus_name(settings),
-                parts,
-                parts_by_name=isinstance(source, Path),
-            ),
-        )
+        return cls(settings, cls.load_corpus(settings))
+
+    @classmethod
+    def load_corpus(cls, settings: Settings) -> Corpus:
+        text = find_text(settings, LanguageConfig)
+        config = text.config
+        if config.min_count is None and text.is_rare_replaced:
+            config = config.model_copy(update={"min_count": 1})
+        return streams_of_text.load(text.where, text.reader, config, fetch.cache_folder() / "text",
+                                    corpus_name(settings), text.parts, parts_by_name=text.is_own)
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> LanguageTask:

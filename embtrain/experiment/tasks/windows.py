@@ -32,8 +32,9 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks import parent_text
-from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity
+from embtrain.experiment.tasks.base import Task, corpus_name, read_identity
 from embtrain.experiment.tasks.parent_text import ParentText
+from embtrain.experiment.tasks.texts import find_text
 from embtrain.models.base import Model
 from embtrain.models.words.skipgram import SkipGram
 
@@ -85,21 +86,18 @@ class WindowsTask(Task):
 
     @classmethod
     def read(cls, settings: Settings) -> WindowsTask:
-        config, source, parts = cast(TextConfig, settings.data), find_corpus(settings), None
-        is_auto = config.tokenizer == "auto"
-        if isinstance(source, Path):
-            where, reader = [source], "auto"
-        else:
-            where, reader, parts = fetch.corpus_paths(source), source.reader, source.parts
-            if is_auto:
-                config = config.model_copy(update={"tokenizer": source.tokenizer})
         parent = None if settings.train.parent is None else parent_text.read(Path(settings.train.parent))
-        if parent is not None:
-            parent.check_reading(config, is_auto)
-        corpus = text_corpus.load(where, reader, config, fetch.cache_folder() / "text", corpus_name(settings), parts,
-                                  parts_by_name=isinstance(source, Path),
-                                  earlier=None if parent is None else parent.vocabulary)
+        corpus = cls.load_corpus(settings, parent)
         return cls(settings, corpus, parent)
+
+    @classmethod
+    def load_corpus(cls, settings: Settings, parent: ParentText | None = None) -> Corpus:
+        text = find_text(settings, TextConfig)
+        if parent is not None:
+            parent.check_reading(text.config, text.is_auto)
+        return text_corpus.load(text.where, text.reader, text.config, fetch.cache_folder() / "text",
+                                corpus_name(settings), text.parts, parts_by_name=text.is_own,
+                                earlier=None if parent is None else parent.vocabulary)
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Self:

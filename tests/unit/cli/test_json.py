@@ -53,6 +53,7 @@ DATA = {
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],
     "data verify": [("wordsim353", "data verify")],
+    "data encode": [("text --workers 1", "data encode"), ("text --dry-run", "data encode --dry-run")],
 }
 # Commands that print log lines, or the path of the written file.
 WITHOUT_JSON = {"translate", "export", "report", "data sentences", "config schema"}

@@ -15,7 +15,7 @@ from embtrain.common.errors import DataError, ResourceError
 from embtrain.data.storage import cache
 from embtrain.data.text import corpus as text, tokenize
 from embtrain.data.text.corpus import TextConfig
-from embtrain.data.text.shards import merge, plan, reading, workers
+from embtrain.data.text.shards import estimate, merge, plan, reading, workers
 
 SHARD = 70_000     # bytes; the head of a file by which its format is detected is shorter
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng, place = np.random.default_rng(1), tmp_path_factory.mktemp("text")
     for name, n in (("a.txt", 2600), ("b.txt", 20), ("c.txt", 900), ("d_test.txt", 50), ("train.txt", 30)):
         place.joinpath(name).write_text("\n".join(words(rng, n)) + "\n" * (name != "c.txt"), encoding="utf-8")
-    place.joinpath("e.txt.gz").write_bytes(gzip.compress("\n".join(words(rng, 200)).encode(), 1))
+    place.joinpath("train_e.txt.gz").write_bytes(gzip.compress("\n".join(words(rng, 200)).encode(), 1))
     with open(place / "a.txt", "ab") as file:
         file.write(b"\xff broken \0 bytes\n")
     for name in ("a", "b", "c"):
@@ -96,6 +96,15 @@ def test_json_lines_are_cut_between_objects(tmp_path: Path, small_shards: list[A
         read(path, config, tmp_path / "cache")
 
 
+def test_range_is_not_taken_for_the_beginning_of_a_file(tmp_path: Path, small_shards: list[Any]) -> None:
+    """Only the first bytes of a file decide that it is binary, and only there a byte order mark is removed."""
+    path = tmp_path / "a.txt"
+    path.write_text("one two\n" * 17_000 + "\ufeff\1\1\1\1\n" * 3750 + "one two\n" * 1000, encoding="utf-8")
+    config = TextConfig(tokenizer="whitespace")
+    assert_equal(read(path, config, tmp_path / "cache"), read(path, config))
+    assert [shard.span[0] // 1000 for shard in small_shards] == [0, 70, 140]
+
+
 def test_endless_word_is_read_by_one_process(tmp_path: Path, small_shards: list[Any], monkeypatch: pytest.MonkeyPatch
                                              ) -> None:
     path = tmp_path / "a.txt"
@@ -125,6 +134,34 @@ def test_finished_shards_are_verified_and_kept(folder: Path, tmp_path: Path, sma
     assert len(after) == len(shards) and sum(before.get(path) != time for path, time in after.items()) == 2
     assert "the cached data are damaged; they are rebuilt" in caplog.text
     assert_equal(read(folder, TextConfig(), tmp_path), read(folder, TextConfig()))
+
+
+@pytest.mark.long
+def test_worker_processes_give_the_same_ids_and_errors(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
+    monkeypatch.setattr(plan, "SHARD_BYTES", SHARD)
+    config = TextConfig(workers=2)
+    assert_equal(read(folder, config, tmp_path), read(folder, TextConfig()))
+    place = tmp_path / "rows"
+    place.mkdir()
+    for name in "abc":
+        (place / f"{name}.jsonl").write_text(("{}\n" if name == "a" else '{"text": "one"}\n[1]\n') * 8000)
+    with pytest.raises(DataError, match=r"b\.jsonl:2: is not an object; write one object a line"):
+        read(place, TextConfig(workers=2, format="jsonl"), tmp_path)
+
+
+def test_estimate_reads_a_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SHARD_BYTES", SHARD)
+    monkeypatch.setattr(estimate, "SAMPLE_BYTES", 30_000)
+    config, one = TextConfig(), read(folder, TextConfig())
+    kind, files = text.find_files([folder], "auto", config, "t")
+    result = estimate.estimate(files, config.rules(kind, config.max_sequence), 2)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert (result.files, result.bytes, result.workers) == (6, size, 2) and result.shards > 3
+    assert 30_000 < result.sampled_bytes < 5 * 30_000 < size
+    assert result.tokens == pytest.approx(one.facts["tokens"], rel=0.3)
+    assert len(one.words) / 3 < result.types < len(one.words) * 3
+    assert result.seconds > 0 and result.worker_memory > 1 << 20 and result.disk > 8 * result.tokens
 
 
 # --- more words than fit into memory ---------------------------------------------------------------------------------

@@ -6,4 +6,5 @@ plan       cut the files of a text into shards
 store      encode a shard into the cache, verified when it is read again
 workers    encode shards in worker processes
 merge      join shards into the ids that one reading would give
+estimate   seconds, memory and disk of reading, from a sample
 """

@@ -24,7 +24,7 @@ from embtrain.data.text.readers import Reader, TextDocument, documents, range_do
 from embtrain.data.text.shards.rules import ReadingRules
 from embtrain.kernels.core.loader import core
 
-SHARD_BYTES = 256 << 20   # on disk
+SHARD_BYTES = 64 << 20   # on disk
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def make_shards(files: Inventory, rules: ReadingRules, whole: Container[Path] = 
                 end_group()
             continue
         end_group()
-        kind = None if path in whole or len(entries) > 1 else _divisible_kind(path, rules)
+        kind = None if path in whole or len(entries) > 1 else divisible_kind(path, rules)
         cut = row_group_ranges if kind == "parquet" else line_ranges
         spans = [] if kind is None else cut(path, SHARD_BYTES)
         whole_file = Shard(Inventory(tuple(entries)), size, rules.reader)
@@ -104,7 +104,7 @@ def _by_path(files: Inventory) -> Iterator[tuple[Path, list[FileEntry]]]:
     yield from by_path.items()
 
 
-def _divisible_kind(path: Path, rules: ReadingRules) -> Reader | None:
+def divisible_kind(path: Path, rules: ReadingRules) -> Reader | None:
     """Return how a range of the file is read; None if the file cannot be cut."""
     with damage_as_data_error(path), path.open("rb") as file:
         head = file.read(detect.HEAD_BYTES)
