@@ -7,5 +7,6 @@ compiled.py          CompiledStep: base of the steps in the compiled core
 compiled_windows.py  skip-gram
 compiled_triples.py  TransE and DistMult
 compiled_pairs.py    order embeddings
+device_windows.py    skip-gram on a GPU
 false_negatives.py   finds drawn candidates that are known positives
 """

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.text.windows import WindowBatch
-from embtrain.kernels.core.tables import NegativeBatch, Table
+from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.text.windows import repeat_by_window
 from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
@@ -44,10 +44,20 @@ class CompiledWindows(CompiledStep):
         The ids of a block take at most 3% of the time of its update, so none is computed lazily.
         """
         context = _repeat_per_pair(block, block.centre)
-        query_id = _query_ids(block)
-        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0))
-        slot = torch.zeros(1, dtype=torch.int64).expand(len(context))
+        query_id = self._query_ids(block)
+        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0), device=context.device)
+        slot = torch.zeros(1, dtype=torch.int64, device=context.device).expand(len(context))
         return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start)
+
+    def _query_ids(self, block: WindowBatch) -> Tensor:
+        """The rank of each pair's centre among the distinct centres, (P,): as from torch.unique, without a sort."""
+        rank = torch.zeros(self._n_ranks(block), dtype=torch.int64, device=block.centre.device)
+        rank[block.centre] = 1
+        return _repeat_per_pair(block, (rank.cumsum(0) - 1)[block.centre])
+
+    def _n_ranks(self, block: WindowBatch) -> int:
+        """A number above all centres of the block."""
+        return int(block.centre.max()) + 1
 
     def _vectors(self, context: Tensor, query_id: Tensor) -> Tensor:
         """The input vector of each pair's centre, (P, D). query_id: (P,) rank of the centre among the distinct ones."""
@@ -64,27 +74,32 @@ class CompiledWindows(CompiledStep):
         """The draw of each pair, (P,); None if each pair has its own."""
         return _window_ids(block) // self.units_per_draw if self.units_per_draw else None
 
-    def _update(self, block: WindowBatch, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
+    def _update(self, block: WindowBatch, drawn: Negatives, keep: bool) -> tuple[float | Tensor, Tensor | None]:
         """Update on the windows in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
-        u, v = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.u, self.model.v))
+        u, v = self._table(self.model.u), self._table(self.model.v)
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
         c = None if self.c is None else self.c.detach().numpy()
         pool = None if self.model.pool is None else self.model.pool.kernel_rows()
-        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
-        rule = SkipGramLossSpec(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
-                    ranking)
+        rule = self._loss_spec()._replace(c=c)
         loss, costs = 0.0, list[Tensor]()
         for first, last in self._chunks(windows.start):
             part, part_columns = _slice(windows, columns, first, last)
             result = update(u, v, part, part_columns, rule, lr, self.threads, keep, pool)
             loss += result.loss
             if result.scores is not None:
-                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part, part_columns))
+                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), WindowBatch(
+                    *map(torch.from_numpy, part)), torch.from_numpy(part_columns.ids)))
             if self.c is not None and result.c_grad is not None:
                 self.c.grad = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
                 self.optimizers[1].step()
         return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
+
+    def _loss_spec(self) -> SkipGramLossSpec:
+        """The loss in the form of the kernels, without log Z."""
+        margin = self.loss.config.margin if isinstance(self.loss, Margin) else 1.0
+        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
+        return SkipGramLossSpec(self.loss.name, margin, None, ranking)  # type: ignore[arg-type]
 
     def _chunks(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
         """Ranges of windows per call of the core: all, or windows of about train.batch pairs if log Z is learned.
@@ -101,34 +116,28 @@ class CompiledWindows(CompiledStep):
             yield first, last
             first = last
 
-    def _costs_from_scores(self, scores: Tensor, windows: Windows, columns: NegativeBatch) -> Tensor:
+    def _costs_from_scores(self, scores: Tensor, windows: WindowBatch, ids: Tensor) -> Tensor:
         """Costs of the negatives from the scores (G, K) of draws that belong to one centre each."""
-        centre = torch.from_numpy(windows.centre)
-        if columns.share == 0:
-            centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        zeros, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
+        centre = windows.centre if self.units_per_draw else _repeat_per_pair(windows, windows.centre)
+        zeros = scores.new_zeros(1).expand(len(scores))
+        slot = torch.zeros(1, dtype=torch.int64, device=scores.device).expand(len(scores))
         query = Query(zeros.unsqueeze(1), centre, slot, slot)
-        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        return self.loss.negative(LossInput(zeros, scores, Negatives(ids), query))
 
     def _leading_rows(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(MAX_LOGGED_ROWS, len(block.target))))
         return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
 
 
-def _query_ids(block: WindowBatch) -> Tensor:
-    """The rank of each pair's centre among the distinct centres, (P,): the inverse of torch.unique, without a sort."""
-    rank = torch.zeros(int(block.centre.max()) + 1, dtype=torch.int64)
-    rank[block.centre] = 1
-    return _repeat_per_pair(block, (rank.cumsum(0) - 1)[block.centre])
-
-
 def _window_ids(block: WindowBatch) -> Tensor:
     """The window of each pair, (P,)."""
-    return _repeat_per_pair(block, torch.arange(len(block.centre)))
+    return _repeat_per_pair(block, torch.arange(len(block.centre), device=block.centre.device))
 
 
 def _repeat_per_pair(block: WindowBatch, value: Tensor) -> Tensor:
     """Repeat the value of each window for its pairs, (C,) to (P,)."""
+    if value.device.type != "cpu":
+        return value.repeat_interleave(block.start.diff(), output_size=len(block.target))
     return torch.from_numpy(repeat_by_window(block.start.numpy(), value.numpy()))
 
 
