@@ -1,6 +1,6 @@
 """Triton kernels in tests: on a CUDA device if there is one, else in Triton's interpreter on the CPU.
 
-Import this module before any of embtrain.kernels.device: the interpreter is chosen when a kernel is defined.
+Import this module before triton: the interpreter is chosen when a kernel is defined, and triton defines some itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ pytest.importorskip("triton", reason="peers: triton is not installed; pip instal
 from embtrain.kernels.device import alias as alias, skipgram as device
 from helpers.skipgram_cases import Case
 
+INTERPRET = "TRITON_INTERPRET"  # the environment variable
 IS_INTERPRETED = not torch.cuda.is_available()
 DEVICE = "cpu" if IS_INTERPRETED else "cuda"
 
