@@ -1,4 +1,4 @@
-"""The processor of this machine, and memory of it and of this process: installed, free, limited by groups, used."""
+"""The processor of this machine, memory of it and of this process (installed, free, limited, used), copies to a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import platform
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -155,3 +158,9 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def to_device(x: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """Copy a tensor to a device. The host does not wait for a copy to a GPU, which reads pinned memory."""
+    is_pinned = x.device.type == "cpu" and str(device).startswith("cuda")
+    return (x.pin_memory() if is_pinned else x).to(device, non_blocking=is_pinned)

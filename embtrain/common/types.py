@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.candidate_lists import ListReader
+from embtrain.common.machine import to_device
 
 NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: the component that drew a negative
 ROWS_DIFFER = "examples that share a scored row have different positives; call expanded() first"
@@ -44,7 +45,7 @@ class Batch:
         return replace(self, **_map_tensors(self, lambda x: x[index], tuple(f.name for f in fields(self))))
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(self, **_map_tensors(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
+        return replace(self, **_map_tensors(self, lambda x: to_device(x, device), tuple(f.name for f in fields(self))))
 
 
 @dataclass(frozen=True)

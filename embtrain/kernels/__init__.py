@@ -6,11 +6,11 @@
     scoring/     dot products with gathered rows, ranks, von Mises-Fisher normalizer
     text/        scanning text into ids, subsampling, windows
     training/    SGD and row-Adagrad updates of skip-gram, triples and order embeddings
+    device/      skip-gram update and alias draws on a GPU, in Triton
     roofline.py  micro-benchmarks of memory access and arithmetic
     reference/   the same functions in NumPy: the fallback, and the oracle of the tests
     source/      C++, in the same folders
 
 A wrapper checks its arguments and calls the core, or the reference if there is no core. To add a kernel, follow the
-shortest one: sampling/int8_rows.py, reference/sampling/int8_rows.py, source/sampling/int8_rows.cpp and
-tests/unit/kernels/test_kernel_int8_rows.py; tests/contract/test_kernels.py checks that all four exist.
+shortest one, int8_rows; tests/contract/test_kernels.py checks that its wrapper, reference, source and tests exist.
 """

@@ -113,15 +113,16 @@ class AbstractMethod(TypeError):
 
 
 def pad_rows(model: Model) -> None:
-    """Pad the rows of the model's CPU tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
+    """Pad the rows of the model's tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
 
     The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array,
     except those of `unpadded_tables`.
     """
     for name, p in model.named_parameters():
-        if p.ndim == 2 and p.device.type == "cpu" and name not in model.unpadded_tables:
+        if p.ndim == 2 and name not in model.unpadded_tables:
             n, d = p.shape
-            padded = torch.from_numpy(zeros(n, -(-d // 16) * 16))
+            width = -(-d // 16) * 16
+            padded = torch.from_numpy(zeros(n, width)) if p.device.type == "cpu" else p.new_zeros(n, width)
             padded[:, :d] = p.data
             p.data = padded[:, :d]
 

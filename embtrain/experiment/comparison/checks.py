@@ -72,13 +72,15 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
     return [f"train.chunk={block} for all runs, whose strategies have {', '.join(by_block)}"]
 
 
-def fused_blockers(cell: Cell, compiled: bool) -> list[str]:
-    """Return the reasons why the fused engine cannot train a cell."""
+def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
+    """Return the reasons why the fused engine cannot train a cell. compiled: as if its kernels were there; None: look.
+    """
     settings = cell.settings
     source = negatives.find(settings.negatives.source)
     return [f"{cell.label}: {reason}"
             for reason in choose.why_not_fused(settings.model, source, settings.negatives, settings.loss,
-                                                settings.train, compiled)]
+                                                settings.train, choose.has_kernels(settings.train) if compiled is None
+                                                else compiled)]
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:

@@ -2,8 +2,8 @@
 
 A comparison trains a grid of runs, which differ in strategy (a negative sampler, called source, a loss and their
 settings), model or seed. Each run is a `Cell`. An engine is the code that makes the updates: `autograd` computes a
-batch with PyTorch and updates once; `fused` calls the compiled core, the C++ library (`core()`, None if it is not
-built), which updates after each query or each group of queries that share negatives. `train.engine: auto` chooses
+batch with PyTorch and updates once; `fused` calls the compiled core, the C++ library, or kernels on a GPU,
+which update after each query or each group of queries that share negatives. `train.engine: auto` chooses
 between them per run. A block is the part of the data for which negatives are drawn at once and inside which the
 examples are shuffled: `train.chunk` centre words or queries.
 """
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from embtrain.experiment.comparison.checks import different_blocks, fused_blockers
 from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.comparison.workers import Cell
-from embtrain.kernels.core.loader import core
 from embtrain.negatives import base as negatives
 from embtrain.train.engines import choose
 
@@ -34,8 +33,7 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
     named = engines - {"auto"}
     if len(named) > 1:
         return grid
-    has_core = core() is not None
-    engine = min(named) if named else "autograd" if any(fused_blockers(cell, has_core) for cell in cells) else "fused"
+    engine = min(named) if named else "autograd" if any(map(fused_blockers, cells)) else "fused"
     block_sizes = {block_size(cell, engine) for cell in cells}
     extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
     if len(block_sizes) > 1 and not any(kind.sets_key("train", "chunk") for _, kind in grid.kinds()):
@@ -55,8 +53,8 @@ def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     cells: as trained, after `choose_for_all`. own_cells: the same cells as requested, before it. They show which block
     sizes the strategies have alone.
     """
-    engine, has_core = cells[0].settings.train.engine, core() is not None
-    reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell, has_core)]
+    engine = cells[0].settings.train.engine
+    reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell)]
     blocks = different_blocks({cell.label: block_size(cell, engine) for cell in own_cells},
                               cells[0].settings.train.chunk)
     return "; ".join([f"engine: {engine} for all runs", *dict.fromkeys(reasons), *blocks])

@@ -63,8 +63,11 @@ class Engine:
         return examples.blocks(epoch, block, start, shuffle)
 
     @classmethod
-    def for_task(cls, task: str) -> type[Engine]:
-        """Return the class that trains the models of a task: this one, unless the engine has one per task."""
+    def for_task(cls, task: str, device: str) -> type[Engine]:
+        """Return the class that trains the models of a task on a kind of device, cpu or cuda.
+
+        This one, unless the engine has several.
+        """
         return cls
 
 

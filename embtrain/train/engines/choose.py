@@ -2,7 +2,8 @@
 
 autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
 fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult and order embeddings; an update covers one window
-       of text, one query of a triple or one pair of concepts, or those that share a draw.
+       of text, one query of a triple or one pair of concepts, or those that share a draw. On a GPU, Triton kernels:
+       skip-gram.
 
 On a window, query or pair without repeated rows both make the same update.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.kernels.core.loader import core
+from embtrain.kernels.device.support import has_triton
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.order import OrderConfig
@@ -20,7 +22,7 @@ from embtrain.models.words.cbow import CbowConfig
 from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines import base, compiled_pairs
+from embtrain.train.engines import base, compiled_pairs, device_windows
 from embtrain.train.engines.base import Engine
 
 MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, OrderConfig)
@@ -32,7 +34,10 @@ MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are 
 
 def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
                   train: TrainConfig, compiled: bool) -> list[str]:
-    """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can."""
+    """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can.
+
+    compiled: whether the kernels of the device are there, as `has_kernels` returns.
+    """
     if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels support only {', '.join(m().name for m in MODELS)}"]
     losses = LOSSES if isinstance(model, SkipGramConfig) else TRIPLE_LOSSES
@@ -64,8 +69,8 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
                                             f"{' and '.join(OPTIMIZERS)}"),
         (train.clip is not None, "train.clip: the gradient of a whole update is never formed, so it cannot be clipped"),
         (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to reduce over"),
-        (train.device != "cpu", f"train.device: {train.device}: the kernels run on the CPU"),
-        (not compiled, "there is no compiled core; `embtrain doctor` shows why and how to get it"),
+        *(device_windows.why_not_fused_on_gpu(model, negatives, train, compiled) if train.device != "cpu" else
+          [(not compiled, "there is no compiled core; `embtrain doctor` shows why and how to get it")]),
     ]
     return [reason for applies, reason in checks if applies]
 
@@ -75,9 +80,9 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     """Resolve the engine and the block size of `train`.
 
     Returns the resolved config, and why `auto` did not choose `fused`. Raises UsageError if `fused` was requested and
-    cannot be used, ResourceError if only the compiled library is missing.
+    cannot be used, ResourceError if only the compiled library, or Triton for a GPU, is missing.
     """
-    compiled = core() is not None
+    compiled = has_kernels(train)
     reasons = [] if train.engine == "autograd" else why_not_fused(model, source, negatives, loss, train, compiled)
     if train.engine == "fused" and reasons:
         only_core_missing = not compiled and len(reasons) == 1
@@ -87,16 +92,25 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons
 
 
+def has_kernels(train: TrainConfig) -> bool:
+    """Whether the kernels of the device are there: the compiled core, or Triton."""
+    return core() is not None if train.device == "cpu" else has_triton()
+
+
 def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
     """Centres or queries per block.
 
     A call of the core costs as much as a hundred windows, so `fused` uses larger blocks. A source that uses the model
-    draws from the model as of the start of the block, so it gets the same block size under both engines.
+    draws from the model as of the start of the block, so it gets the same block size under both engines. On a GPU a
+    block should take longer than the host needs to prepare the next one.
     """
     default = Engine.default_block_size if uses_model else base.find(engine).default_block_size
+    if not uses_model and engine == "fused" and train.device != "cpu":
+        default = device_windows.DeviceWindows.default_block_size
     return default if train.chunk is None else train.chunk
 
 
 def engine_class(train: TrainConfig, task: str) -> type[Engine]:
     """Return the class of the engine that trains the models of a task. `auto` means `autograd` here."""
-    return base.find("autograd" if train.engine == "auto" else train.engine).for_task(task)
+    device = "cpu" if train.device == "cpu" else "cuda"
+    return base.find("autograd" if train.engine == "auto" else train.engine).for_task(task, device)

@@ -4,14 +4,15 @@
 
 Equivalent to train/engines/autograd.py, except for how many examples one update covers. A full Query is built only if
 the source uses it; static sources return ids alone. Subclasses define what a block is: windows of text
-(compiled_windows.py, compiled_contexts.py), triples (compiled_triples.py) or pairs of concepts (compiled_pairs.py).
+(compiled_windows.py, compiled_contexts.py, on a GPU device_windows.py), triples (compiled_triples.py) or pairs of
+concepts (compiled_pairs.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
-from embtrain.kernels.core.tables import NegativeBatch
+from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.losses.base import Loss
 from embtrain.losses.nce import Nce
 from embtrain.models.base import AbstractMethod, Model, pad_rows
@@ -34,13 +35,25 @@ from embtrain.train.optimizers import RowAdagrad
 MAX_LOGGED_ROWS = 1024  # rows at the start of a block that are sampled for the log
 
 
+class DrawTerms(NamedTuple):
+    """What the update reads of G draws of K negatives, besides their ids. Absent fields are None."""
+
+    log_q: Tensor | None         # (G, K) float32, or
+    log_q_table: Tensor | None   # (V,) float32
+    log_q_target: Tensor | None  # (B,) float32
+    weight: Tensor | None        # (K,) or (G, K) float32
+    total_weight: float
+    mask_target: bool            # the update masks negatives that equal the target
+
+
 class CompiledStep(Engine):
     """Base of the compiled steps, one subclass for each kind of examples. train/engines/choose.py lists its limits."""
 
     name = "fused"
     default_block_size = 32_768
-    #: Tasks whose models the subclass trains.
+    #: Tasks whose models the subclass trains, and the kind of device that it runs on.
     tasks: ClassVar[tuple[str, ...]] = ()
+    device: ClassVar[str] = "cpu"
     #: Units that share a draw, per value of negatives.share_draws_by; 0: one draw per row. Others:
     #: negatives.share_size.
     UNITS_PER_DRAW: ClassVar[dict[str, int]]
@@ -65,6 +78,7 @@ class CompiledStep(Engine):
         n = len(block.target)
         if n == 0:
             return StepResult(torch.zeros(()), None, None, None, {})
+        block = self._placed(block)
         negatives, learns = self.source.config, self.source.traits.learns
         query = (
             None
@@ -86,11 +100,12 @@ class CompiledStep(Engine):
             cost = costs_for_source(self.source, costs_before, drawn) if costs_before is not None else cost
             source_metrics = self.source.learn(query, drawn, cast(Tensor, cost))
         sample_query, sample_drawn, sample_costs = sample or (None, None, None)
-        return StepResult(torch.tensor(loss / n), sample_query, sample_drawn, sample_costs, source_metrics)
+        mean = torch.as_tensor(loss / n, dtype=torch.float32)
+        return StepResult(mean, sample_query, sample_drawn, sample_costs, source_metrics)
 
     @classmethod
-    def for_task(cls, task: str) -> type[Engine]:
-        return next(engine for engine in _with_subclasses(cls) if task in engine.tasks)
+    def for_task(cls, task: str, device: str) -> type[Engine]:
+        return next(engine for engine in _with_subclasses(cls) if task in engine.tasks and engine.device == device)
 
     # -- for subclasses to define ----------------------------------------------------------------------------------
 
@@ -106,9 +121,13 @@ class CompiledStep(Engine):
         """The draw of each row, (B,); None if each row has its own."""
         raise AbstractMethod(self, "_group")
 
-    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
+    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float | Tensor, Tensor | None]:
         """Update in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
         raise AbstractMethod(self, "_update")
+
+    def _placed(self, block: Any) -> Any:
+        """The block on the device of the tables."""
+        return block
 
     def _leading_rows(self, block: Any) -> Any:
         """The beginning of a block, about MAX_LOGGED_ROWS rows."""
@@ -139,15 +158,17 @@ class CompiledStep(Engine):
                              f"{self.source.config.share_draws_by}, but {self.source.name} drew differently; use step")
         return drawn
 
-    def _columns(self, drawn: Negatives) -> NegativeBatch:
-        """The negatives in the form of the kernels. UsageError if the total weight differs between pairs."""
+    def _draw_terms(self, drawn: Negatives) -> DrawTerms:
+        """What the update reads of a draw. UsageError if the total weight differs between pairs."""
         ids = cast(Tensor, drawn.ids)
-        mask, corrects = self.source.config.filter, self.loss.traits.needs_q != "no"
-        total = drawn.total_weight
+        corrects, total = self.loss.traits.needs_q != "no", drawn.total_weight
         if total is not None and total.numel() != 1:
             raise UsageError(f"train.engine: fused needs one total weight for all pairs, but {self.source.name} has "
                              "one for each; use step")
-        static_log_q = cast(StaticSource, self.source).log_q.numpy() if self.static_source and corrects else None
+        if self.static_source:       # without reading the tensor, which may be on a GPU
+            total_weight = float(np.float32(self.source.config.total_weight or drawn.k))
+        else:
+            total_weight = float(drawn.k if total is None else total)
         log_q = None if drawn.log_q is None or not corrects else drawn.log_q.float().expand(ids.shape).contiguous()
         weight = drawn.weight
         if weight is not None:
@@ -155,23 +176,35 @@ class CompiledStep(Engine):
             weight = weight.float().reshape(-1, weight.shape[-1]).expand(1 if is_shared else len(ids), ids.shape[1])
             weight = weight[0].contiguous() if is_shared else weight.contiguous()
         log_q_target = None if drawn.log_q_target is None or not corrects else drawn.log_q_target.float().contiguous()
-        false_negatives = drawn.false_negatives  # includes the targets if the mask was computed
+        # false negatives include the targets if they were computed
+        return DrawTerms(log_q, cast(StaticSource, self.source).log_q if self.static_source and corrects else None,
+                         log_q_target, weight, total_weight,
+                         self.source.config.filter == "target" and drawn.false_negatives is None)
+
+    def _columns(self, drawn: Negatives) -> NegativeBatch:
+        """The negatives in the form of the compiled core."""
+        log_q, log_q_table, log_q_target, weight, total_weight, mask_target = self._draw_terms(drawn)
+        false_negatives = drawn.false_negatives
         return NegativeBatch(
-            ids.contiguous().numpy(),
+            cast(Tensor, drawn.ids).contiguous().numpy(),
             self.units_per_draw,
             _array(log_q),
-            static_log_q,
+            _array(log_q_table),
             _array(log_q_target),
             _array(weight),
-            float(drawn.k if total is None else total),
-            mask == "target" and false_negatives is None,
+            total_weight,
+            mask_target,
             None if false_negatives is None else false_negatives.contiguous().numpy(),
         )
 
-    def _accumulator(self, table: Tensor) -> np.ndarray | None:
+    def _accumulator(self, table: Tensor) -> Tensor | None:
         """The accumulator (n,) of row-Adagrad for a table; None for SGD."""
         optimizer = self.optimizers[0]
-        return optimizer.accumulator(table).numpy() if isinstance(optimizer, RowAdagrad) else None
+        return optimizer.accumulator(table) if isinstance(optimizer, RowAdagrad) else None
+
+    def _table(self, p: Tensor) -> Table:
+        """A table in the form of the compiled core."""
+        return Table(p.detach().numpy(), _array(self._accumulator(p)))
 
     def _costs(self, query: Query, drawn: Negatives) -> Tensor:
         """Costs of the negatives of each row, (B, K), with the current tables."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
-from embtrain.kernels.core.tables import Table
 from embtrain.kernels.training.order import OrderLossSpec, OrderRows, update
 from embtrain.losses.base import LossConfig
 from embtrain.losses.margin import Margin
@@ -60,7 +59,7 @@ class CompiledPairs(CompiledStep):
         rows = OrderRows(*(field.contiguous().numpy() for field in (block.concept, block.target, block.slot)))
         margin, is_absolute = self.loss.config.margin, self.model.config.orthant == "abs"
         rule = OrderLossSpec(self.loss.name, margin, is_absolute)  # type: ignore[arg-type]
-        result = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
+        result = update(self._table(x), rows, self._columns(drawn), rule,
                         self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
         if result.scores is None:
             return result.loss, None

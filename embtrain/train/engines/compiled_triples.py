@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
-from embtrain.kernels.core.tables import NegativeBatch, Table
+from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
@@ -45,7 +45,7 @@ class CompiledTriples(CompiledStep):
         return torch.arange(len(block)) // self.units_per_draw if self.units_per_draw else None
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
-        e, r = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.e, self.model.r))
+        e, r = self._table(self.model.e), self._table(self.model.r)
         queries = TripleQueries(
             *(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target))
         )

@@ -33,10 +33,20 @@ class CompiledWindows(SkipGramKernel):
         The ids of a block take at most 3% of the time of its update, so none is computed lazily.
         """
         context = _repeat_per_pair(block, block.centre)
-        query_id = _query_ids(block)
-        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0))
-        slot = torch.zeros(1, dtype=torch.int64).expand(len(context))
+        query_id = self._query_ids(block)
+        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0), device=context.device)
+        slot = torch.zeros(1, dtype=torch.int64, device=context.device).expand(len(context))
         return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start)
+
+    def _query_ids(self, block: WindowBatch) -> Tensor:
+        """The rank of each pair's centre among the distinct centres, (P,): as from torch.unique, without a sort."""
+        rank = torch.zeros(self._n_ranks(block), dtype=torch.int64, device=block.centre.device)
+        rank[block.centre] = 1
+        return _repeat_per_pair(block, (rank.cumsum(0) - 1)[block.centre])
+
+    def _n_ranks(self, block: WindowBatch) -> int:
+        """A number above all centres of the block."""
+        return int(block.centre.max()) + 1
 
     def _vectors(self, context: Tensor, query_id: Tensor) -> Tensor:
         """The input vector of each pair's centre, (P, D). query_id: (P,) rank of the centre among the distinct ones."""
@@ -62,18 +72,13 @@ class CompiledWindows(SkipGramKernel):
         return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
 
 
-def _query_ids(block: WindowBatch) -> Tensor:
-    """The rank of each pair's centre among the distinct centres, (P,): the inverse of torch.unique, without a sort."""
-    rank = torch.zeros(int(block.centre.max()) + 1, dtype=torch.int64)
-    rank[block.centre] = 1
-    return _repeat_per_pair(block, (rank.cumsum(0) - 1)[block.centre])
-
-
 def _window_ids(block: WindowBatch) -> Tensor:
     """The window of each pair, (P,)."""
-    return _repeat_per_pair(block, torch.arange(len(block.centre)))
+    return _repeat_per_pair(block, torch.arange(len(block.centre), device=block.centre.device))
 
 
 def _repeat_per_pair(block: WindowBatch, value: Tensor) -> Tensor:
     """Repeat the value of each window for its pairs, (C,) to (P,)."""
+    if value.device.type != "cpu":
+        return value.repeat_interleave(block.start.diff(), output_size=len(block.target))
     return torch.from_numpy(repeat_by_window(block.start.numpy(), value.numpy()))

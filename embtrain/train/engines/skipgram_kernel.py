@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
-from embtrain.kernels.core.tables import NegativeBatch, Table
+from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
@@ -38,27 +38,33 @@ class SkipGramKernel(CompiledStep):
         """The context id of each centre of `_units`; None: the centre itself."""
         return None
 
-    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
+    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float | Tensor, Tensor | None]:
         """Update on the windows in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
-        u, v = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.u, self.model.v))
+        u, v = self._table(self.model.u), self._table(self.model.v)
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         (windows, pool), ids = self._units(block), self._context_ids(block)
-        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
-        margin = self.loss.config.margin if isinstance(self.loss, Margin) else 1.0
         loss, costs = 0.0, list[Tensor]()
         for first, last in self._chunks(windows.start):
             part, part_columns = _slice(windows, columns, first, last)
-            rule = SkipGramLossSpec(self.loss.name, margin, self._log_z(ids), ranking)  # type: ignore[arg-type]
+            rule = self._loss_spec()._replace(c=self._log_z(ids))
             result = update(u, v, part, part_columns, rule, lr, self.threads, keep, pool)
             loss += result.loss
             if result.scores is not None:
-                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part, part_columns, ids))
+                costs.append(self._costs_from_scores(
+                    torch.from_numpy(result.scores), torch.from_numpy(part.centre), torch.from_numpy(part.start),
+                    torch.from_numpy(part_columns.ids), ids))
             if self.c is not None and result.c_grad is not None:
                 gradient = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
                 self.c.grad = gradient if ids is None or not self.c.ndim else \
                     torch.zeros_like(self.c).index_add_(0, ids, gradient)
                 self.optimizers[1].step()
         return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
+
+    def _loss_spec(self) -> SkipGramLossSpec:
+        """The loss in the form of the kernels, without log Z."""
+        margin = self.loss.config.margin if isinstance(self.loss, Margin) else 1.0
+        ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
+        return SkipGramLossSpec(self.loss.name, margin, None, ranking)  # type: ignore[arg-type]
 
     def _log_z(self, ids: Tensor | None) -> np.ndarray | None:
         """NCE's log Z of each centre, or one for all; None if the loss learns none."""
@@ -82,16 +88,16 @@ class SkipGramKernel(CompiledStep):
             yield first, last
             first = last
 
-    def _costs_from_scores(self, scores: Tensor, windows: Windows, columns: NegativeBatch, ids: Tensor | None
-                           ) -> Tensor:
-        """Costs of the negatives from the scores (G, K) of draws that belong to one centre each."""
-        centre = torch.from_numpy(windows.centre)
+    def _costs_from_scores(self, scores: Tensor, centre: Tensor, start: Tensor, draws: Tensor,
+                           ids: Tensor | None = None) -> Tensor:
+        """Costs of the negatives from the scores (G, K) of draws that belong to one centre each, with their ids."""
         centre = centre if ids is None else ids[centre]
-        if columns.share == 0:
-            centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        zeros, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
+        if not self.units_per_draw:
+            centre = centre.repeat_interleave(start.diff(), output_size=len(scores))
+        zeros = scores.new_zeros(1).expand(len(scores))
+        slot = torch.zeros(1, dtype=torch.int64, device=scores.device).expand(len(scores))
         query = Query(zeros.unsqueeze(1), centre, slot, slot)
-        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        return self.loss.negative(LossInput(zeros, scores, Negatives(draws), query))
 
 
 def _slice(windows: Windows, columns: NegativeBatch, first: int, last: int) -> tuple[Windows, NegativeBatch]:

@@ -160,7 +160,7 @@ def test_finished_cells_are_unchanged(finished: Comparison, place: Path, local_c
 ])
 def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                    sets: list[str], compiled: bool, expected: str) -> None:
-    monkeypatch.setattr(engine, "core", lambda: object() if compiled else None)
+    monkeypatch.setattr(engine.choose, "core", lambda: object() if compiled else None)
     cells_grid, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
     assert {cell.settings.train.engine for cell in planned} == {expected}
     assert all(f"train.engine={expected}" in cell.options for cell in planned) \
@@ -181,7 +181,7 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
 def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
                                   sets: list[str], more: list[str]) -> None:
     """Centres are shuffled within blocks, so another block size gives another order."""
-    monkeypatch.setattr(engine, "core", object)
+    monkeypatch.setattr(engine.choose, "core", object)
     options = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
     parsed = compare.read_grid(options, None, tmp_path)
     planned = compare.plan(parsed, tmp_path)[0]
@@ -200,7 +200,7 @@ GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
 def test_strategies_with_different_blocks_use_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                            strategies: list[str], more: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(engine, "core", object)
+    monkeypatch.setattr(engine.choose, "core", object)
     Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {chunk: 512}\n")
     Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
     requested = compare.read_grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2},

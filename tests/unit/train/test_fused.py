@@ -26,7 +26,10 @@ from embtrain.data.text.windows import SkipGramBatch, WindowBatch
 from embtrain.kernels.core.loader import core
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
+from embtrain.models.triples.distmult import DistMultConfig
+from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
+from embtrain.models.words.subword import SubwordConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.checks.compatibility import incompatibilities
@@ -35,6 +38,7 @@ from embtrain.train.engines import choose as engine, compiled, compiled_windows
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.base import StepResult
 from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.engines.device_windows import DeviceWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
 from embtrain.train.loop import Trainer, optimizers
@@ -395,7 +399,10 @@ def test_fixed_source_draws_ids_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("change", "says"), [
     ({"model.similarity": "cosine"}, "model.similarity"), ({"loss.penalty": 0.1}, "loss.penalty"),
     ({"train.clip": 1.0}, "train.clip"), ({"train.reduction": "mean"}, "train.reduction"),
-    ({"train.device": "cuda"}, "train.device"), ({"train.optimizer": "adam"}, "train.optimizer"),
+    ({"train.device": "cuda:1"}, ""), ({"train.optimizer": "adam"}, "train.optimizer"),
+    ({"train.device": "cuda", "negatives.k": 129}, "negatives.k"), ({"train.device": "cuda", "negatives.k": 128}, ""),
+    ({"train.device": "cuda", "model.subword": SubwordConfig()}, "model.subword"),
+    ({"train.device": "cuda", "train.clip": 1.0}, "train.clip"),
     ({"negatives.share_draws_by": "batch"}, "negatives.share_draws_by"),
     ({"negatives.share_draws_by": "block", "negatives.share_size": 5000}, "negatives.share_size"), ({}, ""),
 ])
@@ -408,6 +415,35 @@ def test_each_rejection_names_its_key(change: dict[str, Any], says: str) -> None
     unigram = sources.find("unigram")
     result = engine.why_not_fused(built["model"], unigram, built["negatives"], built["loss"], built["train"], True)
     assert len(result) == bool(says) and all(reason.startswith(f"{says}: ") for reason in result)
+
+
+def test_the_gpu_has_kernels_for_skipgram_alone() -> None:
+    train, negatives, loss = TrainConfig(device="cuda"), NegativesConfig(), losses.find("logistic").Config()
+    for model in (TransEConfig(), DistMultConfig()):
+        assert engine.why_not_fused(model, sources.find("unigram"), negatives, loss, train, True) == [
+            f"train.device: cuda: {model.name} has no kernel on a GPU"]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_gpu_needs_triton(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the compiled core: auto then trains by autograd, and fused ends in one line that names the package."""
+    monkeypatch.setattr(engine, "core", lambda: None)
+    monkeypatch.setattr(engine, "has_triton", lambda: installed)
+    options = (SkipGramConfig(), sources.find("unigram"), NegativesConfig(), losses.find("logistic").Config())
+    train, reasons = engine.choose(*options, TrainConfig(device="cuda"))
+    assert (train.engine, train.chunk) == (("fused", 262_144) if installed else ("autograd", 4096))
+    assert engine.engine_class(train, "windows") is (DeviceWindows if installed else Step)
+    if not installed:
+        (reason,) = reasons
+        assert reason.startswith("train.device: cuda: ") and "pip install 'embtrain[gpu]'" in reason
+        with pytest.raises(ResourceError, match=r"^train\.engine: fused: train\.device: cuda: "):
+            engine.choose(*options, TrainConfig(device="cuda", engine="fused"))
+
+
+def test_each_device_has_its_step() -> None:
+    for device, kind in (("cpu", CompiledWindows), ("cuda:1", DeviceWindows)):
+        for task in ("windows", "walks"):
+            assert engine.engine_class(TrainConfig(engine="fused", device=device), task) is kind
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -1,0 +1,76 @@
+"""The Triton kernels compile to machine code of NVIDIA GPUs, which needs no GPU. The interpreter accepts more.
+
+The compiler runs in a process of its own, because the interpreter is chosen when a kernel is defined.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from helpers.triton_kernels import INTERPRET
+
+pytestmark = pytest.mark.slow
+
+COMPILE = '''
+import json, sys
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from embtrain.kernels.device import alias, private_draws, shared_draws
+
+FLOATS = ("u v u_acc v_acc log_q log_q_table log_q_target weight c loss c_slope target_slope slope centre_gradient "
+          "scores").split()
+IDS = "centre start target ids accept alias seed out".split()
+NUMBERS = "lr eps margin log_total".split()
+TYPES = dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(IDS, "*i64") | dict.fromkeys(NUMBERS, "fp32")
+KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw}
+
+for name, capability, constants, warps in json.load(sys.stdin):
+    kernel, signature, values = KERNELS[name], {}, {}
+    for place, argument in enumerate(kernel.arg_names):
+        if argument in constants:
+            signature[argument], values[place,] = "constexpr", constants[argument]
+        else:
+            signature[argument] = "*u8" if argument == "is_masked" else TYPES.get(argument, "i32")
+    source = ASTSource(kernel, signature, values)
+    compiled = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
+    print(json.dumps([len(compiled.asm["cubin"]), compiled.asm["ptx"].count("atom.global"),
+                      compiled.asm["ptx"].count("bar.sync")]))
+'''
+SHAPE = {"K": 5, "DIM": 100, "BLOCK_K": 8, "BLOCK_D": 128, "C_PER_CENTRE": True, "WEIGHT_PER_DRAW": True}
+OPTIONAL = ["u_acc", "v_acc", "log_q", "log_q_target", "weight", "is_masked", "c", "c_slope", "scores"]
+
+
+def cases() -> list[tuple[str, int, dict[str, object], int]]:
+    """Kernel, compute capability, constant arguments and warps; all optional arguments present, then all absent."""
+    result = list[tuple[str, int, dict[str, object], int]]()
+    losses = {"logistic": False, "nce": True, "sampled_softmax": True, "margin": False}
+    for (loss, corrects), is_full in product(losses.items(), (True, False)):
+        shape = {**SHAPE, "LOSS": loss, "CORRECTS": corrects, "CORRECTS_TARGET": loss == "nce", "MASKS_TARGET": True,
+                 **({} if is_full else dict.fromkeys(OPTIONAL))}
+        result.append(("private", 90, {**shape, "BLOCK_M": 4}, 4))
+        for share in (1, 16):
+            more = {} if share > 1 else {"centre_gradient": None}
+            result.append(("shared", 90, {**shape, "SHARE": share, "BLOCK_M": 8, **more}, 4))
+    oldest = [(name, 80, values, warps) for name, _, values, warps in result[:3]]
+    return [*result, *oldest, ("alias", 80, {"BLOCK": 1024}, 4), ("alias", 90, {"BLOCK": 1024}, 4)]
+
+
+def test_every_kernel_compiles(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != INTERPRET}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", COMPILE], input=json.dumps(cases()), text=True, capture_output=True,
+                          env=environment, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(cases())
+    for (name, *_), (size, atomics, barriers) in zip(cases(), results, strict=True):
+        assert size > 1000
+        if name != "alias":
+            assert atomics > 0 and barriers > 0
