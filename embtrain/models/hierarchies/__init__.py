@@ -3,5 +3,6 @@
 base.py     the table of concepts, queries of either end, and scores in chunks, shared by these models
 order.py    order embeddings: a cone is an orthant
 cone.py     entailment cones in the Poincaré ball
+shadow_cone.py  shadow cones in the hyperbolic half-space
 riemannian.py  gradients and bounds of points in curved space
 """
