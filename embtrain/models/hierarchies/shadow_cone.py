@@ -57,6 +57,7 @@ class ShadowCone(HierarchyModel):
 
     name: ClassVar[str] = "shadow_cone"
     Config = ShadowConeConfig
+    geometry = "order"
     entailment: ClassVar[str] = "−distance of u to the cone of v"
     config: ShadowConeConfig
 

@@ -20,7 +20,7 @@ from embtrain.models.hierarchies.cone import min_norm
 from embtrain.models.hierarchies.riemannian import MAX_NORM
 from embtrain.train.optimizers import RowAdagrad
 
-V, D, B = 7, 3, 5
+V, D, B = 7, 4, 5
 DOUBLE = torch.float64
 
 
@@ -37,12 +37,17 @@ class Case:
 
 def axis(*values: float) -> Tensor:
     """Points on the first axis, (n, D)."""
-    return torch.tensor([[x, 0.0, 0.0] for x in values], dtype=DOUBLE)
+    return torch.tensor([[x, 0.0, 0.0, 0.0] for x in values], dtype=DOUBLE)
 
 
 def heights(*values: float) -> Tensor:
     """Points of the half-space above one another, with these log heights, (n, D)."""
     return axis(*values).roll(-1, 1)
+
+
+def sides(*values: float) -> Tensor:
+    """Boxes around 0 with these log half sides, (n, D)."""
+    return torch.tensor([[0.0, 0.0, x, x] for x in values], dtype=DOUBLE)
 
 
 BALL = axis(MAX_NORM, -MAX_NORM, min_norm(0.1), 0.5)
@@ -52,6 +57,8 @@ CASES = {
     "umbral": Case("shadow_cone", {"radius": 1.0}, heights(-3, -1, 0, 2), heights(-40, 40, 0)),
     "penumbral": Case("shadow_cone", {"light": "penumbral", "height": 3}, heights(-3, -1, 0, 1),
                       heights(-40, math.log(3))),
+    "poincare": Case("poincare", {}, axis(0.99, 0.7, 0.3, 0), BALL, is_transitive=False),
+    "box": Case("box", {}, sides(-1, 0, 1, 2), torch.cat([sides(20, -20), axis(1e6)]), is_transitive=False),
 }
 
 
@@ -69,10 +76,10 @@ def spread(model: HierarchyModel, n: int = V, seed: int = 0) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     x = torch.rand(n, D, generator=draw, dtype=DOUBLE)
     if model.name == "shadow_cone":
-        return (x - torch.tensor([0.5, 0.5, 0.7], dtype=DOUBLE)) * torch.tensor([1.0, 1.0, 3.0], dtype=DOUBLE)
+        return (x - torch.tensor([0.5, 0.5, 0.5, 0.7], dtype=DOUBLE)) * torch.tensor([1.0, 1.0, 1.0, 3.0], dtype=DOUBLE)
     if model.name in ("cone", "poincare"):
         norm = 0.11 + 0.8 * torch.rand(n, 1, generator=draw, dtype=DOUBLE).square()
-        return torch.nn.functional.normalize(x - torch.tensor([0.0, 0.5, 0.5], dtype=DOUBLE), dim=1) * norm
+        return torch.nn.functional.normalize(x - torch.tensor([0.0, 0.5, 0.5, 0.5], dtype=DOUBLE), dim=1) * norm
     return x
 
 
