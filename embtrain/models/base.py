@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from embtrain.common import registry
 from embtrain.common.config import Section
+from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
 
@@ -37,7 +38,7 @@ class Model(nn.Module):
     #: Kind of training data: a module of embtrain/experiment/tasks.
     task: ClassVar[str] = "windows"
     #: Score function. Sources that need an inner product check it.
-    geometry: Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order"] = "dot"
+    geometry: Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order", "hyperbolic"] = "dot"
     #: Inverse temperature: the factor of the cosine (1/τ is the usual temperature); 1 for every other geometry.
     tau: float = 1.0
     #: Name of `entailment_score`.
@@ -125,6 +126,12 @@ def pad_rows(model: Model) -> None:
             padded = torch.from_numpy(zeros(n, width)) if p.device.type == "cpu" else p.new_zeros(n, width)
             padded[:, :d] = p.data
             p.data = padded[:, :d]
+
+
+def require_even(name: str, dim: int, halves: str) -> None:
+    """Raise UsageError if `dim` is odd. halves: the contents of a vector, `A and half for B`."""
+    if dim % 2:
+        raise UsageError(f"model.dim: {dim}: {name} must be even, half for {halves}")
 
 
 def names() -> list[str]:

@@ -26,7 +26,6 @@ class HierarchyModel(Model):
     """Base of models of hierarchies. Subclasses implement `start`, `entailment_score`, and mostly nothing else."""
 
     task: ClassVar[str] = "pairs"
-    geometry = "order"
 
     def __init__(self, config: ModelConfig, problem: ProblemSpec):
         super().__init__(config, problem)

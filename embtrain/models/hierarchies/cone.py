@@ -39,6 +39,7 @@ class Cone(HierarchyModel):
 
     name: ClassVar[str] = "cone"
     Config = ConeConfig
+    geometry = "order"
     entailment: ClassVar[str] = "ψ(v) − Ξ(v, u)"
     config: ConeConfig
 

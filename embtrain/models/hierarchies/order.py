@@ -38,6 +38,7 @@ class Order(HierarchyModel):
 
     name: ClassVar[str] = "order"
     Config = OrderConfig
+    geometry = "order"
     entailment: ClassVar[str] = "−E(u, v)"
     config: OrderConfig
 

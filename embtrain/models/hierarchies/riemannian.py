@@ -62,3 +62,10 @@ def keep_norms(table: Tensor, grad: Tensor | None, low: float, high: float) -> N
         table.copy_(x)
     else:
         table[rows] = x
+
+
+def half_space_inverse_metric(x: Tensor) -> Tensor:
+    """Return diag(h² I, 1) of points (y, log h) of the half-space (..., D): (..., D)."""
+    factor = torch.ones_like(x)
+    factor[..., :-1] = (2 * x.detach()[..., -1:]).exp()
+    return factor

@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
+from embtrain.models.base import require_even
 from embtrain.models.distances import moduli
 from embtrain.models.products import dot_scores
 from embtrain.models.triples.base import FactorConfig, FactorModel
@@ -36,7 +36,7 @@ class ComplEx(FactorModel):
 
     def __init__(self, config: ComplExConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        require_even(config.name, config.dim)
+        require_even(config.name, config.dim, "real and half for imaginary parts")
         span = math.sqrt(1.5 / config.dim)
         self.e = nn.Parameter(self.uniform(problem.n_candidates, config.dim, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
@@ -57,9 +57,3 @@ def complex_product(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
     (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
     d = sign * d
     return torch.cat([a * c - b * d, a * d + b * c], 1)
-
-
-def require_even(name: str, dim: int) -> None:
-    """Raise UsageError if `dim` is odd."""
-    if dim % 2:
-        raise UsageError(f"model.dim: {dim}: {name} must be even, half for real and half for imaginary parts")

@@ -16,10 +16,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.types import ProblemSpec, Query
-from embtrain.models.base import ModelConfig
+from embtrain.models.base import ModelConfig, require_even
 from embtrain.models.distances import moduli, pairwise_scores
 from embtrain.models.triples.base import TripleModel
-from embtrain.models.triples.complex import complex_product, require_even
+from embtrain.models.triples.complex import complex_product
 
 
 class RotatEConfig(ModelConfig):
@@ -39,7 +39,7 @@ class RotatE(TripleModel):
 
     def __init__(self, config: RotatEConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        require_even(config.name, config.dim)
+        require_even(config.name, config.dim, "real and half for imaginary parts")
         self.e = nn.Parameter(self.uniform(problem.n_candidates, config.dim, config.span or 6 / math.sqrt(config.dim)))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim // 2, math.pi))
         self.to(problem.device)

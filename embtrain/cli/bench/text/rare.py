@@ -3,8 +3,8 @@
     difference = mean over seeds of (ours − gensim's) on Rare Word, with its t interval
 
 A round is one seed of both programs: as many epochs, dimensions, negatives and n-grams, equal window, subsampling and
-learning rate, in text order like gensim. Words outside the vocabulary have the vector that their n-grams give, so no
-pair is left out. WordSim353, SimLex-999 and MEN are recorded too.
+learning rate. `-order` reads windows in text order like gensim, the others are shuffled, as by default. Words outside the
+vocabulary have the vector that their n-grams give, so no pair is left out. WordSim353, SimLex-999 and MEN are recorded too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ BENCHMARKS = ("rareword", *quality.BENCHMARKS)
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
     """One round for each seed; `only` names some cases, for example PAIR. DataError without the file of Rare Word."""
-    known = {f"{layout}-t{n}": (n, settings) for n in threads for layout, settings in skipgram.LAYOUTS.items()}
+    known = {f"{layout}{suffix}-t{n}": (n, settings | {"train.shuffle": shuffle}) for n in threads
+             for layout, settings in skipgram.LAYOUTS.items() for suffix, shuffle in quality.ORDERS.items()}
     chosen = choose(known, only)
     file = words.prefix(corpus or quality.CORPUS, quality.TOKENS)
     text = words.read(file, quality.MIN_COUNT)
@@ -35,7 +36,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         ours = {case: _kept(found, case, partial(
             words.ours, file, "sgns", quality.MIN_COUNT, n,
             {"model.dim": quality.DIM, "model.subword": subword.SUBWORD, "train.engine": "fused",
-             "train.shuffle": False, **known[case][1], "train.epochs": quality.EPOCHS},
+             **known[case][1], "train.epochs": quality.EPOCHS},
             benchmarks=BENCHMARKS, unknown=unknown)) for case in chosen if known[case][0] == n}
         theirs = _kept(found, f"gensim-t{n}", partial(subword.gensim, file, n, BENCHMARKS, names, quality.EPOCHS))
         groups.append(Group(n, ours, {"gensim": theirs}))

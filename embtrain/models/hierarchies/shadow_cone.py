@@ -1,0 +1,106 @@
+"""Shadow cones in the half-space: light falls from above, and a hyponym is in the shadow of its hypernym. [yu2024].
+
+Points (y, h) have a position y on the boundary and a height h > 0. a = ‖y_u − y_v‖, d: hyperbolic distance.
+
+    umbral      light from h = ∞; concepts are balls of radius r; u is in the shadow if its ball is
+                in the cone:  a ≤ sinh(r) (h_v − h_u)
+    penumbral   light from all points of height H; concepts are points; the shadow has no light at all
+                in the cone:  a ≤ √(H² − h_u²) − √(H² − h_v²)
+
+    s(u, v) = − signed hyperbolic distance from u to the cone of v: positive inside
+
+    umbral      arsinh((a − sinh(r) h_v) / h_u) + r,   if (a − sinh(r) h_v)² + h_u² ≤ (cosh(r) h_v)²
+    penumbral   arsinh(sinh(d) sin θ),                 if cos θ ≥ 0
+    both        d(u, v), otherwise: v itself is the nearest point of the edge
+
+θ is the angle at v between the geodesic to u and the edge of the cone, whose half-aperture is ψ = arcsin(h_v / H):
+
+    sinh(d) sin θ = a/h_u · cos ψ − c sin ψ        c = (h_v² − h_u² − a²) / (2 h_u h_v)
+    sinh(d) cos θ = a/h_u · sin ψ + c cos ψ
+
+Both orders are transitive. A row of the table is (y, t) with h = eᵗ, so that every row is a point; gradients are
+Riemannian (riemannian.py). The penumbral half-space ends at H, where t is clamped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.types import Batch
+from embtrain.models.base import ModelConfig
+from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.riemannian import half_space_inverse_metric, with_inverse_metric
+
+MAX_LOG_HEIGHT = 40.0  # |t|: the square of eᵗ and of its inverse are far from overflow, products of four too
+TINY = 1e-30           # under a root: its slope at 0 is infinite
+
+
+class ShadowConeConfig(ModelConfig):
+    """Configuration keys of shadow cones."""
+
+    name: str = "shadow_cone"
+    dim: int = Field(10, ge=2, le=65_536, description="D, embedding dimension, of which one is the height")
+    light: Literal["umbral", "penumbral"] = Field(
+        "umbral", description="kind of cone: balls under light from infinity, or points under a source of some height")
+    radius: float = Field(0.05, gt=0, le=10, description="umbral: r, hyperbolic radius of a concept")
+    height: float = Field(20.0, gt=1, le=1e6, description="penumbral: H, height of the light; points start at 1")
+    start: float = Field(1e-3, gt=0, le=1, description="bound of the initial coordinates around (0, h = 1)")
+
+
+class ShadowCone(HierarchyModel):
+    """Shadow cones: one table x (V, D) of points (y, log h) of the half-space, float64."""
+
+    name: ClassVar[str] = "shadow_cone"
+    Config = ShadowConeConfig
+    geometry = "order"
+    entailment: ClassVar[str] = "−distance of u to the cone of v"
+    config: ShadowConeConfig
+
+    def start(self, generator: torch.Generator) -> Tensor:
+        uniform = torch.rand(self.problem.n_candidates, self.config.dim, generator=generator, dtype=torch.float64)
+        return (2 * uniform - 1) * self.config.start
+
+    def rows(self, ids: Tensor) -> Tensor:
+        rows = super().rows(ids)
+        return with_inverse_metric(rows, half_space_inverse_metric(rows))
+
+    @staticmethod
+    def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:
+        assert isinstance(config, ShadowConeConfig)
+        gap = ((u[..., :-1] - v[..., :-1]).square().sum(-1) + TINY).sqrt()
+        h_u, h_v = u[..., -1].exp(), v[..., -1].exp()
+        is_umbral = config.light == "umbral"
+        inside, is_edge_nearest = (_umbral(gap, h_u, h_v, config.radius) if is_umbral else
+                             _penumbral(gap, h_u, h_v, config.height))
+        return -torch.where(is_edge_nearest, inside, distance(gap, u[..., -1], v[..., -1]))
+
+    def after_update(self, batch: Batch) -> None:
+        top = MAX_LOG_HEIGHT if self.config.light == "umbral" else math.log(self.config.height)
+        with torch.no_grad():
+            self.x[:, -1].clamp_(-MAX_LOG_HEIGHT, top)
+
+
+def distance(gap: Tensor, t_u: Tensor, t_v: Tensor) -> Tensor:
+    """Return d(u, v) = 2 arsinh(√(a² + (h_u − h_v)²) / (2 √(h_u h_v))), (...), from a and log heights."""
+    # |h_u − h_v| / (2 √(h_u h_v)) = sinh(|t_u − t_v| / 2)
+    across = (gap.square() * (-t_u - t_v).exp()) / 4
+    return 2 * (across + ((t_u - t_v) / 2).sinh().square()).sqrt().asinh()
+
+
+def _umbral(gap: Tensor, h_u: Tensor, h_v: Tensor, r: float) -> tuple[Tensor, Tensor]:
+    """Return the signed distance of u to the edge of the cone of v, and whether that is nearer than v."""
+    outside = gap - math.sinh(r) * h_v
+    return (outside / h_u).asinh() + r, outside.square() + h_u.square() <= (math.cosh(r) * h_v).square()
+
+
+def _penumbral(gap: Tensor, h_u: Tensor, h_v: Tensor, height: float) -> tuple[Tensor, Tensor]:
+    """Return the signed distance of u to the edge of the cone of v, and whether that is nearer than v."""
+    sine = h_v / height
+    cosine = ((1 - sine) * (1 + sine)).clamp_min(TINY).sqrt()
+    across, down = gap / h_u, (h_v.square() - h_u.square() - gap.square()) / (2 * h_u * h_v)
+    return (across * cosine - down * sine).asinh(), down * cosine + across * sine >= 0
