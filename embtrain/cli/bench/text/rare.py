@@ -3,8 +3,9 @@
     difference = mean over seeds of (ours − gensim's) on Rare Word, with its t interval
 
 A round is one seed of both programs: as many epochs, dimensions, negatives and n-grams, equal window, subsampling and
-learning rate. `-order` reads windows in text order like gensim, the others are shuffled, as by default. Words outside the
-vocabulary have the vector that their n-grams give, so no pair is left out. WordSim353, SimLex-999 and MEN are recorded too.
+learning rate. `-order` reads windows in text order like gensim, the others are shuffled, as by default. Words outside
+the vocabulary have the vector that their n-grams give, so no pair is left out. WordSim353, SimLex-999 and MEN are
+recorded too.
 """
 
 from __future__ import annotations

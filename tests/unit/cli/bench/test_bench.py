@@ -263,7 +263,7 @@ def test_rare_words_against_gensim(embtrain_bench: Bench, text: Path, monkeypatc
     monkeypatch.setattr(words, "ours", lambda *a, seed, **more: (seeds.append(seed), ours(*a, seed=seed, **more))[1])
     monkeypatch.setattr(subword, "gensim", lambda *a, seed: (seeds.append(seed), theirs(*a, seed=seed))[1])
     code, lines, err = embtrain_bench("rare", "--corpus", str(text), "--rounds", "2", "--threads", "1",
-                                      "--only", "CENTRE")
+                                      "--only", "CENTRE-t1")
     assert (code, seeds) == (0, [1, 1, 2, 2]), err
     summary = json.loads(lines[-1])
     n = summary["about"]["words"] + summary["about"]["unknown"]
