@@ -88,9 +88,9 @@ class Query:
         return self.rows(first_occurrence(self.query_id)), self.query_id
 
 
-def first_occurrence(query_id: Tensor) -> Tensor:
-    """Return the first row of each id 0..Q-1 in `query_id` (B,): (Q,). Deterministic on every device."""
-    n = int(query_id.max()) + 1 if len(query_id) else 0
+def first_occurrence(query_id: Tensor, n: int | None = None) -> Tensor:
+    """Return the first row of each id 0..Q-1 in `query_id` (B,): (Q,); n: Q, if known. Deterministic everywhere."""
+    n = (int(query_id.max()) + 1 if len(query_id) else 0) if n is None else n
     first = torch.full((n,), len(query_id), dtype=torch.int64, device=query_id.device)
     return first.scatter_reduce(0, query_id, torch.arange(len(query_id), device=query_id.device), "amin")
 
@@ -133,8 +133,8 @@ class Negatives:
             value = value.index_select(0, self.draw_id)
         return value.expand(n, self.k)
 
-    def rows(self, index: slice) -> Negatives:
-        """Return the draws of a slice of the batch's rows, without `state`, which belongs to the whole draw."""
+    def rows(self, index: slice, pairs: slice | None = None) -> Negatives:
+        """Return the draws of a slice of the batch's rows, without `state`. pairs: its false negatives, if known."""
         drawn = self.vectors if self.ids is None else self.ids
         n_draws = 0 if drawn is None else drawn.shape[0]
         has_draw_per_row = self.draw_id is None and n_draws > 1
@@ -143,8 +143,8 @@ class Negatives:
         def cut_row_field(x: Tensor | None) -> Tensor | None:
             return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
         if (false_negatives := self.false_negatives) is not None:
-            start, stop = index.start or 0, index.stop
-            keep = (false_negatives[0] >= start) & (false_negatives[0] < stop)
+            start = index.start or 0
+            keep = (false_negatives[0] >= start) & (false_negatives[0] < index.stop) if pairs is None else pairs
             false_negatives = torch.stack([false_negatives[0][keep] - start, false_negatives[1][keep]])
         draw_id = None if self.draw_id is None else self.draw_id[index]
         vectors, target = (None if x is None else x[index] for x in (self.vectors, self.log_q_target))

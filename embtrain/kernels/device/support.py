@@ -9,7 +9,8 @@ MAX_TILE = 16_384  # float32 values of the negatives of one draw, which stay in 
 
 def has_triton() -> bool:
     """Whether the package triton is installed. Does not import it."""
-    return find_spec("triton") is not None
+    spec = find_spec("triton")
+    return spec is not None and spec.origin is not None     # a folder of that name is not the package
 
 
 def next_power_of_two(n: int) -> int:

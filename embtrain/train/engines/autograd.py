@@ -91,10 +91,10 @@ class Step(Engine):
         )
         costs, loss_sum, learns = list[Tensor](), detached.vector.new_zeros(()), self.source.traits.learns
         n_cost_rows = len(block) if learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
-        for rows in slices(len(block), self.config.batch):
+        for rows, batch_drawn in split_draws(drawn, len(block), self.config.batch):
             batch = block if is_single_batch else block.rows(rows)
             batch_query = query if is_single_batch else self.model.encode(batch)
-            loss, batch_costs = self.update(batch, batch_query, drawn.rows(rows), n_cost_rows - rows.start)
+            loss, batch_costs = self.update(batch, batch_query, batch_drawn, n_cost_rows - rows.start)
             costs += batch_costs
             loss_sum += loss
         cost = torch.cat(costs) if costs else None
@@ -131,8 +131,10 @@ class Step(Engine):
         leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, not per chunk
         total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
-        for rows in slices(len(batch), max(1, MAX_SCORES_HELD // max(1, drawn.k))):
-            scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
+        whole, step = replace(query, vector=leaf), max(1, MAX_SCORES_HELD // max(1, drawn.k))
+        is_whole = len(batch) <= step                        # then a slice would only make the host wait
+        for rows in slices(len(batch), step):
+            scored = self.score(whole, drawn) if is_whole else self.score(whole.rows(rows), drawn.rows(rows))
             cost = self.loss(scored)
             loss = cost.per_example.sum()
             (loss * scale).backward()
@@ -224,6 +226,18 @@ def slices(n: int, step: int) -> Iterator[slice]:
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
+def split_draws(drawn: Negatives, n: int, step: int) -> Iterator[tuple[slice, Negatives]]:
+    """Consecutive slices of `step` rows of n, each with its draws.
+
+    False negatives ascend by row, so that one search finds those of all slices: the host waits once, not per slice.
+    """
+    parts, pairs = list(slices(n, step)), drawn.false_negatives
+    last: list[int | None] = [None] * len(parts)            # None: all of them
+    if pairs is not None and len(parts) > 1:
+        last = torch.searchsorted(pairs[0].contiguous(), torch.tensor([r.stop for r in parts]).to(pairs)).tolist()
+    yield from ((rows, drawn.rows(rows, slice(a, b))) for rows, a, b in zip(parts, [0, *last], last, strict=False))
+
+
 def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
     """Index the distinct (query, draw) pairs of n rows.
 
@@ -233,9 +247,8 @@ def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, 
     assert draw is not None
     if query.query_id is None:
         return torch.arange(n, device=draw.device), None, draw
-    key = draw * (int(query.query_id.max()) + 1) + query.query_id
-    row = torch.unique(key, return_inverse=True)[1]
-    first = first_occurrence(row)
+    distinct, row = torch.unique(draw * n + query.query_id, return_inverse=True)   # ids are below n
+    first = first_occurrence(row, len(distinct))
     return first, row, draw[first]
 
 

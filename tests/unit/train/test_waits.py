@@ -1,0 +1,77 @@
+"""The number of times that a step by autograd makes the host wait for a device, per strategy.
+
+Counted on the CPU with the core off; helpers/host_waits.py lists the operations. A GPU waits as often, except for the
+seed of a draw, which it does not read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_runs
+from helpers.cores import using
+from helpers.host_waits import HostWaits
+
+from embtrain import experiment
+from embtrain.common.types import Negatives
+from embtrain.train.engines.autograd import split_draws
+
+#: Strategy, settings, and most waits of a block of n updates: of the block, of each update.
+MOST = {
+    "sgns": ("sgns", [], 4, 1),                               # an update: the distinct centres
+    "nce": ("nce", [], 2, 1),
+    "sampled softmax": ("sampled-softmax", [], 4, 1),
+    "margin": ("margin", [], 4, 1),
+    "sgns by windows": ("sgns", ["negatives.share_draws_by=window"], 5, 4),
+    "sgns by blocks": ("sgns", ["negatives.share_draws_by=block"], 6, 4),
+    "ace": ("ace", ["negatives.min_perplexity=5"], 41, 4),
+}
+
+
+def test_operations_that_wait_are_counted() -> None:
+    x = torch.arange(6.0)
+    with HostWaits() as waits:
+        assert float(x[1]) == 1 and bool(x[2] > 0) and x.tolist()[3] == 3
+        x[x > 2].nonzero()
+        x[x > 2] = 0.0                                         # a fill, which waits for nothing
+        torch.unique(x.repeat_interleave(torch.ones(6, dtype=torch.int64), output_size=6), return_inverse=True)
+        x.repeat_interleave(torch.ones(6, dtype=torch.int64))
+        with waits.paused():
+            x.sum().item()
+    assert waits.counts == {"_local_scalar_dense": 2, "tolist": 1, "index": 1, "nonzero": 1, "_unique2": 1,
+                            "repeat_interleave": 1}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MOST)
+def test_a_step_waits_at_most_so_often(name: str, tmp_path: Path) -> None:
+    strategy, sets, per_block, per_update = MOST[name]
+    place = tiny_runs.write(tmp_path)
+    with using("off"):
+        training = tiny_runs.learning(tiny_runs.made(experiment.resolve(
+            strategy, model="skipgram", corpus=str(place / "text"), sets=[
+                *tiny_runs.TRAIN, *tiny_runs.OF_TEXT, "train.engine=autograd", *sets])), tmp_path / "run")
+        block = next(iter(training.read_blocks(0, 256, 0, True)))
+        training.run_step(block)                               # the first step also builds tables
+        with HostWaits() as waits:
+            training.run_step(block)
+    n_updates = -(-len(block) // training.config.batch)
+    assert n_updates > 15 and sum(waits.counts.values()) <= per_block + per_update * n_updates, waits.counts
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 10, 11])
+def test_split_draws_equal_their_slices(step: int) -> None:
+    """With gaps, rows with several false negatives, and none at the ends."""
+    ids = torch.arange(30).view(10, 3)
+    for pairs in (None, torch.empty(2, 0, dtype=torch.int64), torch.tensor([[1, 1, 2, 5, 5, 8], [0, 2, 1, 0, 1, 2]])):
+        drawn = Negatives(ids, false_negatives=pairs)
+        parts = list(split_draws(drawn, 10, step))
+        assert [rows for rows, _ in parts] == [slice(a, min(10, a + step)) for a in range(0, 10, step)]
+        for rows, part in parts:
+            expected = drawn.rows(rows)
+            assert part.ids is not None and torch.equal(part.ids, ids[rows])
+            assert (part.false_negatives is None) == (pairs is None)
+            if part.false_negatives is not None and expected.false_negatives is not None:
+                assert torch.equal(part.false_negatives, expected.false_negatives)
