@@ -142,11 +142,21 @@ def report(
     metric: Annotated[str | None, typer.Option(
         metavar="BENCHMARK/METRIC", help="For several folders: primary metric (default: the task's, usually "
                                          "test/log_likelihood).")] = None,
+    figures: Annotated[str, typer.Option(
+        metavar="KIND,...", help="Also write every figure into the folder figures: svg, pdf, png (the last two need "
+                                 "CairoSVG).")] = "",
 ) -> None:
     """Rewrite the report of a run, or compare several runs. Comparisons have reports too."""
     from embtrain.experiment.comparison import join
+    from embtrain.report import figure_files
 
-    show(plain(str(join.write(runs, out, baseline, metric))))
+    kinds = [kind.strip() for kind in figures.split(",") if kind.strip()]
+    figure_files.check(kinds)
+    page = join.write(runs, out, baseline, metric)
+    show(plain(str(page)))
+    if kinds:
+        written = figure_files.write(page.parent, kinds)
+        show(plain(f"{page.parent / figure_files.FOLDER}: {len(written)} files"))
 
 
 def diagnose(

@@ -10,6 +10,7 @@
     run         the report of a run
     comparison  the report of a comparison
     diagnosis   the page and the table of a diagnosis
+    figure_files.py  figures as SVG, PDF and PNG files
     format.py   numbers, words and tables for terminals and pages
 """
 

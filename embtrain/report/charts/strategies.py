@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
@@ -25,6 +26,7 @@ from embtrain.report.charts.svg import (
 
 CANDIDATES = "candidates"
 LOG_RATIO = 5      # largest over smallest x from which the axis is logarithmic
+LOG_SCORES = 10    # largest over smallest mean of the strategies from which the axis of scores is
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -59,6 +61,8 @@ def banded(key: str, about: str, bands: Sequence[SeedBand], x_label: str, width:
                       linewidth=1.6, marker=_marker(band.place) if len(band.x) <= MAX_MARKED else "", markersize=3.6)
         axes.grid(axis="y")
         _scale(axes, x_label, [float(band.x[-1]) for band in bands], min(float(band.x[0]) for band in bands))
+        if differ_by_orders([float(band.mean[-1]) for band in bands], min(float(band.low.min()) for band in bands)):
+            _log_scores(axes, "y")
         return inline(figure, key, about)
 
 
@@ -73,6 +77,8 @@ def spread(key: str, about: str, marks: Sequence[Mark], width: float = 320) -> s
             axes.plot([mark.mean], [i], color=colour(mark.place), marker=_marker(mark.place), markersize=5.8,
                       linestyle="")
         label_rows(axes, [mark.label for mark in marks])
+        if differ_by_orders([mark.mean for mark in marks], _smallest(marks)):
+            _log_scores(axes, "x")
         return inline(figure, key, about)
 
 
@@ -123,6 +129,8 @@ def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_la
         axes.margins(0.12)
         spent = [x for mark in marks for x in mark.costs]
         _scale(axes, x_label, [mark.cost for mark in marks], min(spent))
+        if differ_by_orders([mark.mean for mark in marks], _smallest(marks)):
+            _log_scores(axes, "y")
         return inline(figure, key, about)
 
 
@@ -139,6 +147,25 @@ def swatch(place: int) -> str:
              "X": '<path d="M13 4l2-2 2 2 2-2 2 2-2 2 2 2-2 2-2-2-2 2-2-2 2-2z"></path>'}[_marker(place)]
     return (f'<svg class="swatch" viewBox="0 0 34 12" aria-hidden="true">{line}'
             f'<g fill="{paint}">{shape}</g></svg>')
+
+
+def differ_by_orders(means: Sequence[float], smallest: float) -> bool:
+    """Whether the axis of scores is logarithmic. means: one per strategy; smallest: of all values that are drawn."""
+    return smallest > 0 and max(means) >= LOG_SCORES * min(means)
+
+
+def _smallest(marks: Sequence[Mark]) -> float:
+    return min(value for mark in marks for value in (*mark.values, mark.mean, mark.low, mark.high)
+               if value is not None)
+
+
+def _log_scores(axes: Axes, name: Literal["x", "y"]) -> None:
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axes.set(**{f"{name}scale": "log", f"{name}label": "log scale"})
+    low, high = axes.get_xlim() if name == "x" else axes.get_ylim()
+    axis.set_major_locator(LogLocator(numticks=6) if high > 200 * low else LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(short))
 
 
 def _marker(place: int) -> str:

@@ -26,7 +26,7 @@ a{{color:inherit;text-decoration-color:var(--faint);text-underline-offset:.18em}
 nav{{margin:1.4rem 0 0;font-size:.9rem;line-height:1.9}}
 nav a{{margin-right:.75rem;white-space:nowrap}}
 .missing{{color:var(--faint);border-left:3px solid var(--rule);padding:.1rem 0 .1rem .8rem}}
-.scroll{{overflow-x:auto;max-width:100%}}
+.scroll{{position:relative;overflow-x:auto;max-width:100%}}
 table{{border-collapse:collapse;font-size:.9rem;line-height:1.4;font-variant-numeric:tabular-nums}}
 th,td{{text-align:left;padding:.34rem 1.3rem .34rem 0;vertical-align:top;border-bottom:1px solid var(--rule)}}
 th{{font-weight:600;white-space:nowrap}}
@@ -43,7 +43,7 @@ table.sortable button:hover{{color:var(--ink)}}
 th[aria-sort] button span::after{{content:"\\00a0\\2195"}}
 th[aria-sort=ascending] button span::after{{content:"\\00a0\\2191"}}
 th[aria-sort=descending] button span::after{{content:"\\00a0\\2193"}}
-.interval{{color:var(--faint);font-size:.8rem}}
+.interval{{display:block;color:var(--faint);font-size:.8rem}}
 .unseen{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}}
 :focus-visible{{outline:2px solid var(--series-1);outline-offset:2px}}
 .atlas{{display:grid;grid-template-columns:minmax(0,1fr) 15rem;gap:1rem 2rem;align-items:start}}
