@@ -160,8 +160,15 @@ def test_principal_components_agree_with_scikit_learn() -> None:
     expected *= np.sign((expected * positions).sum(0))           # scikit-learn has another rule for the sign
     assert positions == pytest.approx(expected, abs=1e-9)
     assert share == pytest.approx(reference.explained_variance_ratio_.sum())
-    flipped, _ = layout.principal_components(-unit)
-    assert flipped == pytest.approx(-positions, abs=1e-9)        # the sign depends on the axes, not on the data
+
+
+def test_the_largest_loading_of_a_component_is_positive() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(8):
+        unit = rng.standard_normal((30, 5)).astype(np.float32)
+        positions, _ = layout.principal_components(unit)
+        loadings = np.linalg.lstsq(unit - unit.mean(0, dtype=np.float64), positions, rcond=None)[0]    # (5, 2)
+        assert (loadings[np.abs(loadings).argmax(0), [0, 1]] > 0).all()
 
 
 @pytest.mark.parametrize("unit", [np.ones((4, 3)), np.zeros((3, 2)), np.array([[1.0], [-1.0], [1.0]])])
