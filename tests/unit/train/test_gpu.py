@@ -73,3 +73,33 @@ def test_update_on_gpu_equals_update_on_cpu(loss: str) -> None:
         step.update(here, model.encode(here), moved, keep=0)
         tables.append(torch.cat([model.u, model.v]).detach().cpu())
     torch.testing.assert_close(tables[0], tables[1], rtol=1e-4, atol=1e-6)
+
+
+def drawn_masses(device: str) -> torch.Tensor:
+    source = sources.find("unigram")
+    counts = torch.tensor([8.0, 0.0, 4.0, 1.0, 3.0], dtype=torch.float64)
+    sampler = source(source.Config(exponent=1.0), ProblemSpec(5, counts, 5, counts, dim=4, seed=3, device=device))
+    ids = sampler.draw_ids(40_000, 5)                                            # type: ignore[attr-defined]
+    return torch.bincount(ids.flatten().cpu(), minlength=5) / 200_000
+
+
+def test_draws_on_gpu_follow_q() -> None:
+    masses = drawn_masses("cuda")
+    assert masses[1] == 0
+    torch.testing.assert_close(masses.double(), torch.tensor([8.0, 0, 4, 1, 3], dtype=torch.float64) / 16, rtol=0,
+                               atol=0.006)
+    assert torch.equal(masses, drawn_masses("cuda"))
+
+
+@pytest.mark.parametrize("strategy", ["sgns", "nce", "nce-learned-z", "sampled-softmax", "margin", "ace"])
+@pytest.mark.parametrize("share", ["row", "window", "block"])
+def test_kernels_on_gpu_learn_as_on_cpu(strategy: str, share: str, tmp_path: Path) -> None:
+    """The same run by Triton and by the compiled core: equal up to the order in which windows are updated."""
+    pytest.importorskip("triton", reason="peers: triton is not installed; pip install 'embtrain[gpu]'")
+    values = []
+    for device in ("cpu", "cuda"):
+        sets = [*SETS, "train.engine=fused", f"negatives.share_draws_by={share}", "negatives.share_size=4",
+                *(["negatives.min_perplexity=5"] if strategy == "ace" else [])]
+        run = fit(resolve(strategy, corpus=str(text(tmp_path)), sets=sets, device=device), tmp_path / device)
+        values.append({(row.benchmark, row.metric): row.value for row in run.scores}["test", "log_likelihood"])
+    assert values[1] == pytest.approx(values[0], abs=0.05)
