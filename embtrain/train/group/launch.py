@@ -34,15 +34,6 @@ def world_size() -> int:
     return int(text)
 
 
-def refuse(command: str) -> None:
-    """Raise UsageError if a launcher runs a command that one process must run."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and world_size() > 1:
-        if os.environ.get("RANK") != "0":
-            raise ReportedElsewhere(UsageError.code)
-        raise UsageError(f"{command}: runs in one process; start it without torchrun. fit and resume train one run in "
-                         "several processes, and compare --join many runs")
-
-
 def restarts(run_id: str) -> bool:
     """Whether the launcher has restarted this process, or started it for a launch that began with `run_id`."""
     own_id = launch_id()
