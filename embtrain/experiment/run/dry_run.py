@@ -24,6 +24,9 @@ from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.train.group import requirements, traffic
+from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.traffic import MovedRows, tables_of
 from embtrain.train.loop import Trainer
 
 MAX_BLOCKS = 8       # timed, after a first one that is not
@@ -59,13 +62,15 @@ class Plan(NamedTuple):
     threads: int
     blocks: int
     block_seconds: float
+    sync: str                  # exchange of several processes; '' for one
 
     def __str__(self) -> str:
         return (f"{dump(self.settings)}\ncorpus: {self.corpus}\n{self.files and self.files + chr(10)}engine: "
                 f"{self.engine}{''.join(f'; {reason}' for reason in self.slow)}\nmemory: "
                 f"{self.memory or 'unknown: this system does not report the memory of a process'}\ntime: about "
                 f"{self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads ({self.blocks:,} "
-                f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted")
+                f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted"
+                f"{self.sync and chr(10) + 'exchange: ' + self.sync}")
 
     def tree(self) -> dict[str, Any]:
         return self._asdict() | {"settings": self.settings.model_dump(mode="json"),
@@ -73,15 +78,17 @@ class Plan(NamedTuple):
                                  "seconds": self.blocks * self.block_seconds}
 
 
-def plan(settings: Settings) -> Plan:
+def plan(settings: Settings, group: ProcessGroup = SOLO) -> Plan:
     """Resolve a configuration and estimate memory and time by building the run and training a few blocks.
 
-    Raises the errors that the run itself would raise.
+    With several processes, this one trains as one of them. Raises the errors that the run itself would raise.
     """
+    if group.size > 1:
+        requirements.check_settings(settings.train, group.size)
     check(settings)
     threads = components.use_threads(settings.train.threads)
-    parts, memory, per_block = profile(settings)
-    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs
+    parts, memory, per_block, exchange = profile(settings, group)
+    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs // group.size
     return Plan(
         settings,
         parts.task.summary(),
@@ -92,6 +99,7 @@ def plan(settings: Settings) -> Plan:
         threads,
         n,
         per_block,
+        exchange,
     )
 
 
@@ -103,21 +111,27 @@ def _warm_up_torch() -> None:
     torch.optim.SGD([table], lr=0.0).step()
 
 
-def profile(settings: Settings) -> tuple[Components, MemoryEstimate | None, float]:
+def profile(settings: Settings, group: ProcessGroup = SOLO) -> tuple[Components, MemoryEstimate | None, float, str]:
     """Build a run and train a few blocks.
 
-    Returns its components, the memory it needs (None if the system does not report it) and the seconds of a block.
+    Returns its components, the memory it needs (None if the system does not report it), the seconds of a block, and the
+    exchange of several processes.
     """
     _warm_up_torch()
     machine.reset_peak()
     program = machine.process_memory("VmRSS")
     parts = components.build_for_training(settings, tasks.read(settings))
+    chunk, exchange = parts.train.chunk or 1, ""
+    if group.size > 1:
+        requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, SOLO)
+        requirements.check_blocks(parts.task.examples, chunk, group.size)
     with tempfile.TemporaryDirectory() as folder:
         trainers.start_from_vectors(Path(folder), settings, parts)
         trainer = Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, Path(folder), dict,
                           parts.known_positives)
         trainers.continue_parent(Path(folder), settings, parts, trainer)
         parts.source.on_epoch_start(trainer.step.view)
+        moved = MovedRows(tables_of(parts.model)) if group.size > 1 else None
         seconds = list[float]()
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
@@ -126,6 +140,9 @@ def profile(settings: Settings) -> tuple[Components, MemoryEstimate | None, floa
                 trainer.log(result)                           # reads every candidate
             del result
             seconds.append(time.perf_counter() - start)
+            if moved is not None and len(seconds) <= parts.train.sync.interval(chunk):
+                words = len(seconds) * parts.task.n_words / parts.task.examples.n_blocks(0, chunk)
+                exchange = traffic.describe(moved.count(), parts.train.sync, group.size, words)
             if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
         peak = machine.process_memory("VmHWM")
@@ -135,4 +152,4 @@ def profile(settings: Settings) -> tuple[Components, MemoryEstimate | None, floa
         estimate = None
         if program is not None and peak is not None and current is not None:
             estimate = MemoryEstimate(program, peak - program, current - program + parts.task.evaluation_bytes(parts))
-    return parts, estimate, sum(block_seconds) / max(1, len(block_seconds))
+    return parts, estimate, sum(block_seconds) / max(1, len(block_seconds)), exchange

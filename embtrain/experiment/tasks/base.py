@@ -134,6 +134,11 @@ class Task:
     def _heldout(self, part: str) -> Batch:
         raise AbstractMethod(self, "_heldout")
 
+    @property
+    def n_words(self) -> int:
+        """Return the number of words of the training text; 0 if the task has none."""
+        return 0
+
     def summary(self) -> str:
         """Return one line for `--dry-run`: the amount of training data."""
         raise AbstractMethod(self, "summary")

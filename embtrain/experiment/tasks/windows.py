@@ -151,6 +151,10 @@ class WindowsTask(Task):
         text_part = self.valid if part == "valid" else self.test
         return windows.heldout(text_part, self.config, self.evaluate.heldout_pairs, self.config.split_seed)
 
+    @property
+    def n_words(self) -> int:
+        return len(self.train)
+
     def summary(self) -> str:
         return (f"{len(self.train):,} training tokens, {len(self.corpus.vocabulary):,} words, about "
                 f"{self.windows.examples_per_epoch:,.0f} pairs per epoch")

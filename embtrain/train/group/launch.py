@@ -1,22 +1,21 @@
 """Joins the processes of one run that torchrun starts; a process that was started alone is a group of one.
 
-gloo connects lazily: with its default, all processes connect to each other at the start, which can hang if one of them
-restarts. A barrier follows, so that a process that is missing is found at once.
+The processes first agree on a name (meeting.py). gloo connects lazily: with its default, all processes connect to each
+other at the start, and wait without a limit for one that has ended. A barrier follows, so that it is missed at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 
 from embtrain.common import progress
 from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
+from embtrain.train.group import meeting
 from embtrain.train.group.processes import SOLO, GlooGroup, GroupFailed, ProcessGroup
 
 TIMEOUT = "EMBTRAIN_SYNC_SECONDS"  # environment: time limit of an exchange between processes
@@ -33,15 +32,6 @@ def world_size() -> int:
         raise UsageError(f"WORLD_SIZE: {text}: is set, but not {', '.join(missing)}; start with torchrun, or unset "
                          "WORLD_SIZE")
     return int(text)
-
-
-def refuse(command: str) -> None:
-    """Raise UsageError if a launcher runs a command that one process must run."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and world_size() > 1:
-        if os.environ.get("RANK") != "0":
-            raise ReportedElsewhere(UsageError.code)
-        raise UsageError(f"{command}: runs in one process; start it without torchrun. fit and resume train one run in "
-                         "several processes, and compare --join many runs")
 
 
 def restarts(run_id: str) -> bool:
@@ -97,16 +87,15 @@ def _connect(size: int) -> GlooGroup:
     limit, launcher = timedelta(seconds=seconds), os.getppid()
     try:
         store, rank, _ = next(iter(dist.rendezvous("env://", timeout=limit)))
-        dist.init_process_group("gloo", store=dist.PrefixStore("embtrain", store), rank=rank, world_size=size,
+        store = dist.PrefixStore(meeting.agree_on_name(store, rank, size, seconds), store)
+        dist.init_process_group("gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=size,
                                 timeout=limit)
         dist.barrier()
-        token = torch.frombuffer(bytearray(uuid.uuid4().bytes), dtype=torch.uint8)
-        dist.broadcast(token, 0)    # a store that outlives a restart has the keys of earlier groups
     except (RuntimeError, ValueError, OSError) as error:
         raise ResourceError(f"MASTER_ADDR: {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: the {size} "
                             f"processes cannot connect in {seconds:g} seconds: {' '.join(str(error).split())[:200]}; "
                             f"start all with torchrun, or give more time in {TIMEOUT}") from error
-    return GlooGroup(rank, size, dist.PrefixStore(bytes(token.numpy()).hex(), store), lambda: os.getppid() == launcher)
+    return GlooGroup(rank, size, store, lambda: os.getppid() == launcher)
 
 
 def _seconds() -> float:

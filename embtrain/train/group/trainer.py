@@ -30,6 +30,7 @@ from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.group import states
 from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
+from embtrain.train.group.traffic import tables_of
 from embtrain.train.loop import Evaluate, Trainer
 from embtrain.train.optimizers import RowAdagrad
 from embtrain.train.state.metrics_log import MetricsLog
@@ -83,7 +84,7 @@ class GroupTrainer(Trainer):
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         config, position, group = self.config, self.position, self.group
-        tables = [p for p in self.model.parameters() if p.requires_grad]
+        tables = tables_of(self.model)
         optimizer = self.optimizers[0]
         self._sync = TableSync(group, tables, config.sync.wire, [optimizer.accumulator(table) for table in tables]
                                if isinstance(optimizer, RowAdagrad) else [])
