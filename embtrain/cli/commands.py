@@ -25,7 +25,6 @@ data = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Cor
 app.add_typer(data, name="data")
 app.add_typer(own_files.config, name="config")
 
-
 T = TypeVar("T")
 
 
@@ -73,8 +72,7 @@ def fit(
         metavar="FILE", callback=options.check_yaml,
         help="Your own YAML file; it overrides the shipped ones (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="KEY.KEY=VALUE", help="Override one key; takes precedence over everything else. "
-                                               "Repeatable.")] = None,
+        "--set", metavar="KEY.KEY=VALUE", help="Override one key, after everything else. Repeatable.")] = None,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws (default: 1).")] = None,
@@ -160,8 +158,7 @@ def translate(
     batch: Annotated[int | None, typer.Option(
         min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
     beam: Annotated[int | None, typer.Option(
-        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")
-        ] = None,
+        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")] = None,
     unknown: Annotated[str | None, typer.Option(
         metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
                                       "attention (default: the run's).")] = None,
