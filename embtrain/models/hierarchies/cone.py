@@ -22,7 +22,7 @@ from torch import Tensor
 from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
-from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, keep_norms, with_inverse_metric
+from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, with_inverse_metric
 
 
 class ConeConfig(ModelConfig):
@@ -59,7 +59,7 @@ class Cone(HierarchyModel):
         return half_aperture(v, config.aperture) - angle(v, u)
 
     def after_update(self, batch: Batch) -> None:
-        keep_norms(self.x, self.x.grad, min_norm(self.config.aperture), MAX_NORM)
+        pass
 
 
 def min_norm(aperture: float) -> float:
@@ -84,5 +84,4 @@ def angle(v: Tensor, u: Tensor) -> Tensor:
     outward = (axis * delta).sum(-1, keepdim=True)
     across = (shrunk * torch.linalg.vector_norm(delta - outward * axis, dim=-1, keepdim=True)).squeeze(-1)
     along = (shrunk * outward - delta.square().sum(-1, keepdim=True) * norm).squeeze(-1)
-    # atan2 has no gradient at (0, 0), where u = v.
-    return torch.atan2(across, torch.where((across == 0) & (along == 0), 1.0, along))
+    return torch.atan2(across, along)

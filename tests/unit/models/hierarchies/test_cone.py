@@ -49,5 +49,14 @@ def test_half_aperture_falls_from_a_half_space_at_the_smallest_norm_to_nothing_a
     torch.testing.assert_close(psi[1:].sin(), aperture * (1 - norm[1:] ** 2) / norm[1:])
 
 
+def test_a_point_is_on_its_own_axis() -> None:
+    """In every orthant: atan2(0, −0) would be π."""
+    x = torch.cat([ball(100, 5), -torch.eye(3, dtype=DOUBLE) / 2, torch.eye(3, dtype=DOUBLE) / 2]).requires_grad_()
+    own = angle(x, x.detach())
+    assert (own == 0).all()
+    own.sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+
+
 def test_initial_points_have_a_cone() -> None:
     assert ConeConfig().aperture == 0.1 and min_norm(0.1) == pytest.approx(0.0990195)

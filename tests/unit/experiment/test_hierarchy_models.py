@@ -1,0 +1,60 @@
+"""Models of hierarchies with every kind of negatives: updates, repeated with the same bits; a run with its scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_runs
+
+import embtrain
+from embtrain import experiment
+from embtrain.evaluate.pairs.scorer import Scorer
+from embtrain.models import base as models
+
+pytestmark = pytest.mark.long
+
+MODELS = ("order", "cone", "shadow_cone", "poincare", "box")
+PAIRS = ["train.batch=16", "train.chunk=32", "train.engine=autograd", "pairs.valid=3", "pairs.test=3",
+         "evaluate.benchmarks=[]"]
+SOURCES = ("uniform", "degree", "dns", "self-adversarial", "nscaching", "ace-order", "adversarial-tree", "kbgan",
+           "in-batch", "warp", "memory")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_runs.write(tmp_path_factory.mktemp("hierarchies"))
+
+
+@pytest.mark.parametrize("strategy", SOURCES)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_with_every_kind_of_negatives_with_the_same_bits(name: str, strategy: str, place: Path,
+                                                                        tmp_path: Path) -> None:
+    tables = []
+    for attempt in (1, 2):
+        parts = tiny_runs.made(experiment.resolve(strategy, model=name, corpus=str(place / "pairs.tsv"),
+                                                  sets=[*tiny_runs.TRAIN, *PAIRS]))
+        before = parts.model.table().detach().clone()
+        tiny_runs.blocks(tiny_runs.learning(parts, tmp_path / str(attempt)), 2)
+        tables.append(parts.model.table().detach())
+        assert tables[-1].isfinite().all() and not torch.equal(tables[-1], before)
+    assert torch.equal(*tables)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_scores_pairs_by_its_model_and_its_settings(name: str, place: Path, tmp_path: Path) -> None:
+    """The scorer of a run uses its keys: the aperture of cones, the radius of shadows, β of boxes."""
+    keys = {"cone": {"model.aperture": 0.3}, "shadow_cone": {"model.radius": 0.7}, "box": {"model.beta": 0.4},
+            "poincare": {"model.alpha": 3.0}, "order": {}}[name]
+    run = embtrain.fit(model=name, corpus=place / "pairs.tsv", threads=1, out=tmp_path / name, sets={
+        **keys, "train.epochs": 2, "model.dim": 6, "pairs.valid": 3, "pairs.test": 3, "evaluate.resamples": 0,
+        "evaluate.benchmarks": []})
+    assert {score.metric for score in run.scores} >= {"accuracy", "f1", "ap", "f1@10"}
+    table = run.word_vectors
+    u, v = (torch.from_numpy(table.table[[table.index[word]]]).double() for word in ("c9", "c3"))
+    model, config = models.find(name), run.settings.model
+    expected = float(model.entailment_score(u, v, config))
+    assert run.scorer([("c9", "c3", "")])[0] == pytest.approx(expected, rel=1e-3)  # rounded so that scores tie
+    if keys:
+        assert Scorer(table, model)([("c9", "c3", "")])[0] != pytest.approx(expected, rel=1e-2)
