@@ -75,7 +75,8 @@ def about() -> Mapping[str, Any]:
 def sources(found: Comparison) -> set[str]:
     """Return the recipes of a comparison: its corpus, or the recipe that a corpus file comes from; its benchmarks."""
     corpus = about()["runs"][found.name].get("corpus_of", found.grid["corpus"])
-    return {str(corpus), *(found.grid.get("benchmarks") or [])}
+    benchmarks = found.grid.get("benchmarks") or []
+    return {str(corpus), *(re.sub(r"\.(odd|even)$", "", name) for name in benchmarks)}       # halves of a benchmark
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

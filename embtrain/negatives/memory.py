@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
@@ -72,6 +72,10 @@ class TargetMemory(NegativeSource):
         self.count.index_add_(0, new, one)
         self.next = (self.next + len(new)) % self.config.size
         return {}
+
+    def learn_with(self, group: Collective) -> bool:
+        """Each process remembers the targets of its own examples, so its q is exact for its own draws."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "targets": self.targets, "next": self.next}

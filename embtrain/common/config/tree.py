@@ -205,7 +205,8 @@ def _near_key(key: str, section: KeyPath, model_class: type[BaseModel]) -> str:
     """Return `(did you mean 'k'? keys here: ...)`: the key by its name in other tools, or the nearest, here first."""
     leaves = dict(_leaves(model_class, ()))
     section_keys = [path[-1] for path in leaves if path[:-1] == section]
-    near = [known for known in [renamed_keys.OF_OTHER_TOOLS.get(key, "")] if tuple(known.split(".")) in leaves]
+    *there, last = renamed_keys.OF_OTHER_TOOLS.get(key, "").split(".")
+    near = [last if tuple(there) == section else ".".join([*there, last])] if (*there, last) in leaves else []
     near = near or difflib.get_close_matches(key, section_keys, n=1)
     if not near:
         names = {path[-1]: ".".join(path) for path in reversed(leaves) if not leaves[path]}

@@ -22,7 +22,7 @@ from torch import Tensor
 from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
-from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, with_inverse_metric
+from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, keep_norms, with_inverse_metric
 
 
 class ConeConfig(ModelConfig):
@@ -59,7 +59,7 @@ class Cone(HierarchyModel):
         return half_aperture(v, config.aperture) - angle(v, u)
 
     def after_update(self, batch: Batch) -> None:
-        pass
+        keep_norms(self.x, self.x.grad, min_norm(self.config.aperture), MAX_NORM)
 
 
 def min_norm(aperture: float) -> float:

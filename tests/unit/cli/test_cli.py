@@ -24,6 +24,7 @@ from embtrain.common import errors, files, progress, shipped
 from embtrain.common.types import Score
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.kernels.core.loader import core, describe
+from embtrain.train.group.processes import SOLO
 
 pytestmark = pytest.mark.long
 
@@ -109,7 +110,8 @@ def test_the_options_of_fit_reach_the_experiment(console: Console, tmp_path: Pat
 
 def test_without_options_the_command_line_sets_nothing_and_a_dry_run_does_not_train(console: Console) -> None:
     assert console("fit", "--dry-run") == (0, "PLAN\n", "")
-    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}), ("plan", "RESOLVE")]
+    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}),
+                             ("plan", "RESOLVE", SOLO)]
 
 
 def test_the_short_options_precede_the_sets_and_are_named_in_errors(console: Console) -> None:

@@ -230,8 +230,7 @@ def test_earlier_rows_stay_without_a_rate(place: Path, parents: Any, tmp_path: P
     drift = {row.metric: row for row in run.scores if row.benchmark == "drift"}
     assert drift["mean cosine"].value == pytest.approx(1) and drift["aligned mean cosine"].n == len(before)
     record = read_json(run.folder / "drift.json")
-    assert record["by_neighbours"][0]["neighbours"] == 1 and len(record["by_cosine"]) == 10
-    assert "moved most of the" in drift["aligned mean cosine"].note
+    assert record["by_neighbours"] == record["by_cosine"] == []                  # no word moved
 
 
 def test_without_the_parent_there_is_no_drift(place: Path, parents: Any, tmp_path: Path,

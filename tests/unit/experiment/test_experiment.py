@@ -141,7 +141,9 @@ def test_a_strategy_key_that_the_model_lacks_is_reported_in_one_line(tmp_path: P
 
 def test_a_model_trains_with_its_default_strategy(tmp_path: Path) -> None:
     chosen = {model: resolve(model=model).strategy for model in shipped.names("configs", "models")}
-    assert chosen == {"skipgram": "sgns", "node2vec": "sgns", "lm": "softmax", "xc": "softmax", "order": "order",
+    assert chosen == {"skipgram": "sgns", "cbow": "sgns", "node2vec": "sgns", "cone": "cone", "poincare": "poincare",
+                      "shadow_cone": "shadow-cone", "box": "uniform", "lm": "softmax", "xc": "softmax",
+                      "order": "order",
                       "nmt": "sampled-softmax-cosine",
                       **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
                       **dict.fromkeys(("distmult", "complex"), "softmax")}

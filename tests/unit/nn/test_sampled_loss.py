@@ -34,6 +34,7 @@ COUNTS = torch.arange(1, V + 1, dtype=torch.float64)
 ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
 LISTED = ("candidates", "typed")                                       # their lists come from a run's data
 CONDITIONED = ("ace", "kbgan", "nscaching")                            # on the ids of the context
+NEEDS_COUNTS = ("ace", "memory")     # they learn in the order of the counts
 SOURCES = [name for name in negatives.names() if name not in ("none", *ONE_VECTOR, *LISTED)]
 
 
@@ -189,7 +190,8 @@ def test_a_mask_as_weights_is_a_mask_as_pairs(name: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("streamed", [False, True])
 def test_log_prob_is_a_distribution(source: str, streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.nn.source.FIRST_REBUILD", 2 * B)
-    problem, loss = Problem(), module(suitable(source), source, counts=None if streamed and source != "ace" else COUNTS)
+    counts = None if streamed and source not in NEEDS_COUNTS else COUNTS
+    problem, loss = Problem(), module(suitable(source), source, counts=counts)
     for _ in range(3):
         loss(problem.query, problem.weight, problem.target, problem.bias, context=problem.context).backward()
     log_q = loss.log_prob(problem.query, problem.weight, torch.arange(V), problem.bias, context=problem.context)
@@ -392,9 +394,9 @@ def test_autocast_scores_in_half_and_sums_in_float32() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_saved_module_goes_on_bitwise(source: str, streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """State through a file, read with weights_only, into a module that has not been called, and into a used one."""
-    if streamed and source == "ace":
-        with pytest.raises(UsageError, match=r"^counts: ace learns"):
-            module(source="ace", counts=None)(Problem().query, Problem().weight, Problem().target,
+    if streamed and source in NEEDS_COUNTS:
+        with pytest.raises(UsageError, match=f"^counts: {source} learns"):
+            module(source=source, counts=None)(Problem().query, Problem().weight, Problem().target,
                                               context=torch.arange(B))
         return
     counts = None if streamed else COUNTS
