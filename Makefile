@@ -28,7 +28,7 @@ CONTRACT_models    := triple_models
 CONTRACT_negatives := sources
 CONTRACT_train     := combinations optima
 # Slow tests of an area in files whose other tests `make test` runs.
-SLOW_parity    := tests/unit/models/test_subword.py
+SLOW_parity    := tests/unit/models/test_subword.py tests/unit/models/test_start.py tests/unit/models/test_cbow.py
 SLOW_scale     := tests/unit/experiment/test_joining.py tests/unit/experiment/test_executors.py
 SLOW_trust     := tests/unit/experiment/test_diverged.py
 SLOW_tutorials := tests/unit/docs/test_tutorials.py

@@ -159,7 +159,7 @@ def test_run_with_subwords_keeps_what_unknown_words_need(place: Path) -> None:
     assert np.abs(subwords.compose([vectors.words[0] + vectors.words[1]])).max() > 1e-3
 
 
-@long
+@pytest.mark.slow
 def test_it_resumes_with_the_same_bits(place: Path) -> None:
     straight, run = (fit(place, name, "train.keep=99") for name in ("straight", "cut"))
     last = checkpoint.load(straight.folder / "checkpoints")

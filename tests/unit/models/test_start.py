@@ -72,8 +72,10 @@ def test_a_run_gives_both_tables(place: Path) -> None:
     assert read_json(second.folder / "start.json")["output_table"]
 
 
-@pytest.mark.parametrize(("freeze", "optimizer"), [("known", "sgd"), ("all", "sgd"), ("known", "adam"),
-                                                   ("known", "row-adagrad"), ("known", "lazy-adam")])
+@pytest.mark.parametrize(("freeze", "optimizer"), [
+    ("known", "sgd"), *(pytest.param(*case, marks=pytest.mark.slow)
+                        for case in (("all", "sgd"), ("known", "adam"), ("known", "row-adagrad"),
+                                     ("known", "lazy-adam")))])
 def test_frozen_rows_keep_their_bits(place: Path, freeze: str, optimizer: str) -> None:
     file = given(place, WORDS[:5])
     run = fit(place, "run", f"train.start={file}", f"model.freeze={freeze}", "train.lr=0.05",
@@ -88,6 +90,7 @@ def test_frozen_rows_keep_their_bits(place: Path, freeze: str, optimizer: str) -
     assert any(np.abs(row).max() > 1e-3 for row in v.values())                   # v is trained
 
 
+@pytest.mark.slow
 def test_it_resumes_without_the_file(place: Path) -> None:
     """The start is part of the first checkpoint: a run goes on with the same bits after the file is gone."""
     file = given(place, WORDS[:5])

@@ -182,8 +182,8 @@ def test_run_keeps_what_unknown_words_need(place: Path, engine: str) -> None:
 
 
 @long
-@pytest.mark.parametrize("sets", [[], ["train.optimizer=row-adagrad", "negatives.share_draws_by=block",
-                                       "negatives.share_size=4"]])
+@pytest.mark.parametrize("sets", [[], pytest.param(["train.optimizer=row-adagrad", "negatives.share_draws_by=block",
+                                                    "negatives.share_size=4"], marks=pytest.mark.slow)])
 def test_it_resumes_with_the_same_bits(place: Path, sets: list[str]) -> None:
     straight = fit(place, "straight", SUBWORD, "train.keep=99", *sets)
     last = checkpoint.load(straight.folder / "checkpoints")
