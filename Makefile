@@ -28,10 +28,16 @@ CONTRACT_models    := triple_models
 CONTRACT_negatives := sources
 CONTRACT_train     := combinations optima
 # Slow tests of an area in files whose other tests `make test` runs.
+SLOW_ace       := tests/unit/negatives/test_ace_shared.py
+SLOW_compare   := tests/unit/experiment/test_compare.py tests/unit/experiment/test_reproduce.py \
+                  tests/unit/experiment/test_translation_task.py tests/unit/cli/bench/test_bench.py
+SLOW_kernels   := tests/unit/train/test_fused.py
 SLOW_parity    := tests/unit/models/test_subword.py tests/unit/models/test_start.py tests/unit/models/test_cbow.py
+SLOW_recipes   := tests/unit/data/test_hierarchy.py
+SLOW_samplers  := tests/unit/evaluate/test_sampling.py
 SLOW_scale     := tests/unit/experiment/test_joining.py tests/unit/experiment/test_executors.py
 SLOW_trust     := tests/unit/experiment/test_diverged.py
-SLOW_tutorials := tests/unit/docs/test_tutorials.py
+SLOW_tutorials := tests/unit/docs/test_tutorials.py tests/unit/docs/test_docs_site.py
 TESTS = $(if $(AREA),tests/unit/$(AREA) $(CONTRACT_$(AREA):%=tests/contract/test_%.py))
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 

@@ -437,7 +437,8 @@ def test_source_of_the_recipe_has_the_stated_content() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "protocol", "concepts", "lines", "leak"), [
-    ("wordnet-nouns", "clean", 82_115, 743_241, 0), ("wordnet-mammals", "clean", 1_180, 6_540, 0)])
+    pytest.param("wordnet-nouns", "clean", 82_115, 743_241, 0, marks=pytest.mark.slow),
+    ("wordnet-mammals", "clean", 1_180, 6_540, 0)])
 def test_hierarchies_of_the_recipes_have_their_counts(name: str, protocol: str, concepts: int, lines: int,
                                                       leak: float) -> None:
     check_hierarchy(name, protocol, concepts, lines, leak)

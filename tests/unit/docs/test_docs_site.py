@@ -39,6 +39,7 @@ generated = cache(make.generated)
 
 # --- the build -----------------------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings_and_network(tmp_path: Path) -> None:
     if find_spec("sphinx") is None or find_spec("furo") is None or find_spec("myst_parser") is None:
         pytest.skip("docs: sphinx, furo and myst-parser are not installed; pip install -e '.[docs]' brings them")

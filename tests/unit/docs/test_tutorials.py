@@ -75,11 +75,13 @@ def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 LONG = "tutorials/translation"  # tests/slow/tutorials runs it; the walkthrough of a translator trains one here
+TRAINS = ("modules/recommendation", "modules/two-towers", "walkthroughs/pykeen", "walkthroughs/sampler",
+          "walkthroughs/translator")  # for five seconds or more, in make test-slow
 
 
 @pytest.mark.tutorial
 @pytest.mark.parametrize("page", [
-    pytest.param(name, marks=pytest.mark.slow) if page in PAGES else name
+    pytest.param(name, marks=pytest.mark.slow) if page in PAGES or name in TRAINS else name
     for page in [*PAGES, *WALKS, *MODULES] if (name := f"{page.parent.stem}/{page.stem}") != LONG])
 def test_the_output_of_a_page_is_printed(page: str, clean_modules: None, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:

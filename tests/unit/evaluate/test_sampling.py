@@ -162,7 +162,7 @@ def test_theorem_1_bounds_the_bias_where_g_is_positive():
     assert inside > 10 and outside > 10
 
 
-@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("softmax", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_theorem_1_uses_the_draw_that_may_hit_the_target(softmax):
     """With q = p hits of the target leave a bias, but q̄ = p̄ has none: bounds for q̄ would be 0."""
     inside = beyond = 0

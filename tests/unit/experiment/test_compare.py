@@ -468,6 +468,7 @@ def test_a_comparison_waits_for_cells_of_a_killed_one(finished: Comparison) -> N
 # -- processes ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_process_stopped_by_a_signal_resumes(
         finished: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell runs in its own process and gets SIGTERM while it trains; then the comparison ends."""

@@ -247,6 +247,7 @@ def test_the_same_folder_is_resumed(finished: compare.Comparison, place: Path, l
         reproduce.reproduce("nce_note_k", out=finished.folder)
 
 
+@pytest.mark.slow
 def test_several_machines_reproduce_together(finished: compare.Comparison, place: Path, tmp_path: Path) -> None:
     name, join = str(place / "tiny.yaml"), Sharing(stale_after=1.0)
     joined = reproduce.reproduce(name, out=tmp_path, parallel=1, threads=1, sharing=join)
@@ -351,6 +352,7 @@ def test_a_missing_score_is_reported_after_the_first_run_with_its_place(
     assert len(local_runs.log) == 3 - fitted and finished.results["plan"]["metric"] == "test/log_likelihood"
 
 
+@pytest.mark.slow
 def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_runs: type[Here],
                                             capsys: pytest.CaptureFixture[str]) -> None:
     name = str(place / "tiny.yaml")

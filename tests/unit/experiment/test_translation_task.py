@@ -108,7 +108,7 @@ def test_row_gradients_equal_the_gradient_of_the_table(corpus: Path, tmp_path: P
 
 @pytest.mark.parametrize(("more", "least"), [
     (["model.hidden=48", "train.lr=0.02"], 90),
-    (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
+    pytest.param(["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60, marks=pytest.mark.slow)])
 def test_it_translates_what_it_has_learned(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
     config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.valid_sentences=9")
     built = components.build(config, tasks.read(config))
@@ -327,6 +327,7 @@ def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "nmt-multi30k-de-en" in embtrain("list")
 
 
+@pytest.mark.slow
 def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                 capsys: pytest.CaptureFixture[str]) -> None:
     in_process(monkeypatch, tmp_path)
@@ -554,6 +555,7 @@ def test_a_run_is_evaluated_by_a_translator_with_its_seed(tmp_path: Path, monkey
         experiment.resume(run.folder)
 
 
+@pytest.mark.slow
 def test_a_comparison_includes_the_translators_that_evaluate_its_cells(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, translator: EvalRecipe, english: tuple[Path, list[str]],
         capsys: pytest.CaptureFixture[str]) -> None:

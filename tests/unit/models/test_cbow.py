@@ -194,6 +194,7 @@ def test_words_start_from_given_vectors_and_frozen_ones_stay(place: Path) -> Non
 
 
 @long
+@pytest.mark.slow
 def test_a_run_continues_on_another_text(place: Path) -> None:
     first = fit(place, "first")
     (place / "more").write_text("zebra " + " ".join(WORDS) + "\n")

@@ -45,7 +45,7 @@ def given(place: Path, words: list[str], dim: int = 6) -> Path:
     return place / "given.vec"
 
 
-@pytest.mark.parametrize("engine", ["autograd", "fused"])
+@pytest.mark.parametrize("engine", [pytest.param("autograd", marks=pytest.mark.slow), "fused"])
 @pytest.mark.parametrize("new_rows", ["random", "mean"])
 def test_words_start_from_their_vectors(place: Path, engine: str, new_rows: str) -> None:
     """Exact spelling first, then another case; other words as initialized, or at the mean. v is not given."""
@@ -63,6 +63,7 @@ def test_words_start_from_their_vectors(place: Path, engine: str, new_rows: str)
     assert found["from"] == str(file) and 0 < found["running_share"] < 1 and not found["output_table"]
 
 
+@pytest.mark.slow
 def test_a_run_gives_both_tables(place: Path) -> None:
     first = fit(place, "first", "train.lr=0.05")
     second = fit(place, "second", f"train.start={first.folder}", RATE, "train.seed=9")

@@ -182,8 +182,9 @@ def test_run_keeps_what_unknown_words_need(place: Path, engine: str) -> None:
 
 
 @long
-@pytest.mark.parametrize("sets", [[], pytest.param(["train.optimizer=row-adagrad", "negatives.share_draws_by=block",
-                                                    "negatives.share_size=4"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sets", [[], ["train.optimizer=row-adagrad", "negatives.share_draws_by=block",
+                                                    "negatives.share_size=4"]])
 def test_it_resumes_with_the_same_bits(place: Path, sets: list[str]) -> None:
     straight = fit(place, "straight", SUBWORD, "train.keep=99", *sets)
     last = checkpoint.load(straight.folder / "checkpoints")
@@ -197,8 +198,8 @@ def test_it_resumes_with_the_same_bits(place: Path, sets: list[str]) -> None:
 
 @long
 @pytest.mark.parametrize(("pooling", "new_rows"), [
-    ("mean", "mean"), *(pytest.param(*case, marks=pytest.mark.slow)
-                        for case in (("mean", "random"), ("sum", "mean"), ("sum", "random")))])
+    pytest.param(pooling, new_rows, marks=pytest.mark.slow) for pooling in ("mean", "sum")
+    for new_rows in ("mean", "random")])
 def test_words_start_from_their_vectors(place: Path, pooling: str, new_rows: str) -> None:
     table = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float32)
     vector_files.write(place / "given.vec", Vectors(WORDS[:5], table), "word2vec")

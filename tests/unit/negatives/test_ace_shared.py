@@ -150,7 +150,7 @@ def is_mean(result: Tensor, expected: Tensor) -> bool:
     return float(error[~moves].abs().max()) < 1e-5 and stats.chi2.sf(chi2, int(moves.sum())) > 0.001 / 10
 
 
-@pytest.mark.parametrize("mix", [0.0, 0.4])
+@pytest.mark.parametrize("mix", [pytest.param(0.0, marks=pytest.mark.slow), 0.4])
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_each_row_gets_the_gradient_of_its_own_query(baseline: str, mix: float,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:

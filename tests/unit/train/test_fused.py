@@ -178,7 +178,8 @@ def is_refused(source: str, share: str, loss: str, mask: str, optimizer: str) ->
     return share == "batch" or loss == "softmax" or optimizer in ("adagrad", "adam") or source in ("every", "none")
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", [name if name in ("unigram", "none") else pytest.param(name, marks=pytest.mark.slow)
+                                  for name in SOURCES])
 def test_every_combination_gives_the_same_update_or_is_rejected(name: str) -> None:
     counted = Counter[str]()
     for source, share, loss, mask, optimizer in (one for one in ALL if one[0] == name):

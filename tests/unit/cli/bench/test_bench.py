@@ -529,6 +529,7 @@ def test_losses_as_modules_against_cross_entropy(embtrain_bench: Bench, monkeypa
     assert theirs["log-likelihood"] < theirs["log-likelihood-plus-log-q"]
 
 
+@pytest.mark.slow
 def test_a_translator_against_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
     for case, rival, measure in (("cosine-v6000-t1", "cross-entropy", "pairs_per_second"),
                                  ("decode-v6000-t1", "beam-5", "sentences_per_second"),
