@@ -70,8 +70,12 @@ class Trainer:
             with contextlib.suppress(Stopped):  # raised again below, after saving
                 self._train(stop, progress)
             self.save()
-            stop.check()
+            self._check_stop(stop)
         return position
+
+    def _check_stop(self, stop: Stop) -> None:
+        """Raise Stopped if a signal ended the training."""
+        stop.check()
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         """Run the loop. If it raises Stopped, `save` finds a state from which the run continues unchanged."""

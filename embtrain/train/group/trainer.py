@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from embtrain.common.errors import Stopped
 from embtrain.common.progress import Progress
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
@@ -70,17 +69,9 @@ class GroupTrainer(Trainer):
             self.metrics = NoLog()
             source.reseed(_stream(config.seed, group.rank, 0))
 
-    def run(self) -> Position:
-        """Train from the current position to the end. Raises what Trainer.run raises, in all processes."""
-        position, epochs = self.position, self.config.epochs
-        n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
-        with Stop() as stop, Progress("training", n * epochs, "blocks", position.step) as progress:
-            with contextlib.suppress(Stopped):  # raised again below, after saving
-                self._train(stop, progress)
-            self.save()
-            self._agree(stop, 0)
-            stop.check()
-        return position
+    def _check_stop(self, stop: Stop) -> None:
+        self._agree(stop, 0)                # a signal of one process stops all
+        stop.check()
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         config, position, group = self.config, self.position, self.group
