@@ -287,17 +287,11 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
     """The model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
     tables = list(model.parameters())
     use_dense_gradients_for(model, config.optimizer)
-    optimizer: torch.optim.Optimizer
-    if config.optimizer == "sgd":
-        optimizer = torch.optim.SGD(tables, lr=config.lr)
-    elif config.optimizer == "adagrad":
+    if config.optimizer == "adagrad":
         torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
-        optimizer = torch.optim.Adagrad(tables, lr=config.lr)
-    elif config.optimizer == "row-adagrad":
-        optimizer = RowAdagrad(tables, lr=config.lr)
-    elif config.optimizer == "lazy-adam":
-        optimizer = LazyAdam(tables, lr=config.lr)
-    else:
-        optimizer = Adam(tables, lr=config.lr)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "row-adagrad": RowAdagrad, "lazy-adam": LazyAdam,
+        "adam": Adam}
+    optimizer = kinds[config.optimizer](tables, lr=config.lr)
     loss_parameters = list(loss.parameters())
     return [optimizer, torch.optim.Adam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]
