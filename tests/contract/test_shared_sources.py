@@ -7,13 +7,13 @@ import hashlib
 import pytest
 import torch
 from helpers.groups import in_threads
-from helpers.source_worlds import CASES, DETERMINISTIC, VECTORS, TableView, query, source
+from helpers.source_worlds import CASES, DETERMINISTIC, VECTORS, TableView, example, query, source
 
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.worlds import trained
 from embtrain.train.group.processes import SOLO, ProcessGroup
 
-LEARNING = [case for case in CASES if source(case).traits.learns]
+LEARNING = [case for case in CASES if example(case).traits.learns]
 FIRST = list({case.split()[0]: case for case in reversed(CASES)}.values())   # a case of each source
 RANDOM = [case for case in FIRST if case not in (*DETERMINISTIC, *VECTORS, "in_batch")]
 
@@ -60,7 +60,7 @@ def parameters(one: NegativeSource) -> str:
     return sha.hexdigest() + "".join(parameters(inner) for inner in one.inner_sources())
 
 
-@pytest.mark.parametrize("case", [case for case in LEARNING if source(case).traits.learns_from == "cost"])
+@pytest.mark.parametrize("case", [case for case in LEARNING if example(case).traits.learns_from == "cost"])
 def test_processes_with_streams_of_their_own_learn_the_same(case: str) -> None:
     def body(group: ProcessGroup) -> list[str]:
         one, hashes = source(case), list[str]()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.source_worlds import CASES, TableView, V, query, source, trained
+from helpers.source_worlds import CASES, TableView, V, example, query, source, trained
 from torch import Tensor
 
 from embtrain.common.types import Negatives, Query
@@ -20,7 +20,7 @@ from embtrain.negatives.base import NegativeSource
 from embtrain.train.engines.autograd import costs_for_source
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
-LEARNERS = [case for case in CASES if source(case).traits.learns]
+LEARNERS = [case for case in CASES if example(case).traits.learns]
 VIEW = TableView()
 QUERIES = query(30, seed=1), query(24, seed=2)              # of different sizes, so that one state cannot fit the other
 
@@ -90,7 +90,7 @@ def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     assert_equal(*results)
 
 
-@pytest.mark.parametrize("case", [case for case in LEARNERS if source(case).traits.learns_from == "cost"])
+@pytest.mark.parametrize("case", [case for case in LEARNERS if example(case).traits.learns_from == "cost"])
 def test_learning_uses_only_the_state_of_its_draw(case: str) -> None:
     sampler = source(case)
     drawn = draw(sampler, QUERIES[0])

@@ -17,6 +17,7 @@ from helpers.source_worlds import (
     TableView,
     V,
     case_of,
+    example,
     paired,
     query,
     source,
@@ -39,16 +40,16 @@ from embtrain.testing.worlds import FEW_STEPS
 pytestmark = pytest.mark.long
 
 DRAWING = [case for case in CASES if case != "none"]
-EXACT = [case for case in DRAWING if source(case).traits.density == "exact"]
-CONDITIONAL = [case for case in DRAWING if source(case).traits.density == "conditional"]
-LEARNERS = [case for case in DRAWING if source(case).traits.learns]
+EXACT = [case for case in DRAWING if example(case).traits.density == "exact"]
+CONDITIONAL = [case for case in DRAWING if example(case).traits.density == "conditional"]
+LEARNERS = [case for case in DRAWING if example(case).traits.learns]
 MEMORIES = [case for case in DRAWING if case.startswith("memory")]
-WITHOUT = [case for case in CONDITIONAL if getattr(source(case).config, "exclude_target", False)]
+WITHOUT = [case for case in CONDITIONAL if getattr(example(case).config, "exclude_target", False)]
 
 
 def cases(rule: Callable[[SourceCase], None]) -> pytest.MarkDecorator:
     """All cases that a rule of embtrain.testing applies to."""
-    return pytest.mark.parametrize("case", [case for case in CASES if RULES[rule](source(case))])
+    return pytest.mark.parametrize("case", [case for case in CASES if RULES[rule](example(case))])
 
 
 def test_the_significance_level_covers_all_tests_on_samples():
@@ -120,7 +121,7 @@ def test_an_excluded_target_is_never_drawn(case):
 
 
 @pytest.mark.parametrize("case", [case for case in WITHOUT if case.split()[0] == "quadratic"
-                                  or not isinstance(source(case), KernelSource)])
+                                  or not isinstance(example(case), KernelSource)])
 def test_an_excluded_target_leaves_its_probability_to_the_others(case):
     """q of the others is q / (1 - q_t), except for trees of features, which clamp the remaining node masses."""
     sampler, plain, queries = trained(source(case)), trained(source(case, exclude_target=False)), query(400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -139,6 +140,12 @@ def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any)
     settings = {"source": name, "k": 4, **more, **CASES[case]} if case in VECTORS \
         else {"source": name, "k": 4, **CASES[case], **more}
     return source_class(source_class.Config(**settings), of or tiny_problem(seed))
+
+
+@functools.cache
+def example(case: str) -> NegativeSource:
+    """A source of this case whose traits and settings tests read while they are collected; never drawn from."""
+    return source(case)
 
 
 #: Cases whose negatives are generated vectors, one per row.
