@@ -16,6 +16,10 @@ MAX_POWER, MIN_POWER = 3.0, 9.0  # powers of ten, up and down, beyond which a se
 RATES = ("lr", "loss_lr")
 
 
+class DivergedError(UsageError):
+    """The loss or a parameter is not finite."""
+
+
 def lower_rate_hint(train: TrainConfig) -> str:
     """The remedy as text, with keys that `train.engine` reads."""
     if train.engine == "fused":  # its updates have no batch, and no gradient to clip
@@ -31,7 +35,7 @@ def most_extreme(sections: dict[str, BaseModel]) -> tuple[str, float] | None:
 
 
 def not_finite_error(problem: str, step: int, checkpoints: Path, train: TrainConfig, sections: dict[str, BaseModel]
-               ) -> UsageError:
+               ) -> DivergedError:
     """The error of a run that stops because a number is not finite.
 
     `sections`: config sections whose numbers an update reads, in addition to the rates of `train`.
@@ -40,9 +44,9 @@ def not_finite_error(problem: str, step: int, checkpoints: Path, train: TrainCon
     extreme = most_extreme({**sections, "train": rates})
     last_state = f"the last finite state is in {checkpoints}; " if checkpoints.is_dir() else ""  # a dry run: none
     if extreme is None:
-        return UsageError(f"train.lr: {problem} at block {step:,}; {last_state}{lower_rate_hint(train)}")
+        return DivergedError(f"train.lr: {problem} at block {step:,}; {last_state}{lower_rate_hint(train)}")
     key, value = extreme
-    return UsageError(
+    return DivergedError(
         f"{key}: {value:g}: {problem} at block {step:,}; {last_state}{'lower' if abs(value) > 1 else 'raise'} it"
     )
 

@@ -103,12 +103,12 @@ def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[
 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,
-           benchmarks: Sequence[str] = BENCHMARKS, sg: int = 1) -> Timed:
+           benchmarks: Sequence[str] = BENCHMARKS, sg: int = 1, rate: float = SHARED["train.lr"]) -> Timed:
     """One training run of gensim, with its fastest reader."""
     from gensim.models import Word2Vec
 
     model = Word2Vec(vector_size=dim, window=SHARED["text.window"], min_count=min_count, workers=threads, sg=sg,
-                     negative=5, sample=SHARED["text.sample"], alpha=SHARED["train.lr"],
+                     negative=5, sample=SHARED["text.sample"], alpha=rate,
                      min_alpha=SHARED["train.min_lr"], seed=seed)
     model.build_vocab(corpus_file=str(file))
     seconds, cpu, _ = timed(lambda: model.train(corpus_file=str(file), total_examples=model.corpus_count,

@@ -4,4 +4,5 @@ skipgram.py  an epoch, against gensim
 quality.py   its quality over seeds
 subword.py   an epoch with subwords, against fastText and gensim
 rare.py      quality with subwords over seeds, against gensim
+budget.py    quality at equal CPU time, with chosen settings, against gensim
 """

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading", "samplers", "skipgram",
-         "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading", "samplers",
+         "skipgram", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, kernels, nmt, nn, order"), ("words", "there are: ace"),
+                                               ("base", "ace, budget, kernels, nmt, nn, order"), ("words", "there are: ace"),
                                                ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
