@@ -52,6 +52,7 @@ def section(found: Comparison) -> str:
              "The machine was busy, so its CPU seconds are not comparable. " if run.get("busy") else "",
              f"{run['date']}; {machine}; {setup}; seeds {', '.join(map(str, found.grid['seeds']))}; {sets}. "
              f"Raw rows: `{found.path}/scores.csv`. To repeat it: `{command}`.\n\n",
+             f"Runs without a result: {', '.join(found.failed)}.\n\n" if found.failed else "",
              f"**Claim.** {found.paper.claim} ({found.paper.citation})\n\n" if found.paper else "",
              picture(found), "\nMeans over seeds and their 95 % t intervals:\n\n"]
     columns = [over_seeds(found.values[m], found.labels) for m in shown_metrics(found)]

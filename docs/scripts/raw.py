@@ -26,7 +26,8 @@ CPU = "training/cpu_seconds"
 class Comparison(NamedTuple):
     folder: Path
     grid: Mapping[str, Any]
-    labels: list[str]
+    labels: list[str]                                        # runs with scores
+    failed: list[str]                                        # runs without, for example because they diverged
     values: Mapping[str, Mapping[str, Mapping[int, float]]]  # metric -> label -> seed -> value
     setup: Mapping[str, str]                                 # versions and machine, from the report
     paper: paper.Paper | None
@@ -58,12 +59,15 @@ def comparison(folder: Path) -> Comparison:
             for metric, value in ((f"{row['benchmark']}/{row['metric']}", row["value"]), (CPU, row["cpu_seconds"])):
                 if value:
                     values.setdefault(metric, {}).setdefault(row["strategy"], {})[int(row["seed"])] = float(value)
+    scored = {label for metric, of_label in values.items() if metric != CPU for label in of_label}
     report = (folder / "report.md").read_text(encoding="utf-8")
     setup = dict(re.findall(r"^\| (\w+) \| (.*?) \|$", report.rpartition("## ")[2], re.MULTILINE))
     if "engine" in setup:
         setup["engine"] = renamed_keys.new_value("train.engine", setup["engine"]) or setup["engine"]
     file = folder / "paper.yaml"
-    return Comparison(folder, read_yaml(folder / "comparison.yaml").tree, labels, values, setup,
+    return Comparison(folder, read_yaml(folder / "comparison.yaml").tree,
+                      [label for label in labels if label in scored],
+                      [label for label in labels if label not in scored], values, setup,
                       paper.read(file) if file.exists() else None)
 
 

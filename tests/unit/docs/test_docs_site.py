@@ -130,7 +130,7 @@ def test_every_result_names_the_licences_of_its_data() -> None:
 
 def known(**of: list[float]) -> raw.Comparison:
     values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
-    return raw.Comparison(Path("x"), {"metric": "test/mrr"}, list(of), values, {}, None)
+    return raw.Comparison(Path("x"), {"metric": "test/mrr"}, list(of), [], values, {}, None)
 
 
 def test_the_choice_is_correct_for_rows_with_a_known_result() -> None:

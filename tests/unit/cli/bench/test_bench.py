@@ -142,8 +142,8 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, kernels, nmt, nn, order"), ("words", "there are: ace"),
-                                               ("../x", "no '../x'")])
+                                               ("base", "ace, budget, kernels, nmt, nn, order"),
+                                               ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         bench.find(name)
