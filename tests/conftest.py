@@ -37,6 +37,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _fast_fsync() -> Iterator[None]:
+    """fsync returns without waiting for the disk: a run calls it dozens of times, and no test cuts the power.
+
+    Tests of the order of writes count the calls. Processes that a test starts do wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: os.fstat(file if isinstance(file, int) else file.fileno()) and None)
+        yield
+
+
 EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
 
 

@@ -89,7 +89,7 @@ def test_unigram_noise(loss, mask, share):
 
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("loss", ["nce", "logistic"])
-@pytest.mark.parametrize("columns", ["mixture", "stratified"])
+@pytest.mark.parametrize("columns", ["mixture", pytest.param("stratified", marks=pytest.mark.slow)])
 def test_a_fixed_adversary(loss, mask, columns):
     """The correction uses the density of the mixture, by context; the probe has no weight."""
     assert error("ace", loss, mask, "row", sampling=columns, mix=0.3, min_perplexity=2, generator_lr=1e-12) < NEAR
