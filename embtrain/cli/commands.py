@@ -94,7 +94,7 @@ def fit(
                                       threads, device, {f"--set {text}": flag for text, flag in short.items()})
         if dry_run:
             if group.is_first:
-                plan = experiment.plan(settings, group)
+                plan = experiment.plan(settings, group, out)
                 options.emit(plan.tree(), as_json, lambda: plan)
             return
         run = experiment.fit(settings, out) if group.size == 1 else experiment.fit_in_group(settings, out, group)

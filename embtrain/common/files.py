@@ -32,9 +32,8 @@ TEMPORARY_SUFFIX = ".embtrain.part"  # suffix of the hidden names of unfinished 
 def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Open a file that appears under `path` only if the block ends without an error.
 
-    A symbolic link is replaced, not followed, because a folder may come from an untrusted source; for a path that a
-    user named, call `resolve_output_link` first. Raises UsageError if the path is not a regular file, ResourceError if
-    the folder cannot be written or the disk is full.
+    A link is replaced, not followed, because a folder may come from an untrusted source; for a path that a user named,
+    call `resolve_output_link` first. Raises UsageError for a device or a pipe, ResourceError if it cannot be written.
     """
     path = Path(path)
     temporary = None
@@ -64,11 +63,16 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 
 def check_output_folder(folder: Path, flag: str = "--out") -> None:
     """Raise UsageError or ResourceError if the output folder cannot be created. Creates nothing."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    existing = existing_part(folder)
     if not existing.is_dir():
         raise UsageError(f"{flag}: {folder}: {existing} is not a folder; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ResourceError(f"{flag}: {folder}: {existing} is not writable; choose another")
+
+
+def existing_part(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
 
 
 def check_output_file(path: Path, flag: str = "--out") -> Path:
@@ -174,8 +178,7 @@ def check_exists(path: Path, kind: str = "a run folder") -> None:
 
 
 def _nearest_run(path: Path) -> str:
-    """Return ` (did you mean 'runs/x'?)` for the nearest run or comparison, else the newest one; '' if there is none.
-    """
+    """Return ` (did you mean 'runs/x'?)` for the nearest run or comparison, else the newest; '' without one."""
     runs: dict[str, Path] = {}
     for folder in dict.fromkeys([path.parent, Path("runs")]):
         with contextlib.suppress(OSError):
@@ -220,8 +223,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Write JSON atomically. Raises ValueError for NaN or infinity, which the caller must write as null."""
-    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
-    write_text(path, text + "\n")
+    write_text(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: str | os.PathLike, max_bytes: int = MAX_JSON_BYTES) -> Any:

@@ -1,4 +1,4 @@
-"""The processor of this machine, memory of it and of this process (installed, free, limited, used), copies to a GPU."""
+"""The processor, the memory and the disks of this machine, the memory of this process, and copies to a GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
@@ -51,6 +52,11 @@ def free() -> int:
             freeable = _entry(folder / "memory.stat", files) or 0
             left.append(max(0, limit - used + freeable))
     return min(left)
+
+
+def free_disk(folder: Path) -> int:
+    """Return the free bytes of the file system of a folder. OSError if the folder does not exist."""
+    return shutil.disk_usage(folder).free
 
 
 def group_limit() -> int | None:

@@ -181,8 +181,7 @@ class LossInput:
 
     def expanded(self) -> LossInput:
         """Return the same input with one scored row per example (R = B)."""
-        row = self.row
-        if row is None:
+        if (row := self.row) is None:
             return self
         def lift(x: Tensor | None) -> Tensor | None:
             return x if x is None or x.shape[0] == 1 else x.index_select(0, row)
@@ -286,6 +285,7 @@ class ProblemSpec:
     lists: ListReader | None = None         # lists of candidates by query, from a file or from the training data
     # min_n, max_n, buckets or "exact", n words -> start (n + 1,), row (R,) of their character n-grams, number of rows
     ngram_rows: Callable[[int, int, int | str, Sequence[str]], tuple[np.ndarray, np.ndarray, int]] | None = None
+    new_table: Callable[[int, int, bool], Tensor] | None = None  # n, D, is_padded -> zeros in a file; None: memory
 
 
 class Score(NamedTuple):

@@ -242,7 +242,7 @@ class Trainer:
         return {}
 
     def _read_state(self, subfolder: str) -> dict[str, Any]:
-        return checkpoint.load(self.folder / subfolder)
+        return checkpoint.load(self.folder / subfolder, in_memory=self.config.tables == "memory")
 
     def load(self, subfolder: str = "checkpoints") -> None:
         """Restore the newest complete checkpoint and drop the log lines written after it. Raises StateMismatch."""
@@ -290,8 +290,8 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
     if config.optimizer == "adagrad":
         torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "row-adagrad": RowAdagrad, "lazy-adam": LazyAdam,
-        "adam": Adam}
+        "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "lazy-adam": LazyAdam,
+        "adam": Adam, "row-adagrad": partial(RowAdagrad, new_table=model.problem.new_table)}
     optimizer = kinds[config.optimizer](tables, lr=config.lr)
     loss_parameters = list(loss.parameters())
     return [optimizer, torch.optim.Adam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]

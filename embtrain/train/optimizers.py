@@ -34,10 +34,13 @@ CHUNK = 1 << 18  # elements of a table processed at once
 class RowAdagrad(torch.optim.Optimizer):
     """Adagrad with one accumulator per row; dense or sparse gradients."""
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float):
+    def __init__(self, params: Iterable[nn.Parameter], lr: float,
+                 new_table: Callable[[int, int, bool], Tensor] | None = None):
+        """new_table: makes the accumulators in files (ProblemSpec.new_table); None: in memory."""
         super().__init__(params, {"lr": lr})
         for p in self._parameters():
-            self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
+            self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device) if new_table is None else \
+                new_table(len(p), 1, False)[:, 0]
 
     def accumulator(self, table: Tensor) -> Tensor:
         """The accumulators h of a table's rows, (n,)."""
@@ -64,6 +67,14 @@ class RowAdagrad(torch.optim.Optimizer):
                     for x, h, g in zip(p.split(step), acc.split(step), p.grad.split(step), strict=True):
                         h += _mean_square(g)
                         x.addcdiv_(g, _root(h, g), value=-group["lr"])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Copy the accumulators of a state into those of this optimizer, which stay where they are."""
+        accumulators = {p: self.accumulator(p) for p in self._parameters()}
+        super().load_state_dict(state_dict)
+        for p, acc in accumulators.items():
+            acc.copy_(self.state[p]["acc"])
+            self.state[p]["acc"] = acc
 
     def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import codecs
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from embtrain.data.vectors.tensors import read_tensors
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
+    from torch import Tensor
 
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
@@ -55,6 +56,7 @@ class Vectors:
     words: list[str]
     table: np.ndarray  # (V, D) float32
     subword_source: SubwordTable | Path | None = None  # pools vectors of words without a row; a path is read when used
+    new_table: Callable[[int, int, bool], Tensor] | None = None  # makes `unit` in a file (ProblemSpec.new_table)
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -105,7 +107,9 @@ class Vectors:
         """The table (V, D) with rows of length 1; a row of zeros is unchanged."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
         norms, limits = np.where(norms > 0, norms, 1), np.finfo(np.float32)
-        unit: np.ndarray = self.table / norms.clip(max=limits.max).astype(np.float32)[:, None]
+        unit = np.empty(self.table.shape, np.float32) if self.new_table is None else \
+            self.new_table(len(self), self.dim, False).numpy()
+        np.divide(self.table, norms.clip(max=limits.max).astype(np.float32)[:, None], out=unit)
         # lengths outside float32's range or precision
         is_extreme = (norms > limits.max) | (norms < limits.tiny)
         unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]

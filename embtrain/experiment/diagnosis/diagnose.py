@@ -132,9 +132,10 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
         settings = settings.model_copy(update={"negatives": _widest(settings.negatives, sizes)})
     task = tasks.read(settings)
     check_corpus(folder, task)
-    parts = components.build(settings, task)
+    parts = components.build(settings, task, folder=folder)
     best = settings.train.patience and (folder / "best").is_dir()
-    position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints"),
+                                                    settings.train.tables == "memory"))
     if (folder / "scores.json").exists():
         return settings, parts, ""
     unfinished = f"not finished: {position['epoch']} of {settings.train.epochs} epochs, step {position['step']:,}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.files import existing_part
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
@@ -18,6 +20,7 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.experiment.tasks.task_lists import TaskLists
+from embtrain.kernels.core.table_files import TableFiles
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -35,18 +38,23 @@ class Components(ModelParts):
     task: Task
 
 
-def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, observed: bool = True) -> Components:
+def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, observed: bool = True,
+          folder: Path = Path()) -> Components:
     """Build model, source and loss over a task; UsageError if they cannot be combined.
 
     problem: that of a task that was rebuilt without its corpus. observed: False omits the set of known positives
-    that training needs under negatives.filter: observed.
+    that training needs under negatives.filter: observed. folder: that of the run, on whose disk tables in files are.
     """
     device = choose_device(settings.train.device)
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
     problem = problem or task.problem_spec(device)
     problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task), ngram_rows=ngram_rows)
-    memory.require_tables(settings, problem.n_candidates)
+    if settings.train.tables == "mapped":
+        memory.require_disk(settings, problem, folder)
+        problem = replace(problem, new_table=TableFiles(existing_part(folder)).zeros)
+    else:
+        memory.require_tables(settings, problem.n_candidates, can_map=train.engine == "fused" and device == "cpu")
     model = models.find(settings.model.name)(settings.model, problem)
     use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, problem)
@@ -64,9 +72,9 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     return Components(problem, model, source, loss, known_positives, train, fused_blockers, task)
 
 
-def build_for_training(settings: Settings, task: Task) -> Components:
+def build_for_training(settings: Settings, task: Task, folder: Path = Path()) -> Components:
     """Like `build`; ResourceError if an update or the optimizer state does not fit into memory."""
-    parts = build(settings, task)
+    parts = build(settings, task, folder=folder)
     memory.require_step(parts, settings, task.examples)
     return parts
 

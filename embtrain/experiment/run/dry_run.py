@@ -4,7 +4,8 @@
 
 The first term is the peak RSS that the operating system reports: it includes gradients, gathered negatives and memory
 that the allocator cannot return, which no sum over array sizes would. The task estimates the memory of scoring by
-scoring a little. The program's own memory is the RSS with all modules loaded and no corpus.
+scoring a little. The program's own memory is the RSS with all modules loaded and no corpus. Tables in files are not
+counted, because the system can write their pages back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 
 from embtrain.common import machine
 from embtrain.common.config import dump
-from embtrain.experiment.run import components, trainer as trainers
+from embtrain.experiment.run import components, memory, trainer as trainers
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
@@ -63,11 +64,13 @@ class Plan(NamedTuple):
     blocks: int
     block_seconds: float
     sync: str                  # exchange of several processes; '' for one
+    tables: str                # disk of tables in files; '' for those in memory
 
     def __str__(self) -> str:
         return (f"{dump(self.settings)}\ncorpus: {self.corpus}\n{self.files and self.files + chr(10)}engine: "
                 f"{self.engine}{''.join(f'; {reason}' for reason in self.slow)}\nmemory: "
-                f"{self.memory or 'unknown: this system does not report the memory of a process'}\ntime: about "
+                f"{self.memory or 'unknown: this system does not report the memory of a process'}"
+                f"{self.tables and chr(10) + 'tables: ' + self.tables}\ntime: about "
                 f"{self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads ({self.blocks:,} "
                 f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted"
                 f"{self.sync and chr(10) + 'exchange: ' + self.sync}")
@@ -78,16 +81,17 @@ class Plan(NamedTuple):
                                  "seconds": self.blocks * self.block_seconds}
 
 
-def plan(settings: Settings, group: ProcessGroup = SOLO) -> Plan:
+def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None) -> Plan:
     """Resolve a configuration and estimate memory and time by building the run and training a few blocks.
 
-    With several processes, this one trains as one of them. Raises the errors that the run itself would raise.
+    With several processes, this one trains as one of them. out: folder of the run. Raises the errors of the run itself.
     """
+    folder = out or Path("runs")
     if group.size > 1:
         requirements.check_settings(settings.train, group.size)
     check(settings)
     threads = components.use_threads(settings.train.threads)
-    parts, memory, per_block, exchange = profile(settings, group)
+    parts, estimate, per_block, exchange = profile(settings, group, folder)
     n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs // group.size
     return Plan(
         settings,
@@ -95,11 +99,12 @@ def plan(settings: Settings, group: ProcessGroup = SOLO) -> Plan:
         parts.task.describe_files(),
         str(parts.train.engine),
         list(parts.fused_blockers),
-        memory,
+        estimate,
         threads,
         n,
         per_block,
         exchange,
+        memory.describe_disk(settings, parts.problem, folder) if settings.train.tables == "mapped" else "",
     )
 
 
@@ -111,8 +116,14 @@ def _warm_up_torch() -> None:
     torch.optim.SGD([table], lr=0.0).step()
 
 
-def profile(settings: Settings, group: ProcessGroup = SOLO) -> tuple[Components, MemoryEstimate | None, float, str]:
-    """Build a run and train a few blocks.
+def _file_pages() -> int:
+    """Bytes of files that are mapped into this process and in memory now."""
+    return sum(machine.process_memory(field) or 0 for field in ("RssFile", "RssShmem"))
+
+
+def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
+            ) -> tuple[Components, MemoryEstimate | None, float, str]:
+    """Build a run and train a few blocks. place: folder of the run.
 
     Returns its components, the memory it needs (None if the system does not report it), the seconds of a block, and the
     exchange of several processes.
@@ -120,7 +131,9 @@ def profile(settings: Settings, group: ProcessGroup = SOLO) -> tuple[Components,
     _warm_up_torch()
     machine.reset_peak()
     program = machine.process_memory("VmRSS")
-    parts = components.build_for_training(settings, tasks.read(settings))
+    task = tasks.read(settings)
+    reading, files = machine.process_memory("VmHWM"), _file_pages()
+    parts = components.build_for_training(settings, task, place)
     chunk, exchange = parts.train.chunk or 1, ""
     if group.size > 1:
         requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, SOLO)
@@ -145,11 +158,14 @@ def profile(settings: Settings, group: ProcessGroup = SOLO) -> tuple[Components,
                 exchange = traffic.describe(moved.count(), parts.train.sync, group.size, words)
             if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
-        peak = machine.process_memory("VmHWM")
+        peak, mapped = machine.process_memory("VmHWM"), 0
+        if settings.train.tables == "mapped":
+            mapped = max(0, _file_pages() - files)
         machine.release_free_memory()                                  # as before scoring
         current = machine.process_memory("VmRSS")
         block_seconds = seconds[1:] or seconds
         estimate = None
-        if program is not None and peak is not None and current is not None:
-            estimate = MemoryEstimate(program, peak - program, current - program + parts.task.evaluation_bytes(parts))
+        if program is not None and reading is not None and peak is not None and current is not None:
+            estimate = MemoryEstimate(program, max(reading, peak - mapped) - program,
+                                      current - mapped - program + parts.task.evaluation_bytes(parts))
     return parts, estimate, sum(block_seconds) / max(1, len(block_seconds)), exchange

@@ -1,18 +1,23 @@
-"""Refuse a run that needs more memory than is free, before the memory is allocated.
+"""Refuse a run that needs more memory or disk than is free, before it is allocated.
 
     tables   at least 4·V·D bytes, plus the optimizer state: known before anything is built
+    disk     of tables in files (train.tables: mapped): their rows, padded to 16 numbers; checkpoints and vectors
     a step   negatives, gathered rows and gradients: first a lower bound, then by trial (train/checks/memory_trial.py)
 """
 
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.common.types import Batch
+from embtrain.common.files import existing_part
+from embtrain.common.types import Batch, ProblemSpec
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
+from embtrain.kernels.core.table_files import row_floats
 from embtrain.train.checks import memory_trial
 from embtrain.train.engines.autograd import MAX_SCORES_HELD
 from embtrain.train.engines.base import Examples
@@ -20,13 +25,60 @@ from embtrain.train.engines.base import Examples
 OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # state values per weight
 
 
-def require_tables(settings: Settings, n_candidates: int) -> None:
-    """Raise ResourceError if the embedding table alone does not fit."""
+def require_tables(settings: Settings, n_candidates: int, can_map: bool = False) -> None:
+    """Raise ResourceError if the embedding table alone does not fit. can_map: whether it could be in files."""
     adam = settings.train.optimizer == "adam"   # its gradient is as large as the table
     n = settings.model.n_rows(n_candidates)
     numbers = n * settings.model.dim * (1 + OPTIMIZER_STATES[settings.train.optimizer] + adam)
     keys = "model.dim" if n == n_candidates else "model.dim, model.subword.buckets"
-    _require(4 * numbers, f"{keys}: a table of {n:,} by {settings.model.dim:,} numbers takes")
+    _require(4 * numbers, f"{keys}: a table of {n:,} by {settings.model.dim:,} numbers takes",
+             "set train.tables: mapped, or make it smaller" if can_map else "make it smaller")
+
+
+class DiskNeed(NamedTuple):
+    """Bytes on disk of a run whose tables are in files."""
+
+    tables: int      # files that exist while the process works
+    stored: int      # checkpoints, one of them being written, and vectors
+    present: int     # of `stored` that the folder has already
+
+    @property
+    def missing(self) -> int:
+        """Bytes that must be free, which include a further checkpoint."""
+        return self.tables + self.stored - self.present
+
+
+def disk_need(settings: Settings, problem: ProblemSpec, folder: Path) -> DiskNeed:
+    """Return the disk space that a run in `folder` with its tables in files needs, as far as it is known before."""
+    model, train = settings.model, settings.train
+    rows, per_row = model.n_rows_of_all(problem), 4 * (train.optimizer == "row-adagrad")
+    checkpoint, n_best = rows * (4 * model.dim + per_row), 2 * (train.patience > 0)
+    stored = (train.keep + 1 + n_best) * checkpoint + 4 * model.dim * problem.n_candidates
+    present = sum(path.stat().st_size for name in ("checkpoints", "best") for path in (folder / name).glob("step-*"))
+    return DiskNeed(rows * (4 * row_floats(model.dim) + per_row), stored, min(present, stored - checkpoint))
+
+
+def require_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> None:
+    """Raise ResourceError if the disk of a run's folder is too small for its tables, checkpoints and vectors."""
+    need, place = disk_need(settings, problem, folder), existing_part(folder)
+    if need.missing > (free := machine.free_disk(place)):
+        tables, stored, missing, free_text = map(_mebibytes, (need.tables, need.stored, need.missing, free))
+        raise ResourceError(f"train.tables: mapped: tables of {tables}, and {stored} of checkpoints and vectors, need "
+                            f"{missing} on the disk of {place}, and {free_text} are free; choose another disk with "
+                            "--out, or lower train.keep or model.dim")
+
+
+def describe_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> str:
+    """Return one line for a dry run."""
+    need, place = disk_need(settings, problem, folder), existing_part(folder)
+    cached = min(1.0, machine.free() / max(1, need.tables))
+    tables, stored, free = map(_mebibytes, (need.tables, need.stored, machine.free_disk(place)))
+    return (f"{tables} in files on the disk of {place}, {stored} of checkpoints and vectors; {free} are free there; "
+            f"the free memory of this machine holds {cached:.0%} of the tables")
+
+
+def _mebibytes(n: int) -> str:
+    return f"{n / 2**20:,.0f} MiB"
 
 
 def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> None:
@@ -51,10 +103,10 @@ def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> N
         )
 
 
-def _require(need: int, subject: str) -> None:
+def _require(need: int, subject: str, remedy: str = "make it smaller") -> None:
     if need > (available := machine.free()):
         raise ResourceError(f"{subject} {need / 2**20:,.0f} MiB of memory, and {available / 2**20:,.0f} MiB are free; "
-                            "make it smaller")
+                            f"{remedy}")
 
 
 def _min_step_bytes(parts: ModelParts) -> int:

@@ -39,7 +39,9 @@ from embtrain.experiment.run.started import check_corpus, check_parent, has_trai
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.negatives import base as negatives
 from embtrain.report.format import format_text
+from embtrain.train.engines import choose
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
@@ -128,7 +130,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
     files.check_output_folder(folder)
     check(settings)
     threads = components.use_threads(settings.train.threads)
-    parts = components.build_for_training(settings, tasks.read(settings))
+    parts = components.build_for_training(settings, tasks.read(settings), folder)
     print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
     with locked(folder):
@@ -155,6 +157,8 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 def check(settings: Settings) -> None:
     """Raise UsageError for settings that are wrong whatever the corpus contains."""
     tasks.find(settings).check(settings)
+    choose.require_tables_in_files(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+                                   settings.loss, settings.train)
     freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
     check_parent(settings)
     if start is None and settings.train.parent is None and freeze != "none":
@@ -172,7 +176,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
     """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
     check(settings)
     components.use_threads(settings.train.threads)
-    parts = components.build_for_training(settings, tasks.read(settings))
+    parts = components.build_for_training(settings, tasks.read(settings), folder)
     trainers.start_from_vectors(folder, settings, parts)
     trainer = trainers.build(folder, parts)
     trainers.continue_parent(folder, settings, parts, trainer)
@@ -216,7 +220,7 @@ def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool
     if has_started:
         check_corpus(folder, task)
         settings = restore_engine(folder, settings)
-    return settings, components.build(settings, task), has_started, threads
+    return settings, components.build(settings, task, folder=folder), has_started, threads
 
 
 def write_identity(folder: Path, parts: Components, threads: int) -> None:

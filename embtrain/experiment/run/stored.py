@@ -66,11 +66,11 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
                                                              for text in sets)
     if has_new_corpus or arrays is None or not stored_corpus.has_task_arrays(arrays):
         task = _from_corpus(folder, settings)
-        parts = components.build(_without_file(settings), task, observed=False)
+        parts = components.build(_without_file(settings), task, observed=False, folder=folder)
     else:
         task = tasks.find(settings).from_run_folder(settings, folder)
         problem = _problem(folder, settings, task, arrays)
-        parts = components.build(_without_file(settings), task, problem, observed=False)
+        parts = components.build(_without_file(settings), task, problem, observed=False, folder=folder)
     _restore(folder, settings, parts)
     parts.model.eval()
     return parts
@@ -114,7 +114,7 @@ def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[
 def load_state(folder: Path, settings: Settings) -> dict[str, Any]:
     """Load the last checkpoint of a run, or its best one if it was trained with patience."""
     best = settings.train.patience and (folder / "best").is_dir()
-    return checkpoint.load(folder / ("best" if best else "checkpoints"))
+    return checkpoint.load(folder / ("best" if best else "checkpoints"), settings.train.tables == "memory")
 
 
 def _restore(folder: Path, settings: Settings, parts: Components) -> None:

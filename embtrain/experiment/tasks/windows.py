@@ -224,7 +224,8 @@ class WindowsTask(Task):
         """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
         pooled = 1 if getattr(self.settings.model, "subword", None) else 0  # vectors that are not rows of a table
-        return 4 * (1 + pooled) * components.model.vectors().numel() + scoring.evaluation_bytes(
+        in_memory = pooled + (components.problem.new_table is None)
+        return 4 * in_memory * components.model.vectors().numel() + scoring.evaluation_bytes(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
         )
 
@@ -237,7 +238,8 @@ class WindowsTask(Task):
         subwords = subwords_of(components.model, words) if which == "input" else None
         if subwords is not None:
             return Vectors(words, subwords.compose(words), subwords)
-        return Vectors(words, components.model.vectors(which).detach().cpu().float().numpy())
+        return Vectors(words, components.model.vectors(which).detach().cpu().float().numpy(),
+                       new_table=components.problem.new_table)
 
     def _neighbours(self, table: Vectors) -> NeighbourReport:
         """Return neighbours 1-5 and 45-50 of the configured words, and the frequency and PMI of the far ones.

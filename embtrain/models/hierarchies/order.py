@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import Batch
+from embtrain.models import tables
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
 
@@ -43,7 +44,8 @@ class Order(HierarchyModel):
     config: OrderConfig
 
     def start(self, generator: torch.Generator) -> Tensor:
-        return torch.rand(self.problem.n_candidates, self.config.dim, generator=generator) * self.config.start
+        table = tables.zeros(self.problem, self.problem.n_candidates, self.config.dim)
+        return tables.fill_uniform(table, generator, lambda x: x * self.config.start)
 
     def table(self) -> Tensor:
         return self.x.abs() if self.config.orthant == "abs" else self.x

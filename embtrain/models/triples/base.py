@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
+from embtrain.models import tables
 from embtrain.models.base import AbstractMethod, Model, ModelConfig
+
+
+class TripleConfig(ModelConfig):
+    """Configuration keys of models with a table of entities and one of relations."""
+
+    def n_rows_of_all(self, problem: ProblemSpec) -> int:
+        return problem.n_candidates + (problem.context_sizes or (0, 0))[1] // 2
 
 
 class TripleModel(Model):
@@ -61,14 +69,14 @@ class TripleModel(Model):
 
     def uniform(self, rows: int, dim: int, span: float) -> Tensor:
         """Draw a table (rows, dim) from U(−span, span)."""
-        return (torch.rand(rows, dim, generator=self.random) * 2 - 1) * span
+        return tables.symmetric(self.problem, rows, dim, span, self.random)
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
         """Look up rows of a table."""
         return nn.functional.embedding(ids, table, sparse=self.sparse)
 
 
-class FactorConfig(ModelConfig):
+class FactorConfig(TripleConfig):
     """Configuration keys of models whose scores are products."""
 
     penalty: float = Field(

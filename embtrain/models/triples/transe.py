@@ -15,12 +15,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.types import Batch, ProblemSpec, Query
-from embtrain.models.base import ModelConfig
 from embtrain.models.distances import distance_scores
-from embtrain.models.triples.base import Entities, TripleModel, project_rows
+from embtrain.models.triples.base import Entities, TripleConfig, TripleModel, project_rows
 
 
-class TranslationalConfig(ModelConfig):
+class TranslationalConfig(TripleConfig):
     """Configuration keys of TransE and TransD."""
 
     norm: Literal["l1", "l2"] = Field("l1", description="norm of the distance")

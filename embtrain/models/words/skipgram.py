@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
+from embtrain.models import tables
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
@@ -48,6 +49,9 @@ class SkipGramConfig(ModelConfig):
         buckets = 0 if self.subword is None or isinstance(self.subword.buckets, str) else self.subword.buckets
         return n_candidates + buckets
 
+    def n_rows_of_all(self, problem: ProblemSpec) -> int:
+        return self.n_rows(problem.n_contexts or 0) + problem.n_candidates
+
 
 class SkipGram(Model):
     """Skip-gram with two tables u, v (V, D), initialized as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u).
@@ -69,19 +73,20 @@ class SkipGram(Model):
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(problem.seed)
-        span = 0.5 / config.dim
         def uniform(n: int) -> Tensor:
-            return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
+            return tables.symmetric(problem, n, config.dim, 0.5 / config.dim, generator)
         self.pool = None if config.subword is None else SubwordPool(config.subword, problem)
         self.unpadded_tables = frozenset() if self.pool is None else frozenset({"u"})
         self.u = nn.Parameter(uniform(problem.n_contexts) if self.pool is None
-                              else self.pool.initial_table(config.dim, generator))
+                              else self.pool.initial_table(config.dim, generator, problem))
         self.register_buffer("frozen", None if config.freeze == "none"  # models/words/start.py marks the rows
                              else torch.zeros(problem.n_contexts, dtype=torch.bool))
         table = initial_table(config.output_table, problem, config.dim)
         if table is None:
             table = uniform(problem.n_candidates) if config.similarity == "cosine" \
-                else torch.zeros(problem.n_candidates, config.dim)
+                else tables.zeros(problem, problem.n_candidates, config.dim)
+        else:
+            table = tables.moved(problem, table)
         self.has_frozen_table = config.output_table.frozen
         register_table(self, "v", table, self.has_frozen_table)
         self.to(problem.device)

@@ -92,6 +92,20 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons
 
 
+def require_tables_in_files(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig,
+                            loss: LossConfig, train: TrainConfig) -> None:
+    """Raise UsageError if the tables should be in files, which only the compiled engine on the CPU trains."""
+    if train.tables == "memory":
+        return
+    reasons = why_not_fused(model, source, negatives, loss, train, has_kernels(train))
+    if train.device != "cpu":
+        reasons = [f"train.device: {train.device}: only the CPU trains tables in files"]
+    if train.engine == "autograd":
+        reasons = ["train.engine: autograd: only the compiled engine trains tables in files"]
+    if reasons:
+        raise UsageError(*(f"train.tables: {train.tables}: {why}; or set train.tables: memory" for why in reasons))
+
+
 def has_kernels(train: TrainConfig) -> bool:
     """Whether the kernels of the device are there: the compiled core, or Triton."""
     return core() is not None if train.device == "cpu" else has_triton()

@@ -17,6 +17,9 @@ def check_settings(train: TrainConfig, size: int) -> None:
     if train.engine == "autograd":
         raise UsageError(f"train.engine: autograd: {size} processes train one run with the compiled engine; set "
                          "train.engine: auto, or start one process")
+    if train.tables != "memory":
+        raise UsageError(f"train.tables: {train.tables}: each of {size} processes has its tables in memory; set "
+                         "train.tables: memory, or start one process")
     if train.cpu_seconds is not None:
         raise UsageError(f"train.cpu_seconds: {train.cpu_seconds:g}: {size} processes are limited by train.epochs; set "
                          "train.cpu_seconds: null, or start one process")

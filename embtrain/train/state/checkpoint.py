@@ -28,6 +28,7 @@ from embtrain.train.state import serialize
 
 FORMAT = 1
 MAX_MANIFEST = 16 << 20  # bytes
+LARGE = ("model", "optimizers")  # parts of a state whose values are copied into existing tensors when it is loaded
 _MANIFEST = re.compile(r"step-([0-9]{10,})\.json")
 _TENSORS = re.compile(r"step-([0-9]{10,})(-again)?\.safetensors")
 _PART = re.compile(r"\.step-.*\.part")
@@ -83,14 +84,18 @@ def latest(folder: Path) -> Path:
     return _latest(Path(folder))[0]
 
 
-def load(where: Path) -> dict:
-    """Load the state of one checkpoint: a manifest's path, or the newest complete one of a folder. Raises DataError."""
+def load(where: Path, in_memory: bool = True) -> dict:
+    """Load the state of one checkpoint: a manifest's path, or the newest complete one of a folder. Raises DataError.
+
+    in_memory: False leaves the tensors of the model and the optimizers in the file, to be copied from there. The file
+    must not change meanwhile.
+    """
     where = Path(where)
     with _reading(where):
         is_file = where.is_file()
     if is_file:
-        return _read(where, _verified(where))
-    return _read(*_latest(where))
+        return _read(where, _verified(where), in_memory)
+    return _read(*_latest(where), in_memory)
 
 
 # -- listing --------------------------------------------------------------------------------------------------------
@@ -221,12 +226,12 @@ def _verified(path: Path) -> _Manifest:
     return manifest
 
 
-def _read(path: Path, manifest: _Manifest) -> dict:
+def _read(path: Path, manifest: _Manifest, in_memory: bool) -> dict:
     """Load the state of a verified manifest. ResourceError if it exceeds the machine's memory."""
     tensors = path.with_name(manifest.file)
-    if manifest.bytes > (memory := machine.total()):
+    if in_memory and manifest.bytes > (memory := machine.total()):
         raise ResourceError(f"{tensors}: {manifest.bytes:,} bytes do not fit into this machine's {memory:,} of memory")
-    return serialize.decode(manifest.state, tensors)
+    return serialize.decode(manifest.state, tensors, () if in_memory else LARGE)
 
 
 def _seal(body: dict) -> str:

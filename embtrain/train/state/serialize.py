@@ -18,7 +18,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,15 @@ def encode(state: dict) -> tuple[Any, list[Tensor]]:
     return _encode(state, tensors, "state", MAX_DEPTH), tensors
 
 
-def decode(node: Any, path: Path) -> dict:
-    """The state of a tree and its tensor file. Raises DataError."""
+def decode(node: Any, path: Path, views: Collection[str] = ()) -> dict:
+    """The state of a tree and its tensor file. Raises DataError.
+
+    views: keys of the state whose tensors are views of the mapped file, instead of copies.
+    """
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             unread = set(file.keys())
-            state = _decode(node, file, unread, MAX_DEPTH)
+            state = _decode(node, file, unread, MAX_DEPTH, views=views)
     except (SafetensorError, _BadNode) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path}: it and its manifest are not a checkpoint: {reason}") from error
@@ -139,12 +142,15 @@ def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
     return node
 
 
-def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
-    """The value of a node. Each tensor may be used once, so that a tree needs no more memory than the file."""
+def _decode(node: Any, file: Any, unread: set[str], depth: int, copy: bool = True, views: Collection[str] = ()) -> Any:
+    """The value of a node. Each tensor may be used once, so that a tree needs no more memory than the file.
+
+    copy: False leaves tensors in the file, also those below the keys `views` of this node.
+    """
     if depth == 0:
         raise _BadNode(f"more than {MAX_DEPTH} levels deep")
     if isinstance(node, list):
-        return [_decode(n, file, unread, depth - 1) for n in node]
+        return [_decode(n, file, unread, depth - 1, copy) for n in node]
     if not isinstance(node, dict):
         return node
     match node:
@@ -153,18 +159,19 @@ def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
             for pair in pairs:
                 match pair:
                     case [str() | int() as key, value] if not isinstance(key, bool):
-                        out[key] = _decode(value, file, unread, depth - 1)
+                        out[key] = _decode(value, file, unread, depth - 1, copy and key not in views)
                     case _:
                         raise _BadNode("an entry of a dict is not a pair of key and value")
             return out
         case {"tuple": list(nodes)} if len(node) == 1:
-            return tuple(_decode(n, file, unread, depth - 1) for n in nodes)
+            return tuple(_decode(n, file, unread, depth - 1, copy) for n in nodes)
         case {"float": str(bits)} if re.fullmatch(r"[0-9a-f]{16}", bits):
             return struct.unpack(">d", bytes.fromhex(bits))[0]
         case {"tensor": int(number)} if str(number) in unread:
             unread.remove(str(number))
             # A copy in its own memory: the file mapping has another alignment, which can change sums.
-            return _decode_tensor(file.get_tensor(str(number)).clone(), node)
+            tensor = file.get_tensor(str(number))
+            return _decode_tensor(tensor.clone() if copy else tensor, node)
     raise _BadNode(f"unknown node {json.dumps(node)[:80]}")
 
 

@@ -1,0 +1,37 @@
+"""Parameter tables (n, D), in memory or, with `train.tables: mapped`, in files (kernels/core/table_files.py).
+
+They are filled in chunks of rows, which draw the same numbers as one draw of the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from embtrain.common.types import ProblemSpec
+
+CHUNK = 1 << 20  # numbers that are drawn at once
+
+
+def zeros(problem: ProblemSpec, n: int, dim: int) -> Tensor:
+    """Make a table of zeros, (n, dim)."""
+    return torch.zeros(n, dim) if problem.new_table is None else problem.new_table(n, dim, True)
+
+
+def fill_uniform(table: Tensor, generator: torch.Generator, scale: Callable[[Tensor], Tensor]) -> Tensor:
+    """Fill a table (n, D) with `scale` of uniform numbers in [0, 1), and return it. scale: elementwise."""
+    for rows in table.split(max(1, CHUNK // max(1, table.shape[1]))):
+        rows.copy_(scale(torch.rand(rows.shape, generator=generator)))
+    return table
+
+
+def symmetric(problem: ProblemSpec, n: int, dim: int, span: float, generator: torch.Generator) -> Tensor:
+    """Draw a table (n, dim) from U(−span, span)."""
+    return fill_uniform(zeros(problem, n, dim), generator, lambda x: (x * 2 - 1) * span)
+
+
+def moved(problem: ProblemSpec, table: Tensor) -> Tensor:
+    """Move a table (n, D) that was made in memory to where the problem's tables are."""
+    return table if problem.new_table is None else zeros(problem, *table.shape).copy_(table)
