@@ -4,4 +4,5 @@ skipgram.py  an epoch, against gensim
 quality.py   its quality over seeds
 subword.py   an epoch with subwords, against fastText and gensim
 rare.py      quality with subwords over seeds, against gensim
+group.py     quality, bytes and seconds of one run on several processes
 """

@@ -45,6 +45,9 @@ def test_all_have_the_same_bits_where_a_run_is_saved(place: Path, monkeypatch: p
     assert sorted(saved) == sorted({step for epoch in (0, 1) for step in (epoch * n + n, *range(
         epoch * n + 8 * 6, epoch * n + n, 8 * 6))})                # 60 rows: each eighth synchronization has all
     assert {len(tables) for tables in saved.values()} == {1}
+    blocks = [block for epoch in (0, 1) for block in trainers[0].examples.windows(epoch, 128)]
+    assert {trainer.position.examples for trainer in trainers} == {sum(len(block.target) for block in blocks)}
+    assert len({trainer.source.random.get_state().numpy().tobytes() for trainer in trainers}) == 3
     traffic = trainers[0].traffic                                                          # type: ignore[attr-defined]
     assert traffic.n == 2 * -(-n // 6) and traffic.words == pytest.approx(2 * trainers[0].n_words / 3)
 
