@@ -1,7 +1,8 @@
 """One run that several processes train together, as torchrun starts them.
 
 Process 0 alone reads and writes the folder of the run, so only its machine needs it. Every process reads the corpus.
-Processes that the launcher restarts continue the run from its last checkpoint, with the same command.
+Processes that the launcher restarts continue the run from its last checkpoint, with the same command. `simulate` trains
+as they do in one process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embtrain.common import files
+from embtrain.common import files, progress
 from embtrain.common.config import dump, flatten
 from embtrain.common.errors import UsageError
 from embtrain.common.progress import print_line
@@ -35,6 +36,8 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.train.group import launch, requirements
 from embtrain.train.group.processes import ProcessGroup
+from embtrain.train.group.turns import in_turns
+from embtrain.train.loop import Trainer
 
 FILE = "processes.json"
 LOCK_SECONDS = 30.0  # processes of a launcher that was killed end within this time
@@ -75,6 +78,31 @@ def resume(folder: Path, group: ProcessGroup) -> Run:
                 _write_identity(place, parts, threads, group)
             trainers.start_from_vectors(place, settings, parts)
         return _train(place, settings, parts, not has_started, group)
+
+
+def simulate(settings: Settings, task: Task, size: int, place: Path) -> list[tuple[Components, Trainer]]:
+    """Train one run with `size` processes that take turns in this one; the bits are those of real processes.
+
+    place: an empty folder, for the log and the checkpoints of process 0. Returns the components and the trainer of each
+    process. Raises what `fit` raises for settings that processes cannot train.
+    """
+    requirements.check_settings(settings.train, size)
+
+    def train(group: ProcessGroup) -> tuple[Components, Trainer]:
+        parts = components.build(settings, task)
+        requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, group)
+        requirements.check_blocks(task.examples, parts.train.chunk or 1, size)
+        trainers.start_from_vectors(place, settings, parts)
+        trainer = trainers.build(place, parts, group=group)
+        trainers.continue_parent(place, settings, parts, trainer)
+        trainer.run()
+        return parts, trainer
+
+    was_quiet, progress.quiet = progress.quiet, True      # each process would print its own progress
+    try:
+        return in_turns(size, train)
+    finally:
+        progress.quiet = was_quiet
 
 
 def _train(place: Path, settings: Settings, parts: Components, fresh: bool, group: ProcessGroup) -> Run:

@@ -6,12 +6,12 @@ import hashlib
 
 import pytest
 import torch
-from helpers.groups import in_threads
 from helpers.source_worlds import CASES, DETERMINISTIC, VECTORS, TableView, example, query, source
 
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.worlds import trained
 from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.turns import in_turns
 
 LEARNING = [case for case in CASES if example(case).traits.learns]
 FIRST = list({case.split()[0]: case for case in reversed(CASES)}.values())   # a case of each source
@@ -71,7 +71,7 @@ def test_processes_with_streams_of_their_own_learn_the_same(case: str) -> None:
             one.synchronize()
             hashes.append(parameters(one))
         return hashes
-    first, *others = in_threads(3, body)
+    first, *others = in_turns(3, body)
     assert all(other == first for other in others)
     assert len({parameters(source(case)), *first}) == 4        # every synchronization made a step
 
@@ -87,7 +87,7 @@ def test_processes_that_collect_the_same_learn_as_one_alone(case: str) -> None:
             if group is not None:
                 one.synchronize()
         return parameters(one)
-    assert set(in_threads(2, learn)) == {learn(None)}
+    assert set(in_turns(2, learn)) == {learn(None)}
 
 
 def test_candidates_that_others_moved_are_summed_again() -> None:

@@ -1,22 +1,21 @@
-"""Groups of processes: forks that run the command together, and threads that exchange bytes in one process."""
+"""Groups of processes: forks that run the command together."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import socket
-import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from embtrain.train.group.processes import ProcessGroup
+from embtrain import experiment
+from embtrain.data.vectors import folders
+from embtrain.experiment import grouped
+from embtrain.experiment.tasks import base as tasks
+from embtrain.train.loop import Trainer
 from helpers.forked import Forked
-
-T = TypeVar("T")
 
 
 def fork_ranks(place: Path, n: int, *argv: str, of_rank: dict[int, tuple[str, ...]] | None = None, **env: str
@@ -32,49 +31,12 @@ def fork_ranks(place: Path, n: int, *argv: str, of_rank: dict[int, tuple[str, ..
             for rank in range(n)]
 
 
-class ThreadGroup(ProcessGroup):
-    """One of `size` threads that exchange bytes."""
-
-    def __init__(self, rank: int, size: int, mail: list[list[Any]], barrier: threading.Barrier):
-        super().__init__(rank, size)
-        self._mail, self._barrier = mail, barrier
-
-    def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        for other, part in enumerate(parts):
-            self._mail[other][self.rank] = part.copy()
-        self._barrier.wait(20)
-        received = list(self._mail[self.rank])
-        self._barrier.wait(20)
-        return received
-
-    def gather(self, part: np.ndarray) -> list[np.ndarray]:
-        return self.exchange([part] * self.size)
-
-
-def in_threads(n: int, body: Callable[[ProcessGroup], T]) -> list[T]:
-    """The results of `body` in n threads of one group."""
-    mail, barrier, results = [[None] * n for _ in range(n)], threading.Barrier(n), [None] * n
-
-    def run(rank: int) -> None:
-        try:
-            results[rank] = body(ThreadGroup(rank, n, mail, barrier))
-        except BaseException:
-            barrier.abort()
-            raise
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 # --- runs ----------------------------------------------------------------------------------------------------------
 
 KEYS = ["text.min_count=1", "text.sample=0", "text.valid=0.1", "text.test=0.1", "train.chunk=128", "train.batch=64",
         "train.epochs=3", "train.threads=1", "train.log_every=1", "model.dim=8", "evaluate.benchmarks=[]",
-        "evaluate.heldout_pairs=50", "evaluate.neighbours=[]", "evaluate.resamples=0", "train.sync.blocks=2"]
+        "evaluate.heldout_pairs=50", "evaluate.neighbours=[]", "evaluate.resamples=0", "train.sync.blocks=2",
+        "train.sync.frequent_rows=8"]
 
 
 def fit(place: Path, n: int, out: str, *words: str, of_rank: dict[int, tuple[str, ...]] | None = None, **env: str
@@ -84,9 +46,22 @@ def fit(place: Path, n: int, out: str, *words: str, of_rank: dict[int, tuple[str
     return fork_ranks(place, n, "fit", "--corpus", "text", "--out", out, *keys, *words, of_rank=of_rank, **env)
 
 
+def simulated(place: Path, n: int, *sets: str) -> list[tuple[bytes, Trainer]]:
+    """Train as `fit` does, by processes that take turns in this one: the vectors and the trainer of each."""
+    settings = experiment.resolve(corpus=str(place / "text"), sets=[*KEYS, *sets])
+    (folder := place / f"simulated-{n}").mkdir()
+    return [(parts.model.vectors().detach().contiguous().numpy().tobytes(), trainer)
+            for parts, trainer in grouped.simulate(settings, tasks.read(settings), n, folder)]
+
+
 def bits(folder: Path) -> str:
     """Hash of the vectors of a run."""
     return hashlib.sha256((folder / "vectors.safetensors").read_bytes()).hexdigest()
+
+
+def vectors(folder: Path) -> bytes:
+    """The vectors of a run."""
+    return np.ascontiguousarray(folders.read_run(folder).table).tobytes()
 
 
 def losses(folder: Path) -> dict[int, float]:

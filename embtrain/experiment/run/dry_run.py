@@ -27,6 +27,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.group import requirements, traffic
 from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.tiers import RowSchedule, counts_of
 from embtrain.train.group.traffic import MovedRows, tables_of
 from embtrain.train.loop import Trainer
 
@@ -144,7 +145,9 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
                           parts.known_positives)
         trainers.continue_parent(Path(folder), settings, parts, trainer)
         parts.source.on_epoch_start(trainer.step.view)
-        moved = MovedRows(tables_of(parts.model)) if group.size > 1 else None
+        sync = parts.train.sync
+        moved = MovedRows(tables_of(parts.model), RowSchedule(counts_of(parts.model), sync.frequent_rows).tiers()) \
+            if group.size > 1 else None
         seconds = list[float]()
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
@@ -153,9 +156,9 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
                 trainer.log(result)                           # reads every candidate
             del result
             seconds.append(time.perf_counter() - start)
-            if moved is not None and len(seconds) <= parts.train.sync.interval(chunk):
+            if moved is not None and len(seconds) <= sync.interval(chunk):
                 words = len(seconds) * parts.task.n_words / parts.task.examples.n_blocks(0, chunk)
-                exchange = traffic.describe(moved.count(), parts.train.sync, group.size, words)
+                exchange = traffic.describe(moved.count(), sync, group.size, words)
             if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
         peak, mapped = machine.process_memory("VmHWM"), 0

@@ -43,6 +43,7 @@ from embtrain.negatives import base as negatives
 from embtrain.report.format import format_text
 from embtrain.train.engines import choose
 from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.sink_relay import Relay
@@ -255,6 +256,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
+        rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
         rows += divergence.rows(parts, folder, rows, position)
         rows += [Score("training", f"{key} to {settings.train.track_until}", value)
                  for key, value in position.reached.items()]

@@ -36,7 +36,7 @@ def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
 
-    trainer = Trainer if group.size == 1 else partial(GroupTrainer, group)
+    trainer = Trainer if group.size == 1 else partial(GroupTrainer, group, n_words=task.n_words)
     return trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
                    parts.known_positives, task.stopping_metric, on_checkpoint)
 

@@ -6,7 +6,9 @@ meeting.py       a fresh name for the processes of one launch
 processes.py     ProcessGroup: rank, size, exchange of bytes, work of process 0 alone
 exchange.py      puts the tables of all processes together
 states.py        nested states as bytes
-traffic.py       estimates the bytes of an exchange
+tiers.py         RowSchedule: the rows that each synchronization exchanges
+traffic.py       counts and estimates the bytes of an exchange
+turns.py         processes that take turns in one process
 trainer.py       GroupTrainer: the training loop of one process of a group
 requirements.py  refuses runs that a group of processes cannot train
 """

@@ -17,6 +17,10 @@ class SyncConfig(Section):
     blocks: int | None = Field(
         None, ge=1, description=f"blocks that each process trains between two synchronizations; null: those of "
                                 f"{DEFAULT_CENTRES:,} centres")
+    frequent_rows: int | None = Field(
+        1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
+                                "as many at every 2nd, four times at every 4th and so on, all at every 64th; null: all "
+                                "at every one")
     wire: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the moves of rows that processes send each other")
 

@@ -1,11 +1,12 @@
 """Puts the tables of all processes together: rows that moved go to their owners, and their Adasum to all.
 
-kernels/training/adasum.py has the equation. Each process keeps a copy of the tables as of the last synchronization,
-when they were equal on all. Afterwards all processes have the same bits again.
+kernels/training/adasum.py has the equation. Each process keeps a copy of every row as of its last exchange, when it was
+equal on all. Afterwards all processes have the same bits in the rows that were exchanged.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,16 +17,7 @@ from torch import Tensor
 from embtrain.kernels.training import adasum
 from embtrain.kernels.training.adasum import Part
 from embtrain.train.group.processes import ProcessGroup
-
-
-@dataclass
-class Traffic:
-    """What the synchronizations of one process have taken so far."""
-
-    n: int = 0              # synchronizations
-    rows: int = 0           # rows that moved here
-    sent: int = 0           # bytes to other processes
-    seconds: float = 0.0
+from embtrain.train.group.traffic import Traffic
 
 
 @dataclass(frozen=True)
@@ -41,25 +33,33 @@ class SharedTable:
 class TableSync:
     """The tables of one process, and what it takes to put them together with those of the others."""
 
-    def __init__(self, group: ProcessGroup, tables: Sequence[Tensor], wire: str, accumulators: Sequence[Tensor] = ()):
-        """tables: (n, D) each. accumulators: of row-Adagrad, (n,) each; a row gets their mean where it moved."""
-        self.group, self.traffic = group, Traffic()
+    def __init__(self, group: ProcessGroup, tables: Sequence[Tensor], wire: str, accumulators: Sequence[Tensor] = (),
+                 traffic: Traffic | None = None):
+        """tables: (n, D) each. accumulators: of row-Adagrad, (n,) of each table; a row gets their mean where it moved.
+
+        traffic: that of earlier synchronizations of the run, which continues.
+        """
+        self.group, self.traffic, self._n_tables = group, traffic or Traffic(), len(tables)
         self.tables = [SharedTable(x, np.ascontiguousarray(x).copy(), adasum.WIRES[wire])
                        for x in (table.detach().numpy() for table in tables)]
         self.tables += [SharedTable(h, h.copy(), np.float32, mean=True)
                         for h in (values.numpy().reshape(-1, 1) for values in accumulators)]
 
-    def put_together(self) -> list[np.ndarray]:
-        """Make the tables equal on all processes. Returns the ids of the rows of each table that changed."""
-        started, size, rank = time.perf_counter(), self.group.size, self.group.rank
+    def put_together(self, rows: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
+        """Make rows of the tables equal on all processes. Returns the ids of the rows of each table that changed.
+
+        rows: ids (r,) int32 of each table, ascending, the same on all processes; None: all.
+        """
+        started, cpu_started, size, rank = time.perf_counter(), time.thread_time(), self.group.size, self.group.rank
         outgoing: list[list[Part]] = [[] for _ in range(size)]
-        for table in self.tables:
-            ids, count = adasum.find_moved(table.x, table.base, size)
+        n_moved = 0
+        for table, limit in zip(self.tables, itertools.cycle(rows or [None] * self._n_tables), strict=False):
+            ids, count = adasum.find_moved(table.x, table.base, size, limit)
             moves = adasum.pack(table.x, table.base, ids, table.wire)
             ends = np.cumsum(count)
             for owner, (end, n) in enumerate(zip(ends, count, strict=True)):
                 outgoing[owner].append((ids[end - n:end], moves[end - n:end]))
-            self.traffic.rows += len(ids)
+            n_moved += len(ids)
         parts = [_to_bytes(part) for part in outgoing]
         incoming = [self._from_bytes(part) for part in self.group.exchange(parts)]
         folded = [adasum.fold([of_rank[i] for of_rank in incoming], table.mean)
@@ -71,8 +71,11 @@ class TableSync:
                 adasum.apply(table.x, table.base, ids, moves)
                 changes.append(ids)
         self.traffic.n += 1
+        self.traffic.rows += n_moved
+        self.traffic.share += n_moved / sum(len(table.x) for table in self.tables)
         self.traffic.sent += sum(map(len, parts)) - len(parts[rank]) + (size - 1) * len(own)
         self.traffic.seconds += time.perf_counter() - started
+        self.traffic.cpu_seconds += time.thread_time() - cpu_started
         return [np.concatenate(changes) for changes in changed]
 
     def _from_bytes(self, content: np.ndarray) -> list[Part]:

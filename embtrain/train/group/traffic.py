@@ -1,54 +1,124 @@
-"""Estimates the bytes that a process sends to the others, from the rows that move in one interval.
+"""Bytes that a process sends to the others: counted at synchronizations, and estimated from the rows that move.
 
     to the owners of its rows: m (N − 1) / N     the folded rows that it owns, to all: at most N m (N − 1) / N
 
-m: rows that a process moves between two synchronizations. A row takes 4 bytes for its id and those of its numbers.
+m: rows that a process moves between two exchanges of them, at most p times those that move in one interval, if they are
+exchanged at every p-th synchronization (tiers.py). A row takes 4 bytes for its id and those of its numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Score
 from embtrain.train.group.config import SyncConfig
 
 BYTES = {"float32": 4, "bfloat16": 2}
 
 
+@dataclass
+class Traffic:
+    """What the synchronizations of one process have taken so far."""
+
+    n: int = 0                # synchronizations
+    rows: int = 0             # rows that it sent
+    share: float = 0.0        # of the rows of all tables, summed over the synchronizations
+    sent: int = 0             # bytes to other processes
+    seconds: float = 0.0      # the wait for other processes included
+    cpu_seconds: float = 0.0
+    words: float = 0.0        # of the corpus, that this process trained on
+
+    @property
+    def per_million_words(self) -> float | None:
+        """Megabytes sent per million words that this process trained on; None for examples that are not words."""
+        return self.sent / self.words if self.words else None
+
+    def fields(self) -> dict[str, float]:
+        """Values for the log: means over the synchronizations so far. Empty before the first."""
+        if not self.n:
+            return {}
+        fields = {"sync/rows": round(self.rows / self.n), "sync/share": round(self.share / self.n, 6),
+                  "sync/megabytes": round(self.sent / self.n / 1e6, 6), "sync/seconds": round(self.seconds / self.n, 6),
+                  "sync/cpu_seconds": round(self.cpu_seconds / self.n, 6)}
+        if self.per_million_words is not None:
+            fields["sync/megabytes_per_million_words"] = round(self.per_million_words, 6)
+        return fields
+
+    def scores(self) -> list[Score]:
+        """Rows of scores.json. Empty for a run that was never synchronized."""
+        if not self.n:
+            return []
+        rows = [Score("training", "seconds of synchronization", round(self.seconds, 3), n=self.n,
+                      note=f"{self.cpu_seconds:.1f} CPU-s of process 0, {self.n:,} synchronizations"),
+                Score("training", "share of rows per synchronization", self.share / self.n, n=self.n)]
+        if self.per_million_words is not None:
+            rows.append(Score("training", "megabytes per million words", self.per_million_words, n=self.n,
+                              note="sent by process 0, per million words that it trained on"))
+        return rows
+
+    def __str__(self) -> str:
+        if not self.n:
+            return ""
+        of_words = "" if self.per_million_words is None else f", {self.per_million_words:,.1f} MB per million words"
+        return (f"{self.n:,} synchronizations in {self.seconds:,.1f} s: each sent {self.share / self.n:.1%} of the "
+                f"rows, {self.sent / self.n / 1e6:,.2f} MB{of_words}")
+
+
+class Moved(NamedTuple):
+    """Rows of one tier of a table."""
+
+    period: int  # synchronizations between two exchanges
+    moved: int   # rows that moved in one interval
+    of: int      # rows of the tier
+    dim: int
+
+
 class MovedRows:
-    """Counts the rows of tables (n, D) that differ from those at the start."""
+    """Counts the rows of tables (n, D) that differ from those at the start, by tier."""
 
-    def __init__(self, tables: Sequence[Tensor]):
+    def __init__(self, tables: Sequence[Tensor], tiers: Sequence[tuple[int, Sequence[np.ndarray | None]]]):
+        """tiers: period, and rows of each table, or None for all."""
         self._tables, self._start = list(tables), [table.detach().clone() for table in tables]
+        self._tiers = tiers
 
-    def count(self) -> list[tuple[int, int, int]]:
-        """Rows that moved, rows and dimensions of each table."""
-        return [(int((table.detach() != start).any(1).sum()), *start.shape)
-                for table, start in zip(self._tables, self._start, strict=True)]
+    def count(self) -> list[Moved]:
+        """The rows that moved, by table and tier."""
+        out = []
+        for i, (table, start) in enumerate(zip(self._tables, self._start, strict=True)):
+            differs = (table.detach() != start).any(1).numpy()
+            for period, rows in self._tiers:
+                of_tier = differs if (of_table := rows[i]) is None else differs[of_table]
+                out.append(Moved(period, int(of_tier.sum()), len(of_tier), start.shape[1]))
+        return out
 
 
-def sent_bytes(moved: Sequence[tuple[int, int, int]], config: SyncConfig, processes: int) -> int:
-    """Bytes that one of N processes sends at a synchronization, at most."""
+def sent_bytes(moved: Sequence[Moved], config: SyncConfig, processes: int) -> int:
+    """Bytes that one of N processes sends at a synchronization on average, at most."""
     total = 0.0
-    for m, n, dim in moved:
-        row, others = 4 + BYTES[config.wire] * dim, processes - 1
-        total += row * others * (m / processes + min(n, processes * m) / processes)
+    for period, in_interval, n, dim in moved:
+        row, others, m = 4 + BYTES[config.wire] * dim, processes - 1, min(n, period * in_interval)
+        total += row * others * (m / processes + min(n, processes * m) / processes) / period
     return round(total)
 
 
-def dense_bytes(moved: Sequence[tuple[int, int, int]], processes: int) -> int:
+def dense_bytes(moved: Sequence[Moved], processes: int) -> int:
     """Bytes of a ring all-reduce of all tables in float32."""
-    return round(sum(2 * (processes - 1) / processes * 4 * n * dim for _, n, dim in moved))
+    return round(sum(2 * (processes - 1) / processes * 4 * n * dim for _, _, n, dim in moved))
 
 
-def describe(moved: Sequence[tuple[int, int, int]], config: SyncConfig, processes: int, words: float) -> str:
+def describe(moved: Sequence[Moved], config: SyncConfig, processes: int, words: float) -> str:
     """One line for a dry run. words: of the corpus, that a process trains on between two synchronizations."""
     sent = sent_bytes(moved, config, processes)
-    return (f"{sum(m for m, _, _ in moved):,} rows move in {words:,.0f} words; each of {processes} processes sends at "
-            f"most {sent / 1e6:,.1f} MB per synchronization, {sent / words:,.1f} MB per million words (an all-reduce "
-            f"of the tables: {dense_bytes(moved, processes) / words:,.1f})")
+    n_moved = sum(tier.moved for tier in moved)
+    return (f"{n_moved:,} rows move in {words:,.0f} words; each of {processes} processes sends at most "
+            f"{sent / 1e6:,.1f} MB per synchronization, {sent / words:,.1f} MB per million words (an all-reduce of the "
+            f"tables: {dense_bytes(moved, processes) / words:,.1f})")
 
 
 def tables_of(model: torch.nn.Module) -> list[Tensor]:

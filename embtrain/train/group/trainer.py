@@ -6,6 +6,7 @@
 processes, so that a checkpoint can be continued by any number of processes. Everything that processes must agree on is
 exchanged at synchronizations: signals, checkpoints, numbers of examples. Process 0 writes the log and the checkpoints
 and evaluates. A checkpoint holds the states of the sources of all processes, which have random numbers of their own.
+A run is evaluated, saved and stopped only where all processes have the same bits (tiers.py).
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from embtrain.common.progress import Progress
+from embtrain.common.errors import Stopped
+from embtrain.common.progress import Progress, print_line
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
@@ -29,7 +32,8 @@ from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.group import states
 from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
-from embtrain.train.group.traffic import tables_of
+from embtrain.train.group.tiers import RowSchedule, counts_of
+from embtrain.train.group.traffic import Traffic, tables_of
 from embtrain.train.loop import Evaluate, Trainer
 from embtrain.train.optimizers import RowAdagrad
 from embtrain.train.state.metrics_log import MetricsLog
@@ -54,31 +58,39 @@ class NoLog(MetricsLog):
 
 
 class GroupTrainer(Trainer):
-    """Trainer of one process of a group. `folder`: that of the run in process 0, an empty one in the others."""
+    """Trainer of one process of a group. `folder`: that of the run in process 0, an empty one in the others.
+
+    n_words: of the training text; 0 if the examples are not words.
+    """
 
     def __init__(self, group: ProcessGroup, model: Model, source: NegativeSource, loss: Loss, examples: Examples,
                  config: TrainConfig, folder: Path, evaluate: Evaluate,
                  known_positives: KnownPositives | None = None, watched_metric: str = "valid/log_likelihood",
-                 on_checkpoint: Callable[[int], None] = lambda _: None):
+                 on_checkpoint: Callable[[int], None] = lambda _: None, n_words: int = 0):
         super().__init__(model, source, loss, examples, config, folder, evaluate, known_positives, watched_metric,
                          on_checkpoint)
-        self.group = group
+        self.group, self.traffic, self.n_words = group, Traffic(), n_words
         self._source_states: list[dict[str, Any]] | None = None  # of processes 1, 2, …, while only process 0 works
         self._sync: TableSync | None = None
         if not group.is_first:
             self.metrics = NoLog()
             source.reseed(_stream(config.seed, group.rank, 0))
 
+    def run(self) -> Position:
+        position = super().run()
+        if self.group.is_first:
+            print_line(str(self.traffic))
+        return position
+
     def _check_stop(self, stop: Stop) -> None:
-        self._agree(stop, 0)                # a signal of one process stops all
-        stop.check()
+        if signal := int(self._agree(stop, 0)[0]):                # a signal of one process stops all
+            raise Stopped(signal)
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         config, position, group = self.config, self.position, self.group
-        tables = tables_of(self.model)
-        optimizer = self.optimizers[0]
-        self._sync = TableSync(group, tables, config.sync.wire, [optimizer.accumulator(table) for table in tables]
-                               if isinstance(optimizer, RowAdagrad) else [])
+        self._sync = self._start_sync()
+        schedule = RowSchedule(counts_of(self.model), config.sync.frequent_rows)
+        interval = config.sync.interval(self.block_size) * group.size
         started, last_save, seconds_before = time.monotonic(), time.monotonic(), position.seconds
         if self.threshold is not None and position.step == 0:
             group.from_first(lambda: self._check_threshold(stop), stop)
@@ -91,27 +103,37 @@ class GroupTrainer(Trainer):
                 self.source.on_epoch_start(self.step.view)
             while position.block < n:
                 first, step_before = position.block, position.step
-                end = min(n, first + config.sync.interval(self.block_size) * group.size)
+                end = min(n, first + interval)
                 log = end == n or (step_before + end - first) // config.log_every > step_before // config.log_every
                 result, n_examples, cpu_seconds = self._train_blocks(first, end, n, log)
-                self._put_together()
+                self.traffic.words += self.n_words * (end - first) / n / group.size
+                which = -(-end // interval), end == n
+                self._put_together(schedule.rows(*which))
                 wants_save = time.monotonic() - last_save >= config.checkpoint_every
-                totals = self._agree(stop, wants_save, n_examples, cpu_seconds)
+                signal, must_save, *sums = self._agree(stop, wants_save, n_examples, cpu_seconds)
                 position.block, position.step = end, step_before + end - first
-                position.examples += int(totals[1])
-                position.cpu_seconds += float(totals[2])
+                position.examples += int(sums[0])
+                position.cpu_seconds += float(sums[1])
                 position.seconds = seconds_before + time.monotonic() - started
                 if log and group.is_first and result is not None:
                     self.log(result)
                 progress.add(end - first, f"loss {float(result.loss):.4f}" if log and result is not None else "")
+                if not schedule.exchanges_all(*which):
+                    continue
                 self._evaluate_if_due(stop)
-                stop.check()
-                if totals[0]:
+                if signal:
+                    raise Stopped(int(signal))
+                if must_save:
                     self.save()
                     last_save = time.monotonic()
                 if self._should_stop():
                     return
             position.epoch, position.block = position.epoch + 1, 0
+
+    def _start_sync(self) -> TableSync:
+        tables, optimizer = tables_of(self.model), self.optimizers[0]
+        accumulators = [optimizer.accumulator(table) for table in tables] if isinstance(optimizer, RowAdagrad) else []
+        return TableSync(self.group, tables, self.config.sync.wire, accumulators, self.traffic)
 
     def _train_blocks(self, first: int, end: int, n: int, log: bool) -> tuple[StepResult | None, int, float]:
         """Train this process's share of blocks first .. end of n; its last result, examples and CPU seconds."""
@@ -126,10 +148,10 @@ class GroupTrainer(Trainer):
                 position.first_loss = float(result.loss)
         return result, n_examples, time.process_time() - started
 
-    def _put_together(self) -> None:
-        """Make tables, the learned log Z and sources equal in all processes."""
+    def _put_together(self, rows: list[np.ndarray | None]) -> None:
+        """Make rows of the tables, the learned log Z and sources equal in all processes. rows: as RowSchedule.rows."""
         assert self._sync is not None
-        changed = self._sync.put_together()
+        changed = self._sync.put_together(rows)
         for optimizer in self.optimizers[1:]:
             self.group.average([tensor for group in optimizer.param_groups for p in group["params"]
                                 for tensor in (p, *_adam_state(optimizer, p))])
@@ -140,11 +162,15 @@ class GroupTrainer(Trainer):
         self.source.synchronize()
 
     def _agree(self, stop: Stop, wants_save: bool | int, *numbers: float) -> np.ndarray:
-        """Make a signal to one process one to all. Returns whether process 0 wants to save, and sums of `numbers`."""
+        """Make a signal to one process one to all.
+
+        Returns the signal or 0, whether process 0 wants to save, and sums of `numbers`. A signal that arrives during
+        the exchange waits for the next one, because the others do not know it.
+        """
         values = self.group.gather_numbers([stop.requested or 0, wants_save, *numbers])
         if signal := int(values[:, 0].max()):
             stop.requested = stop.requested or signal
-        return np.concatenate([values[0, 1:2], values[:, 2:].sum(0)])
+        return np.concatenate([[signal], values[0, 1:2], values[:, 2:].sum(0)])
 
     # -- periodic work ------------------------------------------------------------------------------------------
 
@@ -176,12 +202,7 @@ class GroupTrainer(Trainer):
 
     def _progress_fields(self) -> dict[str, Any]:
         """The fields of Trainer, and what a synchronization took on average so far in this process."""
-        fields = super()._progress_fields()
-        if self._sync is not None and (n := self._sync.traffic.n):
-            traffic = self._sync.traffic
-            fields |= {"sync/rows": round(traffic.rows / n), "sync/megabytes": round(traffic.sent / n / 1e6, 6),
-                       "sync/seconds": round(traffic.seconds / n, 6)}
-        return fields
+        return super()._progress_fields() | self.traffic.fields()
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -198,7 +219,7 @@ class GroupTrainer(Trainer):
         self._source_states = [states.from_bytes(part.tobytes()) for part in parts[1:]] if self.group.is_first else []
 
     def _other_states(self) -> dict[str, Any]:
-        return {"sources": self._source_states}
+        return {"sources": self._source_states, "traffic": asdict(self.traffic)}
 
     def save(self, subfolder: str = "checkpoints") -> None:
         """Write a checkpoint in process 0. All processes must call it, unless they have gathered their states before.
@@ -218,6 +239,8 @@ class GroupTrainer(Trainer):
         own = states.to_bytes(super()._read_state(subfolder)) if self.group.is_first else b""
         state = states.from_bytes(self.group.gather(np.frombuffer(own, np.uint8))[0].tobytes())
         sources, rank = [state["source"], *(state.get("sources") or [])], self.group.rank
+        if isinstance(saved := state.get("traffic"), dict) and saved.keys() == vars(self.traffic).keys():
+            self.traffic = Traffic(**saved)
         if rank < len(sources):
             return state | {"source": sources[rank]}
         self.source.load_state_dict(sources[0])

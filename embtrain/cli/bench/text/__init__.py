@@ -5,4 +5,5 @@ quality.py   its quality over seeds
 subword.py   an epoch with subwords, against fastText and gensim
 rare.py      quality with subwords over seeds, against gensim
 budget.py    quality at equal CPU time, with chosen settings, against gensim
+group.py     quality, bytes and seconds of one run on several processes
 """

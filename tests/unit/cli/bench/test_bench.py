@@ -26,19 +26,20 @@ from embtrain.cli import bench
 from embtrain.cli.bench import kernels, nn, samplers, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
-from embtrain.cli.bench.text import quality, rare, subword
+from embtrain.cli.bench.text import group, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.train.group.config import SyncConfig
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading", "samplers",
-         "skipgram", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "group", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
+         "samplers", "skipgram", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -127,7 +128,8 @@ def test_the_keys_are_documented() -> None:
     documented = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`",
                                                                                                            row)}
     assert documented == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
-                    "pairs_per_second", "words_per_second", "growth", "build", "megabytes", "outside", "bound"}
+                    "pairs_per_second", "words_per_second", "growth", "build", "megabytes", "outside", "bound",
+                    "rate", "trials", "predicted"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 
@@ -142,7 +144,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, kernels, nmt, nn, order"),
+                                               ("base", "ace, budget, group, kernels, nmt, nn, order"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -272,6 +274,38 @@ def test_rare_words_against_gensim(embtrain_bench: Bench, text: Path, monkeypatc
     assert len(set(of_ours)) == len(set(of_theirs)) == 2            # other seeds, other vectors
     assert summary["difference"]["CENTRE-t1"]["mean"] == pytest.approx(
         sum(a - b for a, b in zip(of_ours, of_theirs, strict=True)) / 2, abs=1e-4)
+
+
+@needs_core
+def test_processes_in_turns(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case has a rate of its own, and a prediction follows from its bytes and seconds."""
+    code, lines, err = embtrain_bench("group", "--corpus", str(text))
+    assert code == 3 and err.endswith(f"--corpus: {text}: is too short to hold text out; give a longer one\n")
+    long_text = text.with_name("long.txt")
+    long_text.write_text(text.read_text(encoding="utf-8") * 20, encoding="utf-8")
+    for name, value in (("CHUNK", 512), ("HELD_OUT", 0.2), ("MIN_COUNT", 1), ("DIM", 8),
+                        ("RATES", (0.01, 0.05)), ("SIZES", (1, 3)), ("BENCHMARKS", ("wordsim353",)), ("EPOCHS", 1)):
+        monkeypatch.setattr(group, name, value)
+    monkeypatch.setattr(SyncConfig, "interval", lambda self, chunk: 1)
+    monkeypatch.setitem(words.OURS, "train.sync.frequent_rows", 20)
+    code, lines, err = embtrain_bench("group", "--corpus", str(long_text), "--rounds", "2", "--threads", "1")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert set(summary["ours"]) == {"n1", "n3", "n3-all"} == set(summary["rate"])
+    for name, trials in summary["trials"].items():
+        assert summary["rate"][name] == float(max(trials, key=lambda rate: trials[rate]["test/log_likelihood"]))
+    quality_of = {name: of_case["ours"] for name, of_case in summary["quality"].items()}
+    assert "sync_megabytes" not in quality_of["n1"]
+    assert 0 < quality_of["n3"]["sync_megabytes"] < quality_of["n3-all"]["sync_megabytes"]
+    assert set(summary["difference"]) == {"n3", "n3-all"}
+    difference = summary["difference"]["n3"]["test/log_likelihood"]
+    assert difference["mean"] == pytest.approx(quality_of["n3"]["test/log_likelihood"]
+                                               - quality_of["n1"]["test/log_likelihood"], abs=1e-3)
+    assert len(summary["predicted"]) == 16
+    slow, fast = (summary["predicted"][f"16 machines of 1 cores, {speed} Gb/s"] for speed in (10, 25))
+    assert 0 < slow["speed_up"] < fast["speed_up"] < 16
+    alone = slow["seconds"] * slow["speed_up"]
+    assert alone == pytest.approx(fast["seconds"] * fast["speed_up"], rel=1e-3)
 
 
 @needs_core

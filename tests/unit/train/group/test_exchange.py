@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.groups import in_threads
 
 from embtrain.kernels.reference.training import adasum as reference
 from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.turns import in_turns
 
 
 def tables(rank: int, moved: bool) -> list[torch.Tensor]:
@@ -34,7 +34,7 @@ def synchronized(n: int, wire: str) -> list[tuple[list[torch.Tensor], TableSync]
             x.copy_(target)
         sync.put_together()
         return own, sync
-    return in_threads(n, body)
+    return in_turns(n, body)
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
@@ -64,7 +64,7 @@ def test_a_second_synchronization_without_moves_changes_and_sends_no_row() -> No
         changed = sync.put_together()
         assert first == [1, 0]
         return torch.equal(after, own[0]), sum(map(len, changed)), sync.traffic.rows - rows, sync.traffic.sent - sent
-    for unchanged, n_changed, n_rows, sent in in_threads(2, body):
+    for unchanged, n_changed, n_rows, sent in in_turns(2, body):
         assert unchanged and n_changed == n_rows == 0 and sent == 2 * 16     # the numbers of rows alone
 
 

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 from helpers.forked import Forked
-from helpers.groups import bits, ends, fit, losses
+from helpers.groups import bits, ends, fit, losses, simulated, vectors
 from helpers.in_process import small_text
+
+from embtrain.train.group.trainer import GroupTrainer
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "place").mkdir()
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "place" / "cache"))
     return small_text(tmp_path / "place", 40)
 
 
@@ -27,6 +30,26 @@ def test_two_processes_train_one_run_twice_with_the_same_bits(place: Path) -> No
     assert json.loads((place / "a" / "processes.json").read_text()) == {"launch": "", "processes": 2}
     assert bits(place / "a") == bits(place / "b") and losses(place / "a") == losses(place / "b")
     assert len(losses(place / "a")) > 3
+    # Processes that take turns in one compute the same
+    assert {content for content, _ in simulated(place, 2, "train.epochs=1")} == {vectors(place / "a")}
+    assert losses(place / "simulated-2") == losses(place / "a")
+
+
+def test_all_have_the_same_bits_where_a_run_is_saved(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is due at each synchronization, but one is saved only where all rows were exchanged."""
+    saved: dict[int, set[bytes]] = {}
+    monkeypatch.setattr(GroupTrainer, "save", lambda self: saved.setdefault(self.position.step, set()).add(
+        b"".join(table.detach().contiguous().numpy().tobytes() for table in self.model.parameters())))
+    trainers = [trainer for _, trainer in simulated(place, 3, "train.checkpoint_every=1e-9", "train.epochs=2")]
+    n = trainers[0].examples.n_blocks(0, 128)
+    assert sorted(saved) == sorted({step for epoch in (0, 1) for step in (epoch * n + n, *range(
+        epoch * n + 8 * 6, epoch * n + n, 8 * 6))})                # 60 rows: each eighth synchronization has all
+    assert {len(tables) for tables in saved.values()} == {1}
+    blocks = [block for epoch in (0, 1) for block in trainers[0].examples.windows(epoch, 128)]
+    assert {trainer.position.examples for trainer in trainers} == {sum(len(block.target) for block in blocks)}
+    assert len({trainer.source.random.get_state().numpy().tobytes() for trainer in trainers}) == 3
+    traffic = trainers[0].traffic                                                          # type: ignore[attr-defined]
+    assert traffic.n == 2 * -(-n // 6) and traffic.words == pytest.approx(2 * trainers[0].n_words / 3)
 
 
 def test_settings_that_differ_end_in_one_line_of_process_0(place: Path) -> None:
