@@ -18,9 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.bounds import keep_columns
 
 
 class OrderConfig(ModelConfig):
@@ -61,10 +61,9 @@ class Order(HierarchyModel):
     def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:
         return -(v - u).relu().square().sum(-1)
 
-    def after_update(self, batch: Batch) -> None:
+    def keep_bounds(self) -> None:
         if self.config.orthant == "clamp":
-            with torch.no_grad():
-                self.x.clamp_(min=0)
+            keep_columns(self.x, self.x.grad, slice(None), 0.0, None)
 
 
 def _score(h: Tensor, sign: Tensor, c: Tensor) -> Tensor:
