@@ -9,8 +9,7 @@ nce.py               noise-contrastive estimation
 logistic.py          negative sampling
 gbce.py              negative sampling with a positive calibrated for the share of candidates that is drawn
 self_adversarial.py  negative sampling with weights from the model's scores
-margin.py            margin ranking loss
-order.py             margin loss of order embeddings
+hinges/              margin ranking, the margin loss of order embeddings, a softmax over hinged energies
 continuous/          losses that compare a predicted vector with the target's vector
 bessel.py            normalizer of the von Mises-Fisher loss
 """

@@ -19,6 +19,7 @@ class TrainConfig(Section):
     min_lr: float = Field(0.0001, ge=0, description="learning rate at the end of the linear decay")
     loss_lr: float = Field(0.01, gt=0, description="learning rate of the parameters of the loss (log Z), with Adam")
     warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0 to lr; 0: none")
+    burn_in: int = Field(0, ge=0, description="first epochs, which train at a tenth of the learning rate; 0: none")
     optimizer: Literal["sgd", "adagrad", "row-adagrad", "adam", "lazy-adam"] = Field(
         "sgd", description=(
             "optimizer of the model; row-adagrad: one accumulator per table row; lazy-adam: Adam that "
@@ -51,8 +52,8 @@ class TrainConfig(Section):
     sync: SyncConfig = SyncConfig()
     start: AbsolutePath | None = Field(
         None, description=(
-            "vectors that the words start from: a file, a Hugging Face folder, or a run, whose output table is used "
-            "too; null: random"))
+            "vectors that words or concepts start from: a file, a Hugging Face folder, or a run, whose output table is "
+            "used too; null: random"))
     start_new_rows: Literal["random", "mean", "subword"] = Field(
         "random", description=(
             "starting values of words without a vector in start or parent: random, the mean of the others, or composed "

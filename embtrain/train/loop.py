@@ -126,7 +126,7 @@ class Trainer:
     # -- periodic work ---------------------------------------------------------------------------------------------
 
     def _set_rate(self, progress: float) -> None:
-        """Linear decay from lr to min_lr over the run, with a linear warm-up over the first `warmup` blocks.
+        """Linear decay from lr to min_lr; a linear warm-up over the first `warmup` blocks, a tenth in burn-in epochs.
 
         `progress` is the fraction of the epochs done, or of the CPU seconds if more of them is used.
         """
@@ -135,6 +135,8 @@ class Trainer:
         rate = config.lr - (config.lr - min(config.lr, config.min_lr)) * progress
         if self.position.step < config.warmup:
             rate *= (self.position.step + 1) / config.warmup
+        if self.position.epoch < config.burn_in:
+            rate /= 10
         for group in self.optimizers[0].param_groups:
             group["lr"] = rate
 

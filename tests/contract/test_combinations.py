@@ -30,7 +30,8 @@ LOSSES = {
     "sampled_softmax absolute": ("target", {"absolute": True}), "softmax absolute": ("none", {"absolute": True}),
     "self_adversarial": ("target", {}), "gbce": ("target", {}), "contrastive": ("target", {}),
     "contrastive debiased": ("none", {"prior": 0.02, "hardness": 0.5}),
-    "order": ("target", {}), "vmf": ("none", {}), "power_spherical": ("none", {}), "cosine": ("none", {}),
+    "order": ("target", {}), "hinged_softmax": ("target", {"margin": 1.0}),
+    "vmf": ("none", {}), "power_spherical": ("none", {}), "cosine": ("none", {}),
 }
 #: Tables are trained in this file. test_continuous.py covers losses and sources that need a frozen table.
 FIXED = {"vmf", "power_spherical", "cosine"}
@@ -45,6 +46,7 @@ CHOSEN = {"none", "in_batch uncorrected", "candidates alone", *VECTORS,
 #: Why a pair is rejected, by loss; every other pair must run.
 REFUSED = {
     "logistic": {"none"}, "margin": {"none"}, "self_adversarial": {"none"}, "order": {"none"}, "gbce": {"none"},
+    "hinged_softmax": {"none"},
     "contrastive": {"none"}, "contrastive debiased": {"none"},
     "sampled_softmax": CHOSEN, "sampled_softmax absolute": CHOSEN,
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,

@@ -110,6 +110,11 @@ def plain_order(e: Example) -> float:
     return max(0.0, -e.pos) + sum(j.w * max(0.0, 0.7 + j.s) for j in e.negatives)
 
 
+def plain_hinged_softmax(e: Example) -> float:
+    positive = math.exp(-max(0.0, -e.pos))
+    return -math.log(positive / (positive + sum(j.w * math.exp(max(0.0, 0.7 + j.s)) for j in e.negatives)))
+
+
 def length_and_product(e: Example) -> tuple[float, float]:
     return math.sqrt(math.fsum(x * x for x in e.h)), math.fsum(x * y for x, y in zip(e.h, e.e, strict=True))
 
@@ -195,6 +200,7 @@ EXPECTED = [
     Case("margin", plain_margin, {"margin": 0.7}),
     Case("self_adversarial", plain_self_adversarial, {"margin": 0.7, "temperature": 0.5}),
     Case("order", plain_order, {"margin": 0.7}),
+    Case("hinged_softmax", plain_hinged_softmax, {"margin": 0.7}),
     Case("vmf", plain_vmf, {"variant": "plain"}),
     Case("vmf", plain_vmf_reg1, {"variant": "reg1", "lambda1": 0.05}),
     Case("vmf", plain_vmf_reg2, {"variant": "reg2", "lambda2": 0.3}),

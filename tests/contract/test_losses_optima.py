@@ -117,10 +117,42 @@ def centered(x: Tensor) -> Tensor:
     return x - x.mean(1, keepdim=True)
 
 
+def contrastive_optimum(world, m: float, c: float = 1.0) -> Tensor:
+    """u (C, V) of losses/contrastive.py, by iteration of R."""
+    share = torch.ones(len(world.p), 1, dtype=DOUBLE)
+    for _ in range(500):
+        x = m * share * world.q / world.p
+        u = (x + (x * x + 4 * c * x).sqrt()) / 2
+        share = (world.p * u / (c + u)).sum(1, keepdim=True)
+    return u
+
+
 def test_the_contrastive_loss_gives_the_density_ratio_at_two_draws():
     world = loss_world()
     table, _ = optimum("contrastive", every_draw(world, 2, masked=False), world, floor=-80)
     assert close(centered(table), centered(world.p.log() - world.q.log()))
+
+
+def slope(name: str, exam, world, table: Tensor, **settings: object) -> Tensor:
+    """The gradient of the expected loss at a table (C, V)."""
+    table = table.clone().requires_grad_()
+    loss = make_loss(name, world.known, **settings)
+    (exam.chance * loss(exam.scored(table, loss)).per_example).sum().backward()
+    assert table.grad is not None
+    return table.grad
+
+
+@pytest.mark.parametrize("layout", ["private", "shared", "rows"])
+def test_the_hinged_softmax_is_contrastive_with_raised_negatives_within_its_margin(layout):
+    """Stationary wherever the optimum fits [−α, 0]; beyond, the only slopes lead back."""
+    world, margin = world_of(layout), 4.0
+    exam = every_column(world, MASS, layout)
+    table = centered(-contrastive_optimum(world, MASS * math.exp(margin)).log()) - 2
+    assert -margin < table.min() and table.max() < 0
+    assert close(slope("hinged_softmax", exam, world, table, margin=margin), torch.zeros_like(table), 1e-12)
+    table[:, 0], table[:, 1] = 0.5, -margin - 0.5
+    beyond = slope("hinged_softmax", exam, world, table, margin=margin)
+    assert (beyond[:, 0] > 0).all() and (beyond[:, 1] < 0).all()
 
 
 @pytest.mark.parametrize("layout", ["private", "shared", "rows"])
@@ -129,12 +161,7 @@ def test_the_debiased_contrastive_loss(prior, layout):
     world = world_of(layout)
     table, _ = optimum("contrastive", every_column(world, MASS, layout), world, prior=prior, floor=-80)
     m = MASS / (1 - prior)
-    c, share = 1 - m * prior, torch.ones(len(world.p), 1, dtype=DOUBLE)
-    for _ in range(500):
-        x = m * share * world.q / world.p
-        u = (x + (x * x + 4 * c * x).sqrt()) / 2
-        share = (world.p * u / (c + u)).sum(1, keepdim=True)
-    assert close(centered(table), centered(-u.log()))
+    assert close(centered(table), centered(-contrastive_optimum(world, m, 1 - m * prior).log()))
 
 
 def test_a_tilted_contrastive_loss_is_stationary():

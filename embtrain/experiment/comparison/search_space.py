@@ -14,7 +14,8 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import Settings
 
 SECTIONS = ("negatives", "loss")
-TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # others would break pairs
+# others would break pairs
+TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "burn_in", "optimizer", "batch", "reduction", "clip")
 
 
 @dataclass(frozen=True)

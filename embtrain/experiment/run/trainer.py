@@ -17,8 +17,9 @@ from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import read_identity
+from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.words.skipgram import SkipGram
-from embtrain.models.words.start import start_from
+from embtrain.models.words.start import start_from, start_table_from
 from embtrain.train import growth
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
@@ -65,9 +66,14 @@ def start_from_vectors(folder: Path, settings: Settings, parts: Components) -> N
     """Set the tables of a new run to the vectors of `train.start`, and record which words matched in start.json."""
     if settings.train.start is None:
         return
-    assert isinstance(parts.model, SkipGram) and parts.problem.words is not None  # check
-    given = stored.given_vectors(Path(settings.train.start))
-    matches = start_from(parts.model, given, parts.problem.words, parts.problem.counts, settings.train.start_new_rows)
+    given, model = stored.given_vectors(Path(settings.train.start)), parts.model
+    counts, new_rows = parts.problem.counts, settings.train.start_new_rows
+    if isinstance(model, HierarchyModel):
+        matches = start_table_from(model.x, given, parts.task.candidate_names(), counts, new_rows)
+        model.keep_bounds()
+    else:
+        assert isinstance(model, SkipGram) and parts.problem.words is not None  # check
+        matches = start_from(model, given, parts.problem.words, counts, new_rows)
     files.write_json(folder / "start.json", {"from": given.name, "output_table": given.v is not None,
                                              **matches._asdict()})
     print_line(f"start: {given.name}: {matches}")

@@ -6,5 +6,6 @@ cone.py     entailment cones in the Poincaré ball
 shadow_cone.py  shadow cones in the hyperbolic half-space
 poincare.py  Poincaré embeddings: distances and norms
 box.py      Gumbel boxes: probability of containment
-riemannian.py  gradients and bounds of points in curved space
+riemannian.py  gradients of points in curved space
+bounds.py   bounds of the rows that an update changed
 """

@@ -39,6 +39,12 @@ class HierarchyModel(Model):
         """Return the initial table, (V, D)."""
         raise AbstractMethod(self, "start")
 
+    def keep_bounds(self) -> None:
+        """Move the rows that the last update changed, all rows without a gradient, to the nearest allowed values."""
+
+    def after_update(self, batch: Batch) -> None:
+        self.keep_bounds()
+
     def encode(self, batch: Batch) -> Query:
         return Query(self.rows(batch.concept), *self.query_fields(batch))              # type: ignore[attr-defined]
 

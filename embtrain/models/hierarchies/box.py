@@ -20,9 +20,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, ProblemSpec
+from embtrain.common.types import ProblemSpec
 from embtrain.models.base import ModelConfig, require_even
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.bounds import keep_columns
 
 EULER = 0.5772156649015329
 MIN_LOG = 1e-9           # of −log P: where boxes contain others surely, 1 − P is rounded to 0
@@ -66,9 +67,8 @@ class Box(HierarchyModel):
         log_p = -(-log_p).clamp_min(MIN_LOG)
         return log_p - (-torch.expm1(log_p)).log()
 
-    def after_update(self, batch: Batch) -> None:
-        with torch.no_grad():
-            self.x[:, self.config.dim // 2:].clamp_(-MAX_LOG_SIDE, MAX_LOG_SIDE)
+    def keep_bounds(self) -> None:
+        keep_columns(self.x, self.x.grad, slice(self.config.dim // 2, None), -MAX_LOG_SIDE, MAX_LOG_SIDE)
 
 
 def corners(x: Tensor) -> tuple[Tensor, Tensor]:

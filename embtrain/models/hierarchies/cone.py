@@ -19,10 +19,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
-from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, keep_norms, with_inverse_metric
+from embtrain.models.hierarchies.bounds import MAX_NORM, keep_norms
+from embtrain.models.hierarchies.riemannian import ball_inverse_metric, with_inverse_metric
 
 
 class ConeConfig(ModelConfig):
@@ -58,7 +58,7 @@ class Cone(HierarchyModel):
         assert isinstance(config, ConeConfig)
         return half_aperture(v, config.aperture) - angle(v, u)
 
-    def after_update(self, batch: Batch) -> None:
+    def keep_bounds(self) -> None:
         keep_norms(self.x, self.x.grad, min_norm(self.config.aperture), MAX_NORM)
 
 

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Batch
 from embtrain.models import tables
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.bounds import keep_columns
 
 
 class OrderConfig(ModelConfig):
@@ -63,10 +63,9 @@ class Order(HierarchyModel):
     def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:
         return -(v - u).relu().square().sum(-1)
 
-    def after_update(self, batch: Batch) -> None:
+    def keep_bounds(self) -> None:
         if self.config.orthant == "clamp":
-            with torch.no_grad():
-                self.x.clamp_(min=0)
+            keep_columns(self.x, self.x.grad, slice(None), 0.0, None)
 
 
 def _score(h: Tensor, sign: Tensor, c: Tensor) -> Tensor:

@@ -17,10 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
-from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, keep_norms, with_inverse_metric
+from embtrain.models.hierarchies.bounds import MAX_NORM, keep_norms
+from embtrain.models.hierarchies.riemannian import ball_inverse_metric, with_inverse_metric
 
 TINY = 1e-30  # under a root: its slope at 0 is infinite
 
@@ -62,7 +62,7 @@ class Poincare(HierarchyModel):
         deeper = torch.linalg.vector_norm(v, dim=-1) - torch.linalg.vector_norm(u, dim=-1)
         return -(1 + config.alpha * deeper) * distance(u, v)
 
-    def after_update(self, batch: Batch) -> None:
+    def keep_bounds(self) -> None:
         keep_norms(self.x, self.x.grad, 0.0, MAX_NORM)
 
 

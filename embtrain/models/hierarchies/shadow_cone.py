@@ -7,7 +7,7 @@ Points (y, h) have a position y on the boundary and a height h > 0. a = ‖y_u �
     penumbral   light from all points of height H; concepts are points; the shadow has no light at all
                 in the cone:  a ≤ √(H² − h_u²) − √(H² − h_v²)
 
-    s(u, v) = − signed hyperbolic distance from u to the cone of v: positive inside
+    s(u, v) = − signed hyperbolic distance from u to the cone of v: positive inside. In training.
 
     umbral      arsinh((a − sinh(r) h_v) / h_u) + r,   if (a − sinh(r) h_v)² + h_u² ≤ (cosh(r) h_v)²
     penumbral   arsinh(sinh(d) sin θ),                 if cos θ ≥ 0
@@ -17,6 +17,13 @@ Points (y, h) have a position y on the boundary and a height h > 0. a = ‖y_u �
 
     sinh(d) sin θ = a/h_u · cos ψ − c sin ψ        c = (h_v² − h_u² − a²) / (2 h_u h_v)
     sinh(d) cos θ = a/h_u · sin ψ + c cos ψ
+
+Pairs are evaluated by angles instead, as in the paper: the half-aperture of v minus the angle at v between the axis
+of the cone and u. Both scores are 0 at the edge. With another threshold the angle selects cones of another aperture,
+which is again a transitive order for umbral cones; equal distances to an edge do not.
+
+    umbral      arctan(sinh r) − arctan2(a, h_v − h_u)           Euclidean angle of the straight edge
+    penumbral   ψ − Ξ,  sinh(d) sin Ξ = a/h_u,  sinh(d) cos Ξ = c        angle of the geodesic from v to u
 
 Both orders are transitive. A row of the table is (y, t) with h = eᵗ, so that every row is a point; gradients are
 Riemannian (riemannian.py). The penumbral half-space ends at H, where t is clamped.
@@ -31,9 +38,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Batch
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.bounds import keep_columns
 from embtrain.models.hierarchies.riemannian import half_space_inverse_metric, with_inverse_metric
 
 MAX_LOG_HEIGHT = 40.0  # |t|: the square of eᵗ and of its inverse are far from overflow, products of four too
@@ -58,7 +65,7 @@ class ShadowCone(HierarchyModel):
     name: ClassVar[str] = "shadow_cone"
     Config = ShadowConeConfig
     geometry = "order"
-    entailment: ClassVar[str] = "−distance of u to the cone of v"
+    entailment: ClassVar[str] = "half-aperture of v − angle of u"
     config: ShadowConeConfig
 
     def start(self, generator: torch.Generator) -> Tensor:
@@ -69,20 +76,33 @@ class ShadowCone(HierarchyModel):
         rows = super().rows(ids)
         return with_inverse_metric(rows, half_space_inverse_metric(rows))
 
+    def pair_score(self, u: Tensor, v: Tensor) -> Tensor:
+        return -signed_distance(u, v, self.config)
+
     @staticmethod
     def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:
         assert isinstance(config, ShadowConeConfig)
-        gap = ((u[..., :-1] - v[..., :-1]).square().sum(-1) + TINY).sqrt()
-        h_u, h_v = u[..., -1].exp(), v[..., -1].exp()
-        is_umbral = config.light == "umbral"
-        inside, is_edge_nearest = (_umbral(gap, h_u, h_v, config.radius) if is_umbral else
-                             _penumbral(gap, h_u, h_v, config.height))
-        return -torch.where(is_edge_nearest, inside, distance(gap, u[..., -1], v[..., -1]))
+        gap = torch.linalg.vector_norm(u[..., :-1] - v[..., :-1], dim=-1)
+        h_u, h_v, rise = u[..., -1].exp(), v[..., -1].exp(), v[..., -1] - u[..., -1]
+        if config.light == "umbral":
+            # h_v − h_u, with all digits if heights are close
+            return math.atan(math.sinh(config.radius)) - torch.atan2(gap, h_u * rise.expm1())
+        # sin Ξ sinh d = a / h_u and cos Ξ sinh d = c, both times 2 h_u h_v
+        angle = torch.atan2(2 * gap * h_v, h_u.square() * (2 * rise).expm1() - gap.square())
+        return (h_v / config.height).clamp(max=1 - 1e-12).asin() - angle
 
-    def after_update(self, batch: Batch) -> None:
+    def keep_bounds(self) -> None:
         top = MAX_LOG_HEIGHT if self.config.light == "umbral" else math.log(self.config.height)
-        with torch.no_grad():
-            self.x[:, -1].clamp_(-MAX_LOG_HEIGHT, top)
+        keep_columns(self.x, self.x.grad, slice(-1, None), -MAX_LOG_HEIGHT, top)
+
+
+def signed_distance(u: Tensor, v: Tensor, config: ShadowConeConfig) -> Tensor:
+    """Return the hyperbolic distance from u to the edge of the cone of v, negative inside, (...)."""
+    gap = ((u[..., :-1] - v[..., :-1]).square().sum(-1) + TINY).sqrt()
+    h_u, h_v = u[..., -1].exp(), v[..., -1].exp()
+    inside, is_edge_nearest = (_umbral(gap, h_u, h_v, config.radius) if config.light == "umbral" else
+                               _penumbral(gap, h_u, h_v, config.height))
+    return torch.where(is_edge_nearest, inside, distance(gap, u[..., -1], v[..., -1]))
 
 
 def distance(gap: Tensor, t_u: Tensor, t_v: Tensor) -> Tensor:

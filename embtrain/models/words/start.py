@@ -1,4 +1,4 @@
-"""Starting values of the tables of skip-gram: rows of given vectors, matched by word.
+"""Starting values of tables: rows of given vectors, matched by word or concept.
 
     u_a ← row of a in the file, by its exact spelling, else by another case; otherwise as initialized, or the mean
     v_b ← the same, if the output table is given too (that of a run)
@@ -7,6 +7,8 @@ With subwords the pooled vectors start from the given ones: a given vector is di
 word, an n-gram takes the mean of its shares, and the row of the word the rest. If the given vectors have n-grams that
 are hashed in the same way, their rows are copied instead. Other words start from their n-grams and a random row, or
 from the n-grams alone (`subword`): those of the given vectors, if they have any.
+
+A model of a hierarchy starts from vectors of its concepts, for example cones from a run of Poincaré embeddings.
 
 Frozen rows (`model.freeze`) keep their values: their vectors carry no gradient.
 """
@@ -65,14 +67,8 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
     Raises UsageError if the dimensions differ or nothing has n-grams, DataError if no word matches or a vector is not
     finite.
     """
-    if (dim := given.u.table.shape[1]) != model.u.shape[1]:
-        raise UsageError(f"train.start: {given.name}: vectors of {dim:,} numbers, but model.dim is "
-                         f"{model.u.shape[1]:,}; set model.dim: {dim}")
-    exact, rows = _find(given.u, words)
+    exact, rows = _require_matches(given, words, model.u.shape[1])
     known = rows >= 0
-    if not known.any():
-        raise DataError(f"train.start: {given.name}: contains none of the {len(words):,} words of the corpus; give "
-                        "vectors with the same language, tokenization and case")
     if model.pool is None:
         _set(model.u, given.u, rows, new_rows, given.name)
     else:
@@ -83,6 +79,36 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
         _set(model.v, given.v, _find(given.v, words)[1], new_rows, given.name)
     if model.frozen is not None:
         model.frozen.copy_(torch.from_numpy(known) if model.config.freeze == "known" else torch.ones(len(words)).bool())
+    return _matches(exact, known, counts)
+
+
+@torch.no_grad()
+def start_table_from(table: Tensor, given: GivenVectors, names: Sequence[str], counts: Tensor, new_rows: str
+                     ) -> Matches:
+    """Set the rows (V, D) of the only table of a model: concepts instead of words, without n-grams.
+
+    names: V. counts: (V,). new_rows: "random" or "mean", as in `start_from`, and the same errors.
+    """
+    if new_rows == "subword":
+        raise UsageError("train.start_new_rows: subword: concepts have no n-grams; set random or mean")
+    exact, rows = _require_matches(given, names, table.shape[1])
+    _set(table, given.u, rows, new_rows, given.name)
+    return _matches(exact, rows >= 0, counts)
+
+
+def _require_matches(given: GivenVectors, words: Sequence[str], dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the matches of `_find`. UsageError if the dimensions differ, DataError if nothing matches."""
+    if (given_dim := given.u.table.shape[1]) != dim:
+        raise UsageError(f"train.start: {given.name}: vectors of {given_dim:,} numbers, but model.dim is {dim:,}; set "
+                         f"model.dim: {given_dim}")
+    exact, rows = _find(given.u, words)
+    if not (rows >= 0).any():
+        raise DataError(f"train.start: {given.name}: contains none of the {len(words):,} words of the corpus; give "
+                        "vectors with the same language, tokenization and case")
+    return exact, rows
+
+
+def _matches(exact: np.ndarray, known: np.ndarray, counts: Tensor) -> Matches:
     weights = counts.cpu().numpy()
     return Matches(int(exact.sum()), int((known & ~exact).sum()), int((~known).sum()),
                    float(weights[known].sum() / max(weights.sum(), 1)))

@@ -14,8 +14,8 @@ from torch import Tensor
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.training.order import OrderLossSpec, OrderRows, update
 from embtrain.losses.base import LossConfig
-from embtrain.losses.margin import Margin
-from embtrain.losses.order import OrderLoss
+from embtrain.losses.hinges.margin import Margin
+from embtrain.losses.hinges.order import OrderLoss
 from embtrain.models.hierarchies.order import Order
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.engines.compiled import CompiledStep

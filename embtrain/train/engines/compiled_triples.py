@@ -16,7 +16,7 @@ from torch import Tensor
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries, update
-from embtrain.losses.margin import Margin
+from embtrain.losses.hinges.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
 from embtrain.losses.self_adversarial import SelfAdversarial
 from embtrain.models.triples.distmult import DistMult

@@ -17,7 +17,7 @@ from torch import Tensor
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows, update
-from embtrain.losses.margin import Margin
+from embtrain.losses.hinges.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
 from embtrain.models.base import AbstractMethod
 from embtrain.models.words.skipgram import SkipGram

@@ -10,8 +10,11 @@ from helpers import tiny_runs
 
 import embtrain
 from embtrain import experiment
+from embtrain.common.errors import UsageError
+from embtrain.common.files import read_json
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.models import base as models
+from embtrain.models.hierarchies.cone import min_norm
 
 pytestmark = pytest.mark.long
 
@@ -58,3 +61,20 @@ def test_a_run_scores_pairs_by_its_model_and_its_settings(name: str, place: Path
     assert run.scorer([("c9", "c3", "")])[0] == pytest.approx(expected, rel=1e-3)  # rounded so that scores tie
     if keys:
         assert Scorer(table, model)([("c9", "c3", "")])[0] != pytest.approx(expected, rel=1e-2)
+
+
+def test_cones_start_from_a_run_of_poincare_embeddings_within_their_bounds(place: Path, tmp_path: Path) -> None:
+    keys = {"model.dim": 6, "pairs.valid": 3, "pairs.test": 3, "evaluate.resamples": 0, "evaluate.benchmarks": [],
+            "train.epochs": 1}
+    first = embtrain.fit(model="poincare", corpus=place / "pairs.tsv", threads=1, out=tmp_path / "poincare", sets={
+        **keys, "train.lr": 3.0, "train.min_lr": 3.0})
+    cones = embtrain.fit(model="cone", corpus=place / "pairs.tsv", threads=1, out=tmp_path / "cone", sets={
+        **keys, "train.lr": 1e-12, "train.start": str(first.folder)})
+    given, table = (torch.from_numpy(run.word_vectors.table).double() for run in (first, cones))
+    norm, bound = given.norm(dim=1, keepdim=True), min_norm(0.1)
+    assert (norm < bound).any() and (norm > bound + 0.01).any()
+    torch.testing.assert_close(table, given / norm * norm.clamp(min=bound), atol=1e-6, rtol=0)
+    assert read_json(cones.folder / "start.json")["exact"] == len(table)
+    with pytest.raises(UsageError, match=r"train\.start_new_rows: subword: concepts have no n-grams"):
+        embtrain.fit(model="cone", corpus=place / "pairs.tsv", out=tmp_path / "none", sets={
+            **keys, "train.start": str(first.folder), "train.start_new_rows": "subword"})

@@ -90,6 +90,13 @@ def test_rate_falls_linearly_after_warm_up(tmp_path: Path) -> None:
     assert [x["lr"] for x in lines(tmp_path)] == pytest.approx([line[0] / 3, line[1] * 2 / 3, *line[2:]], rel=1e-12)
 
 
+def test_rate_is_a_tenth_in_the_epochs_of_burn_in_and_a_warm_up_multiplies_it(tmp_path: Path) -> None:
+    fit(tmp_path, lr=0.1, min_lr=0.02, warmup=2, burn_in=1, epochs=3).run()
+    line = [0.1 - 0.08 * step / 12 for step in range(12)]
+    assert [x["lr"] for x in lines(tmp_path)] == pytest.approx(
+        [line[0] / 20, *(x / 10 for x in line[1:4]), *line[4:]], rel=1e-12)
+
+
 def test_floor_above_the_rate_keeps_the_rate(tmp_path: Path) -> None:
     fit(tmp_path, lr=0.1, min_lr=0.5, epochs=1).run()
     assert [x["lr"] for x in lines(tmp_path)] == [0.1] * 4

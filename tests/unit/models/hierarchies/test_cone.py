@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from embtrain.models.hierarchies.bounds import MAX_NORM
 from embtrain.models.hierarchies.cone import ConeConfig, angle, half_aperture, min_norm
-from embtrain.models.hierarchies.riemannian import MAX_NORM
 
 DOUBLE = torch.float64
 

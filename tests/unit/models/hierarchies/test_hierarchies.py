@@ -16,8 +16,8 @@ from embtrain.data.hierarchy.examples import PairBatch
 from embtrain.models import base as models
 from embtrain.models.hierarchies import base
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.bounds import MAX_NORM
 from embtrain.models.hierarchies.cone import min_norm
-from embtrain.models.hierarchies.riemannian import MAX_NORM
 from embtrain.train.optimizers import RowAdagrad
 
 V, D, B = 7, 4, 5

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from embtrain.common.types import ProblemSpec
+from embtrain.models.hierarchies.bounds import MAX_NORM
 from embtrain.models.hierarchies.poincare import Poincare, PoincareConfig, distance
-from embtrain.models.hierarchies.riemannian import MAX_NORM
 
 DOUBLE = torch.float64
 

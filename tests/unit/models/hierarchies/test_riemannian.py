@@ -1,14 +1,13 @@
-"""Riemannian gradients and bounds: against the metric, autograd and a loop; sparse and dense."""
+"""Riemannian gradients: against the metric, autograd and a loop; sparse and dense."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import torch
 from torch import nn
 
-from embtrain.models.hierarchies.riemannian import MAX_NORM, ball_inverse_metric, keep_norms, with_inverse_metric
+from embtrain.models.hierarchies.bounds import MAX_NORM
+from embtrain.models.hierarchies.riemannian import ball_inverse_metric, with_inverse_metric
 
 DOUBLE = torch.float64
 
@@ -39,20 +38,3 @@ def test_a_small_step_moves_a_point_by_the_rate_times_the_riemannian_length_of_t
     assert x.grad is not None
     after = 2 * torch.atanh(torch.linalg.vector_norm(x - 1e-3 * x.grad, dim=1))
     torch.testing.assert_close((distance - after).detach(), torch.full((6,), 1e-3, dtype=DOUBLE), rtol=2e-3, atol=0)
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-def test_rows_outside_the_bounds_move_along_their_radius(sparse: bool) -> None:
-    table = torch.tensor([[3.0, 4.0], [0.03, 0.04], [0.3, 0.4], [0.0, 0.0], [9.0, 0.0]], dtype=DOUBLE)
-    leaf = table.clone().requires_grad_()
-    nn.functional.embedding(torch.tensor([0, 1, 2, 3, 0]), leaf, sparse=sparse).sum().backward()  # not the last row
-    keep_norms(table, leaf.grad, 0.1, 0.9)
-    expected = [[0.54, 0.72], [0.06, 0.08], [0.3, 0.4], [0.1, 0.0], [9.0, 0.0] if sparse else [0.9, 0.0]]
-    torch.testing.assert_close(table, torch.tensor(expected, dtype=DOUBLE))
-
-
-def test_a_table_within_the_bounds_keeps_its_bits_and_zero_is_allowed_without_a_lower_bound() -> None:
-    table = torch.cat([points(), torch.zeros(1, 3, dtype=DOUBLE)])
-    before = table.clone()
-    keep_norms(table, None, 0.0, MAX_NORM + 1e-15)
-    assert torch.equal(table, before) and not math.isnan(float(table.sum()))
