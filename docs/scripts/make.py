@@ -4,7 +4,7 @@
                                      docs/pictures/report.svg
 
 raw.py reads rows and formats numbers, choosing.py compares strategies, benches.py and gensim_quality.py show speed and
-quality next to other libraries, licences.py lists data sets, chart.py draws.
+quality next to other libraries, licences.py lists data sets, leaderboard.py ranks runs, chart.py draws.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from benches import bench_tables, loss_speed_chart
 from chart import Panel, Point, dots, plane
 from choosing import METRIC_LABELS, choice_table, choose
 from gensim_quality import difference_table, quality_chart, quality_table
+from leaderboard import leaderboard
 from licences import licence_table
 from raw import CPU, RESULTS, ROWS, Comparison, about, cell, comparison, comparisons, figure, over_seeds, picture, table
 
@@ -155,7 +156,7 @@ def generated() -> dict[str, str]:
     return {"choose.md": choice_table(), "comparisons.md": "\n".join(map(section, found)),
             "gensim.md": quality_table(), "gensim-differences.md": difference_table(),
             **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
-            "bench.md": bench_tables(), "absent.md": not_run_table(),
+            "bench.md": bench_tables(), "leaderboard.md": leaderboard(), "absent.md": not_run_table(),
             "licences.md": licence_table(), "gensim.svg": quality_chart(),
             "bench-nmt.svg": loss_speed_chart(), "translation-word.svg": translation_example()}
 

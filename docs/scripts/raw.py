@@ -73,7 +73,7 @@ def comparison(folder: Path) -> Comparison:
 
 def about() -> Mapping[str, Any]:
     """Return about.yaml: machine, dates, titles and notes that the rows do not contain."""
-    return read_yaml(RESULTS / "about.yaml").tree
+    return read_yaml(ROWS / "about.yaml").tree
 
 
 def sources(found: Comparison) -> set[str]:

@@ -116,11 +116,9 @@ def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: option
 
 
 app.command("continue")(continuation.continue_run)
-app.command()(experiments.compare)
-app.command()(experiments.reproduce)
-app.command()(experiments.report)
-app.command()(experiments.diagnose)
-app.command()(experiments.bench)
+for _command in (experiments.compare, experiments.reproduce, experiments.report, experiments.diagnose,
+                 experiments.bench, experiments.submit):
+    app.command()(_command)
 
 
 @app.command()

@@ -1,10 +1,10 @@
-"""The commands that compare: compare, reproduce, report, diagnose and bench."""
+"""The commands that compare: compare, reproduce, report, diagnose, bench and submit."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,11 @@ from embtrain.cli import options
 from embtrain.cli.options import names
 from embtrain.common.errors import UsageError
 from embtrain.common.terminal import plain, show
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OUTPUT = ("out", "dry_run", "quiet", "as_json")  # parameters of `embtrain fit` that do not change what is trained
 
 
 def compare(
@@ -227,6 +232,46 @@ def bench(
     with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
         summary = benches.find(name)(rounds, counts, names(only, "--only"), corpus)
     options.emit(summary, as_json, lambda: last_line(summary))
+
+
+def submit(
+    context: typer.Context,
+    run: options.RunFolder,
+    out: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="JSON lines file to append to (default: that of the task and corpus in "
+                             "docs/results/leaderboard of the checkout).")] = None,
+) -> None:
+    """Add the scores of a run to the leaderboard, as one JSON line.
+
+    Refuses a run whose command cannot be repeated: it must be `embtrain fit` without files of yours, from code that
+    is committed, and must give the settings of the run today.
+    """
+    from embtrain.common.files import check_output_file
+    from embtrain.experiment.inspect import submission
+
+    options.configure_output(False)
+    file = None if out is None else check_output_file(out)
+    fit: Any = context.find_root().command
+
+    def parse(words: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
+        return _parse(fit.commands["fit"], words)
+
+    line = submission.describe(run, parse)
+    file = file or submission.default_file(line)
+    submission.append(file, line)
+    show(f"{plain(line.command)}\n{line.metric}: {line.scores[line.metric]:.4g}\nleaderboard: {plain(str(file))}")
+
+
+def _parse(command: Any, words: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
+    """Parse the words of a command into its parameters, and into the same words without output options."""
+    values = command.make_context(command.name, list(words)).params
+    repeated: list[str] = []
+    for parameter in command.params:
+        value = values.get(parameter.name)
+        if value is not None and parameter.name not in OUTPUT:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                repeated += [parameter.opts[0], str(one)]
+    return values, repeated
 
 
 def _counts(text: str, flag: str, highest: int) -> list[int]:

@@ -243,18 +243,22 @@ class _ProgressPrinter:
 
     def __init__(self, cells: Sequence[Cell], parallel: int, blocks: int):
         self.cells, self.parallel, self.blocks = cells, parallel, max(1, blocks)
-        self.failed: set[str] = set()
-        self.printed_at = time.monotonic()
+        self.failed, self.printed_at, self.started = set[str](), time.monotonic(), dict[Cell, float]()
+        self.other_seconds: list[float] = []  # seconds of each finished cell that were not spent on training
 
     def print_end(self, cell: Cell, error: str) -> None:
         if error:
             self.failed.add(cell.name)
+        elif cell in self.started and cell.is_finished() and not cell.downstream_limits:
+            self.other_seconds.append(self._other_seconds(cell))
         if error or (cell.is_finished() and not progress.quiet):
             done = sum(cell.is_finished() for cell in self.cells)
             text = f"failed: {error}" if error else f"done ({done} of {len(self.cells)})"
             terminal.note(f"{cell.name}: {text}")
 
     def print_status(self, running: Sequence[Cell]) -> None:
+        for cell in running:
+            self.started.setdefault(cell, time.monotonic())
         if progress.quiet or time.monotonic() - self.printed_at < progress.EVERY_SECONDS:
             return
         self.printed_at = time.monotonic()
@@ -265,14 +269,20 @@ class _ProgressPrinter:
         time_left = f"; about {duration(seconds_left)} left" if seconds_left else ""
         terminal.note(f"comparing: {done} of {len(self.cells)} runs done{failed}{working}{time_left}")
 
+    def _other_seconds(self, cell: Cell) -> float:
+        """Seconds since a cell started that were not spent on training: start, reading, evaluation and report."""
+        return max(0.0, time.monotonic() - self.started[cell] - last_position(cell.folder)[1])
+
     def _time_left(self, running: Sequence[Cell]) -> tuple[float | None, list[str]]:
-        """Seconds of training left, None if no cell has started; and the progress of each running cell."""
+        """Seconds left, None if no cell has started; and the progress of each running cell."""
         position = {cell: last_position(cell.folder) for cell in self.cells}
         rates: dict[str, list[float]] = {}  # seconds per block of each strategy, which differ by factors
         for cell, (step, seconds, _) in position.items():
             if step:
                 rates.setdefault(cell.label, []).append(seconds / step)
         shares, seconds_left = [], 0.0
+        # Start, evaluation and report take most of the time of short runs. Before one ends, their length is unknown.
+        other = sum(self.other_seconds) / len(self.other_seconds) if self.other_seconds else 0.0
         all_rates = [rate for cell_rates in rates.values() for rate in cell_rates]
         for cell, (step, _, cpu) in position.items():
             if cell.is_finished() or cell.name in self.failed:
@@ -281,6 +291,7 @@ class _ProgressPrinter:
             cell_seconds = max(0, self.blocks - step) * sum(rates_of_label) / len(rates_of_label)
             if budget is not None:
                 cell_seconds = min(cell_seconds, _seconds_left(cell.folder, budget))
+            cell_seconds += max(0.0, other - (self._other_seconds(cell) if cell in self.started else 0.0))
             seconds_left += cell_seconds + sum(_seconds_left(folder, limit) for folder,
                                                limit in cell.downstream_limits.items())
             if cell in running:

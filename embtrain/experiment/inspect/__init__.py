@@ -6,5 +6,6 @@ benchmarks.py  resolve the names of `evaluate --on`
 export.py      write a run's vectors for other programs
 align.py       rotate the vectors of a run or file onto those of another
 encoding.py    read a text into the cache, or estimate what that costs
+submission.py  lines of the leaderboard: the scores of a run with the command that repeats it
 sentences.py   one side of a parallel corpus, tokenized as a translator reads it
 """

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,8 @@ from embtrain.kernels.core import loader
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
-            "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
+            "embtrain": embtrain.__version__, "code": code_sha256(), "commit": commit(),
+            "threads": threads,
             "engine": parts.train.engine, "block": parts.train.chunk, "core": loader.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "host": platform.node(),
             "processor": machine.processor(), "python": platform.python_version(),
@@ -46,6 +48,19 @@ def code_difference(folder: Path) -> str:
         return ""
     return (f"embtrain {printable(version)} with code {printable(code[:12])} started it, but this is embtrain "
             f"{embtrain.__version__} with code {current[:12]}")
+
+
+def commit() -> str | None:
+    """Return the commit of the checkout, with `-dirty` if tracked files have changed since; None outside a checkout."""
+    root = Path(embtrain.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+                              capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 def code_sha256() -> str:

@@ -56,7 +56,7 @@ DATA = {
     "data encode": [("text --workers 1", "data encode"), ("text --dry-run", "data encode --dry-run")],
 }
 # Commands that print log lines, or the path of the written file.
-WITHOUT_JSON = {"translate", "export", "report", "data sentences", "config schema"}
+WITHOUT_JSON = {"translate", "export", "report", "submit", "data sentences", "config schema"}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

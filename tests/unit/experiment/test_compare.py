@@ -532,6 +532,30 @@ def test_remaining_time_uses_the_pace_of_each_strategy(
     assert capsys.readouterr().err == "comparing: 3 of 4 runs done; running: nce-seed1 (is evaluated)\n"
 
 
+def test_remaining_time_includes_what_finished_runs_needed_besides_training(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short runs spend most of their time on their start and their evaluation."""
+    first, second, *others = planned = compare.plan(grid(place), tmp_path)[1]
+    now = 1000.0
+    monkeypatch.setattr(workers.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    printer = workers._ProgressPrinter(planned, 1, 100)
+    printer.print_status([first])
+    now += 35
+    first.folder.mkdir(parents=True)
+    (first.folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 5.0}\n')
+    for name in workers.FINISHED:
+        (first.folder / name).touch()
+    printer.print_end(first, "")
+    printer.print_status([second])
+    now += 10
+    capsys.readouterr()
+    printer.print_status([second])
+    # 5 s of training for each of three runs, and 30 s besides, of which the running one has used 10
+    assert len(others) == 2 and capsys.readouterr().err.endswith("; about 1 min 35 s left\n")
+
+
 @pytest.mark.parametrize("cpu, report", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
                                          (100, "is evaluated)")])
 def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(

@@ -1,0 +1,153 @@
+"""Lines of the leaderboard: the scores of one run with the command that repeats it.
+
+A file of the leaderboard has one JSON object a line, the fields of `Submission`. The pages of docs/results are made
+from the files in docs/results/leaderboard.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import embtrain
+from embtrain.common import shipped
+from embtrain.common.config import flatten
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import write_text
+from embtrain.common.json_records import decode, encode, mapping, text
+from embtrain.experiment.run.settings import Settings, from_run, resolve
+from embtrain.experiment.tasks import base as tasks
+from embtrain.report.load import run as run_record
+
+PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
+NOT_SCORES = ("training", "valid", "neighbours 45-50")  # benchmarks of a run that rank nothing on the leaderboard
+DIRTY = "-dirty"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One run on the leaderboard."""
+
+    task: str
+    corpus: str
+    corpus_sha256: str
+    model: str
+    strategy: str
+    seed: int
+    metric: str                # the task's primary one, BENCHMARK/METRIC
+    scores: dict[str, float]   # BENCHMARK/METRIC -> value, of the test split and of benchmarks
+    cpu_seconds: float | None
+    version: str               # of embtrain
+    code: str                  # SHA-256 of the package's Python files
+    commit: str | None         # of the checkout; None for an installed wheel
+    machine: str
+    date: str
+    command: str               # repeats the run
+
+    @property
+    def settings(self) -> str:
+        """The command without its seed: equal for runs that differ only in the seed."""
+        return self.command.replace(f" --seed {self.seed}", "")
+
+
+# Parses the words after `embtrain fit` into parameters by name, and into the same words without output options.
+Parse = Callable[[Sequence[str]], tuple[Mapping[str, Any], list[str]]]
+
+
+def describe(folder: Path, parse: Parse) -> Submission:
+    """Return the line of a finished run.
+
+    Raises UsageError if its command cannot be repeated: another command than `embtrain fit`, files of the user,
+    uncommitted changes, or settings that the command does not give today. Raises DataError if the run is not finished
+    or a file of it is damaged.
+    """
+    settings, record, path = from_run(folder), run_record.read(folder), folder / "identity.json"
+    identity = record.identity or {}
+    command = _command(folder, settings, identity.get("argv"), parse)
+    commit = identity.get("commit")
+    if commit is not None and text(commit, f"{path}: commit").endswith(DIRTY):
+        raise UsageError(f"{path}: commit: {commit}: the checkout had changes without a commit; commit them and train "
+                         "again")
+    metric = tasks.find(settings).metric
+    scores = {f"{row.benchmark}/{row.metric}": row.value for row in record.scores or []
+              if row.value is not None and row.benchmark not in NOT_SCORES}
+    if metric not in scores:
+        raise DataError(f"{folder / 'scores.json'}: has no {metric}, by which the task is ranked; train with a test "
+                        "split")
+    try:
+        corpus = mapping(identity.get("corpus"), "corpus")
+        machine = f"{text(identity.get('processor'), 'processor')}, {identity.get('cores')} cores, core " \
+                  f"{text(identity.get('core'), 'core')}, threads {identity.get('threads')}"
+        return decode(Submission, {
+            "task": identity.get("task"), "corpus": settings.corpus, "corpus_sha256": corpus.get("sha256"),
+            "model": settings.model.name, "strategy": settings.strategy, "seed": settings.train.seed, "metric": metric,
+            "scores": scores, "cpu_seconds": record.metrics.reached.get("cpu_seconds") if record.metrics else None,
+             "version": identity.get("embtrain"), "code": identity.get("code"),
+            "commit": commit, "machine": machine, "date": str(identity.get("begun", ""))[:10], "command": command})
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
+    """Return the command that repeats a run. Raises UsageError if there is none."""
+    words = argv if isinstance(argv, list) and all(isinstance(word, str) for word in argv) else []
+    if len(words) < 2 or PurePath(words[0]).name not in PROGRAMS or words[1] != "fit":
+        raise UsageError(f"{folder}: was not trained by the command `embtrain fit`, so no command repeats it; train it "
+                         "with that command")
+    values, repeated = parse(words[2:])
+    for flag, name, known in (("--config", values["config"], []),
+                              ("--strategy", values["negatives"], shipped.names("configs", "strategies")),
+                              ("--corpus", values["corpus"], shipped.names("corpora"))):
+        if name is not None and str(name) not in known:
+            raise UsageError(f"{folder}: {flag} {name}: is a file that others do not have; train with a name that "
+                             "`embtrain list` prints, and with --set")
+    for override in values["overrides"] or []:
+        if Path(override.partition("=")[2] or ".").is_file():
+            raise UsageError(f"{folder}: --set {override}: is a file that others do not have; train without it")
+    short = {"train.epochs": values["epochs"], "model.dim": values["dim"]}
+    sets = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(values["overrides"] or [])]
+    repeated_settings = resolve(values["negatives"], values["model"], values["corpus"], values["loss"], None, sets,
+                                values["seed"], values["threads"], values["device"])
+    there, here = flatten(settings), flatten(repeated_settings)
+    if differing := sorted(key for key in {*there, *here} if there.get(key) != here.get(key)):
+        raise UsageError(f"{folder}: {differing[0]}: is {there.get(differing[0])!r} in the run, and its command now "
+                         f"gives {here.get(differing[0])!r}; train it again")
+    return shlex.join(["embtrain", "fit", *repeated, *(
+        [] if values["seed"] is not None else ["--seed", str(settings.train.seed)])])
+
+
+def default_file(submission: Submission) -> Path:
+    """Return the file of a task and corpus in this checkout. Raises UsageError outside a checkout."""
+    folder = Path(embtrain.__file__).resolve().parents[1] / "docs" / "results" / "leaderboard"
+    if not folder.is_dir():
+        raise UsageError("--out: is missing; outside a checkout of embtrain there is no leaderboard, so name a file")
+    return folder / f"{submission.task}-{submission.corpus}.jsonl"
+
+
+def read(path: Path) -> list[Submission]:
+    """Read a file of the leaderboard. Raises DataError, with the line, for a line that is not a `Submission`."""
+    rows = []
+    for number, line in enumerate(run_record.read_text(path).splitlines(), 1):
+        try:
+            row = decode(Submission, json.loads(line))
+            if not row.command.startswith("embtrain fit ") or row.metric not in row.scores:
+                raise ValueError("command must begin with `embtrain fit`" if row.metric in row.scores else
+                                 f"scores: {row.metric} is missing")
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: {str(error).splitlines()[0]}") from error
+        rows.append(row)
+    return rows
+
+
+def append(path: Path, submission: Submission) -> None:
+    """Append a line. Raises UsageError if the file has a line with the same command and code."""
+    rows = read(path) if path.exists() else []
+    if any((row.command, row.code) == (submission.command, submission.code) for row in rows):
+        raise UsageError(f"{path}: already has a line with this command and code; submit a run with another seed")
+    write_text(path, "".join(json.dumps(encode(row), ensure_ascii=False, allow_nan=False) + "\n"
+                             for row in [*rows, submission]))
+
