@@ -35,11 +35,9 @@ from embtrain.experiment.run import (
 )
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, check_parent, has_trained, restore_engine
+from embtrain.experiment.run.started import check_corpus, check_parent, check_start, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
-from embtrain.models.hierarchies.base import HierarchyModel
-from embtrain.models.words.skipgram import SkipGram
 from embtrain.negatives import base as negatives
 from embtrain.report.format import format_text
 from embtrain.train.engines import choose
@@ -161,15 +159,8 @@ def check(settings: Settings) -> None:
     tasks.find(settings).check(settings)
     choose.require_tables_in_files(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                    settings.loss, settings.train)
-    freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
     check_parent(settings)
-    if start is None and settings.train.parent is None and freeze != "none":
-        raise UsageError(f"model.freeze: {freeze}: needs given vectors; set train.start, or model.freeze: none")
-    if start is not None:
-        if not issubclass(models.find(settings.model.name), (SkipGram, HierarchyModel)):
-            raise UsageError(f"train.start: model.name: {settings.model.name} does not start from vectors; use "
-                             "skipgram, cbow, node2vec or a model of hierarchies, or train.start: null")
-        files.check_exists(Path(start), "a run folder or a vector file")
+    check_start(settings)
     for name in settings.train.sinks:
         sinks.find(name)
 

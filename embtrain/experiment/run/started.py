@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import read_json, resume_command
+from embtrain.common.files import check_exists, read_json, resume_command
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.models import base as models
+from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.words.cbow import Cbow
 from embtrain.models.words.skipgram import SkipGram
 
@@ -47,6 +49,18 @@ def check_corpus(folder: Path, task: Task) -> None:
             folder, "its sha256 differs from the one in identity.json; restore the same files"
         )
     task.check_ids(folder)
+
+
+def check_start(settings: Settings) -> None:
+    """Raise UsageError or DataError if the model cannot start from the vectors of `train.start`."""
+    freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
+    if start is None and settings.train.parent is None and freeze != "none":
+        raise UsageError(f"model.freeze: {freeze}: needs given vectors; set train.start, or model.freeze: none")
+    if start is not None:
+        if not issubclass(models.find(settings.model.name), (SkipGram, HierarchyModel)):
+            raise UsageError(f"train.start: model.name: {settings.model.name} does not start from vectors; use "
+                             "skipgram, cbow, node2vec or a model of hierarchies, or train.start: null")
+        check_exists(Path(start), "a run folder or a vector file")
 
 
 def check_parent(settings: Settings) -> None:

@@ -52,7 +52,7 @@ LIKELIHOOD = "test/log_likelihood"
 
 
 @dataclass(frozen=True)
-class Text:
+class TextRun:
     """A file of words, and how it is trained on."""
 
     file: Path
@@ -75,7 +75,7 @@ class Case:
     """Training by some processes: the rates that were tried, and the scores of each seed at the best one."""
 
     name: str
-    text: Text
+    text: TextRun
     scores: list[dict[str, float]] = field(default_factory=list)
     trials: dict[float, dict[str, float]] = field(default_factory=dict)
     rate: float = 0.0
@@ -120,7 +120,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     known = [f"n{n}{suffix}" for n in SIZES for suffix in ("", ALL_ROWS) if n > 1 or not suffix]
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, 0 if corpus else TOKENS)
-    of_text = Text(file, EPOCHS if corpus else 1, threads[0])
+    of_text = TextRun(file, EPOCHS if corpus else 1, threads[0])
     text = of_text.read()
     if not len(text.heldout("test")):
         raise DataError(f"--corpus: {corpus or CORPUS}: is too short to hold text out; give a longer one")
@@ -160,7 +160,7 @@ def _quality(text: WindowsTask, parts: components.Components) -> dict[str, float
     return scores
 
 
-def _predicted(text: Text, cases: Mapping[str, Case], cpu: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def _predicted(text: TextRun, cases: Mapping[str, Case], cpu: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Seconds of an epoch and speed-up over one machine, by frequent_rows, machines, cores and gigabits."""
     out: dict[str, Any] = {}
     read = text.read()
