@@ -70,7 +70,8 @@ class CompiledStep(Engine):
             and type(source).draw is StaticSource.draw
         self.threads = torch.get_num_threads()
         self.c = loss.c if isinstance(loss, Nce) else None
-        pad_rows(model)
+        if model.problem.new_table is None:  # tables in files have padded rows from the start
+            pad_rows(model)
 
     @torch.no_grad()
     def __call__(self, block: Any, keep_costs: bool = False) -> StepResult:
