@@ -7,6 +7,8 @@ processes.py     ProcessGroup: rank, size, exchange of bytes, work of process 0 
 exchange.py      puts the tables of all processes together
 states.py        nested states as bytes
 traffic.py       estimates the bytes of an exchange
+shards.py        tables cut by rows over the processes
+sharded_trainer.py  GroupTrainer with these tables
 trainer.py       GroupTrainer: the training loop of one process of a group
 requirements.py  refuses runs that a group of processes cannot train
 """
