@@ -55,7 +55,7 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
     begin = group.from_first(lambda: _begin(settings, out))
     if begin["continues"]:
         return resume(Path(begin["folder"]), group)
-    parts, threads = _build(settings, _read(settings, group), group)
+    parts, threads = _build(settings, _read(settings, group), group, Path(begin["folder"]))
     with _place(Path(begin["folder"]), group, is_new=out is None) as folder:
         if group.is_first:
             check_new(folder)
@@ -71,7 +71,7 @@ def resume(folder: Path, group: ProcessGroup) -> Run:
     requirements.check_settings(settings.train, group.size)
     task = _read(settings, group)
     has_started = group.from_first(lambda: _check_started(folder, task))
-    parts, threads = _build(settings, task, group)
+    parts, threads = _build(settings, task, group, folder)
     with _place(folder, group) as place:
         if not has_started:
             if group.is_first:
@@ -151,14 +151,16 @@ def _read(settings: Settings, group: ProcessGroup) -> Task:
     return task
 
 
-def _build(settings: Settings, task: Task, group: ProcessGroup) -> tuple[Components, int]:
+def _build(settings: Settings, task: Task, group: ProcessGroup, folder: Path) -> tuple[Components, int]:
     """The components of the run, and the threads of this process: its share of the cores, if train.threads is 0."""
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = components.use_threads(settings.train.threads)
     if settings.train.threads == 0:
         threads = components.use_threads(max(1, threads // n_local))
-    parts = components.build_for_training(settings, task)
+    parts = components.build_for_training(settings, task, folder)
     requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, group)
+    if settings.train.tables == "sharded":
+        requirements.check_shards(parts.model, parts.source, parts.loss)
     requirements.check_blocks(task.examples, parts.train.chunk or 1, group.size)
     group.meet()
     return parts, threads

@@ -29,7 +29,6 @@ class ModelConfig(Section):
         """Return the rows of the largest table, as far as they are known before the data are read."""
         return n_candidates
 
-
     def n_rows_of_all(self, problem: ProblemSpec) -> int:
         """Return the rows of all tables together, as far as they are known before the model is built."""
         return self.n_rows(problem.n_candidates)
@@ -122,10 +121,8 @@ def pad_rows(model: Model) -> None:
     """Pad the rows of the model's tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
 
     The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array,
-    except those of `unpadded_tables`. Tables in files have these rows from the start.
+    except those of `unpadded_tables`.
     """
-    if model.problem.new_table is not None:
-        return
     for name, p in model.named_parameters():
         if p.ndim == 2 and name not in model.unpadded_tables:
             n, d = p.shape

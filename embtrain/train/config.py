@@ -33,10 +33,10 @@ class TrainConfig(Section):
     seed: int = Field(1, ge=0, lt=2**31, description="seed of initialization, order and draws")
     threads: int = Field(0, ge=0, le=1024, description="threads; 0: one per core")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
-    tables: Literal["memory", "mapped"] = Field(
+    tables: Literal["memory", "mapped", "sharded"] = Field(
         "memory", description=(
             "place of the embedding tables; mapped: files on the disk of the run folder, for tables larger than the "
-            "memory"))
+            "memory; sharded: rows cut over the processes of torchrun (skip-gram)"))
     engine: Literal["auto", "autograd", "fused"] = Field(
         "auto", description="autograd: PyTorch, any device; fused: the compiled core; auto: fused where possible")
     shuffle: bool = Field(True, description="permute the centres in each epoch")

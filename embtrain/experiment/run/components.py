@@ -50,7 +50,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
                                           settings.loss, settings.train)
     problem = problem or task.problem_spec(device)
     problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task), ngram_rows=ngram_rows)
-    if settings.train.tables == "mapped":
+    if settings.train.tables != "memory":
         memory.require_disk(settings, problem, folder)
         problem = replace(problem, new_table=TableFiles(existing_part(folder)).zeros)
     else:

@@ -105,7 +105,7 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
         n,
         per_block,
         exchange,
-        memory.describe_disk(settings, parts.problem, folder) if settings.train.tables == "mapped" else "",
+        memory.describe_disk(settings, parts.problem, folder) if settings.train.tables != "memory" else "",
     )
 
 
@@ -147,7 +147,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
         parts.source.on_epoch_start(trainer.step.view)
         sync = parts.train.sync
         moved = MovedRows(tables_of(parts.model), RowSchedule(counts_of(parts.model), sync.frequent_rows).tiers()) \
-            if group.size > 1 else None
+            if group.size > 1 and settings.train.tables == "memory" else None
         seconds = list[float]()
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
@@ -162,7 +162,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
             if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
                 break
         peak, mapped = machine.process_memory("VmHWM"), 0
-        if settings.train.tables == "mapped":
+        if settings.train.tables != "memory":
             mapped = max(0, _file_pages() - files)
         machine.release_free_memory()                                  # as before scoring
         current = machine.process_memory("VmRSS")

@@ -22,6 +22,7 @@ from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
 from embtrain.train import growth
 from embtrain.train.group.processes import SOLO, ProcessGroup
+from embtrain.train.group.sharded_trainer import ShardedTrainer
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
@@ -37,7 +38,8 @@ def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
 
-    trainer = Trainer if group.size == 1 else partial(GroupTrainer, group, n_words=task.n_words)
+    kind = ShardedTrainer if parts.train.tables == "sharded" else GroupTrainer
+    trainer = Trainer if group.size == 1 else partial(kind, group, n_words=task.n_words)
     return trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
                    parts.known_positives, task.stopping_metric, on_checkpoint)
 

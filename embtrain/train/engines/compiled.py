@@ -66,11 +66,11 @@ class CompiledStep(Engine):
         )  # scores for the log and for learning sources
         self.view = self.step.view
         self.units_per_draw = self.UNITS_PER_DRAW.get(source.config.share_draws_by, source.config.share_size)
-        self.static_source = isinstance(source, StaticSource) and source.config.replacement \
-            and type(source).draw is StaticSource.draw
+        self.static_source = draws_alone(source)
         self.threads = torch.get_num_threads()
         self.c = loss.c if isinstance(loss, Nce) else None
-        pad_rows(model)
+        if model.problem.new_table is None:  # tables in files have padded rows from the start
+            pad_rows(model)
 
     @torch.no_grad()
     def __call__(self, block: Any, keep_costs: bool = False) -> StepResult:
@@ -211,6 +211,11 @@ class CompiledStep(Engine):
         scored = self.step.score(query, replace(drawn, false_negatives=None))
         cost = self.loss.negative(scored)
         return cost if scored.row is None else cost[scored.row]
+
+
+def draws_alone(source: NegativeSource) -> bool:
+    """Whether a source draws ids without a query or the model."""
+    return isinstance(source, StaticSource) and source.config.replacement and type(source).draw is StaticSource.draw
 
 
 def _with_subclasses(engine: type[CompiledStep]) -> Iterator[type[CompiledStep]]:

@@ -60,11 +60,11 @@ class TableSync:
             for owner, (end, n) in enumerate(zip(ends, count, strict=True)):
                 outgoing[owner].append((ids[end - n:end], moves[end - n:end]))
             n_moved += len(ids)
-        parts = [_to_bytes(part) for part in outgoing]
+        parts = [to_bytes(part) for part in outgoing]
         incoming = [self._from_bytes(part) for part in self.group.exchange(parts)]
         folded = [adasum.fold([of_rank[i] for of_rank in incoming], table.mean)
                   for i, table in enumerate(self.tables)]
-        own = _to_bytes(folded)
+        own = to_bytes(folded)
         changed: list[list[np.ndarray]] = [[] for _ in self.tables]
         for part in self.group.gather(own):
             for table, (ids, moves), changes in zip(self.tables, self._from_bytes(part), changed, strict=True):
@@ -79,10 +79,10 @@ class TableSync:
         return [np.concatenate(changes) for changes in changed]
 
     def _from_bytes(self, content: np.ndarray) -> list[Part]:
-        return list(_parts(content, self.tables))
+        return list(parts_of(content, self.tables))
 
 
-def _to_bytes(parts: Sequence[Part]) -> np.ndarray:
+def to_bytes(parts: Sequence[Part]) -> np.ndarray:
     """Ids and moves of each table as bytes (n,): the numbers of rows, then both of each table, at multiples of 8."""
     pieces = [np.array([len(ids) for ids, _ in parts], np.int64).view(np.uint8)]
     for part in parts:
@@ -92,8 +92,8 @@ def _to_bytes(parts: Sequence[Part]) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def _parts(content: np.ndarray, tables: Sequence[SharedTable]) -> Iterator[Part]:
-    """Ids and moves of each table from the bytes of `_to_bytes`."""
+def parts_of(content: np.ndarray, tables: Sequence[SharedTable]) -> Iterator[Part]:
+    """Ids and moves of each table from the bytes of `to_bytes`."""
     content = content if content.ctypes.data % 8 == 0 else content.copy()
     at = 8 * len(tables)
     for n, table in zip(content[:at].view(np.int64).tolist(), tables, strict=True):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from embtrain.common.errors import UsageError
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.models.words.skipgram import SkipGram
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
+from embtrain.train.engines.compiled import draws_alone
 from embtrain.train.group.processes import ProcessGroup
 
 
@@ -17,9 +21,12 @@ def check_settings(train: TrainConfig, size: int) -> None:
     if train.engine == "autograd":
         raise UsageError(f"train.engine: autograd: {size} processes train one run with the compiled engine; set "
                          "train.engine: auto, or start one process")
-    if train.tables != "memory":
-        raise UsageError(f"train.tables: {train.tables}: each of {size} processes has its tables in memory; set "
-                         "train.tables: memory, or start one process")
+    if train.tables == "mapped":
+        raise UsageError(f"train.tables: mapped: is for one process; set train.tables: sharded to cut the tables over "
+                         f"{size} processes")
+    if train.tables == "sharded" and train.parent is not None:
+        raise UsageError(f"train.parent: {train.parent}: needs whole tables; set train.tables: memory, or start one "
+                         "process")
     if train.cpu_seconds is not None:
         raise UsageError(f"train.cpu_seconds: {train.cpu_seconds:g}: {size} processes are limited by train.epochs; set "
                          "train.cpu_seconds: null, or start one process")
@@ -34,6 +41,22 @@ def check_parts(fused_blockers: list[str], task: str, source: NegativeSource, gr
         reasons.append(f"negatives.source: {source.name}: it learns in one process alone; choose another source")
     if reasons:
         raise UsageError(f"{reasons[0]}; or start one process instead of {group.size}")
+
+
+def check_shards(model: Model, source: NegativeSource, loss: Loss) -> None:
+    """Raise UsageError for components that cannot be trained with tables cut by rows."""
+    reasons = []
+    if not isinstance(model, SkipGram) or model.pool is not None:
+        reasons.append("model.subword: rows of n-grams are not cut; set model.subword: null")
+    if not draws_alone(source):
+        reasons.append(f"negatives.source: {source.name}: the negatives must be drawn before the tables are read, as "
+                       "those of uniform, log_uniform and unigram with replacement")
+    if source.config.filter == "observed":
+        reasons.append("negatives.filter: observed: the set of pairs is not cut; set target or none")
+    if list(loss.parameters()):
+        reasons.append("loss.partition: a learned log Z is not cut; set fixed")
+    if reasons:
+        raise UsageError(*(f"train.tables: sharded: {reason}" for reason in reasons))
 
 
 def check_blocks(examples: Examples, chunk: int, size: int) -> None:

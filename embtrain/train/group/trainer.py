@@ -88,8 +88,8 @@ class GroupTrainer(Trainer):
 
     def _train(self, stop: Stop, progress: Progress) -> None:
         config, position, group = self.config, self.position, self.group
-        self._sync = self._start_sync()
-        schedule = RowSchedule(counts_of(self.model), config.sync.frequent_rows)
+        self._sync = self._new_sync()
+        schedule = self._new_schedule()
         interval = config.sync.interval(self.block_size) * group.size
         started, last_save, seconds_before = time.monotonic(), time.monotonic(), position.seconds
         if self.threshold is not None and position.step == 0:
@@ -130,10 +130,13 @@ class GroupTrainer(Trainer):
                     return
             position.epoch, position.block = position.epoch + 1, 0
 
-    def _start_sync(self) -> TableSync:
+    def _new_sync(self) -> TableSync:
         tables, optimizer = tables_of(self.model), self.optimizers[0]
         accumulators = [optimizer.accumulator(table) for table in tables] if isinstance(optimizer, RowAdagrad) else []
         return TableSync(self.group, tables, self.config.sync.wire, accumulators, self.traffic)
+
+    def _new_schedule(self) -> RowSchedule:
+        return RowSchedule(counts_of(self.model), self.config.sync.frequent_rows)
 
     def _train_blocks(self, first: int, end: int, n: int, log: bool) -> tuple[StepResult | None, int, float]:
         """Train this process's share of blocks first .. end of n; its last result, examples and CPU seconds."""
@@ -236,8 +239,7 @@ class GroupTrainer(Trainer):
         """Read a checkpoint in process 0. All processes get the tables, and each the state of its own source."""
         if subfolder != "checkpoints":               # the best state, which process 0 alone scores
             return super()._read_state(subfolder)
-        own = states.to_bytes(super()._read_state(subfolder)) if self.group.is_first else b""
-        state = states.from_bytes(self.group.gather(np.frombuffer(own, np.uint8))[0].tobytes())
+        state = self._share_state(super()._read_state(subfolder) if self.group.is_first else {})
         sources, rank = [state["source"], *(state.get("sources") or [])], self.group.rank
         if isinstance(saved := state.get("traffic"), dict) and saved.keys() == vars(self.traffic).keys():
             self.traffic = Traffic(**saved)
@@ -246,6 +248,11 @@ class GroupTrainer(Trainer):
         self.source.load_state_dict(sources[0])
         self.source.reseed(_stream(self.config.seed, rank, state["position"]["step"]))
         return state | {"source": self.source.state_dict()}
+
+    def _share_state(self, own: dict[str, Any]) -> dict[str, Any]:
+        """The state that process 0 has read, in all processes."""
+        content = states.to_bytes(own) if self.group.is_first else b""
+        return states.from_bytes(self.group.gather(np.frombuffer(content, np.uint8))[0].tobytes())
 
 
 def _adam_state(optimizer: torch.optim.Optimizer, p: torch.Tensor) -> list[torch.Tensor]:

@@ -186,7 +186,8 @@ def test_runs_of_other_engines_are_refused(place: Path, name: str, sets: list[st
 
 
 def test_several_processes_are_refused(place: Path) -> None:
-    with pytest.raises(UsageError, match=r"^train\.tables: mapped: each of 2 processes"):
+    with pytest.raises(UsageError, match=r"^train\.tables: mapped: is for one process; set train\.tables: sharded to "
+                                         r"cut the tables over 2 processes$"):
         requirements.check_settings(config(place, "skipgram", "fused", "train.tables=mapped").train, 2)
 
 
