@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.groups import bits, ends, fit, fork_ranks, losses
+from helpers.groups import bits, ends, fit, fork_ranks, losses, simulated, vectors
 from helpers.in_process import small_text
 
 from embtrain.common.errors import DataError
@@ -34,6 +34,7 @@ def test_a_signal_stops_all_and_they_resume_with_the_same_bits(place: Path, monk
     whole = place / "whole"
     assert (whole / "report.html").exists() and len(losses(whole)) > 10
     assert json.loads((whole / "processes.json").read_text())["processes"] == 3
+    assert {content for content, _ in simulated(place, 3)} == {vectors(whole)}
     # A signal to one process stops all, at a synchronization
     blocks = GroupTrainer._train_blocks
     monkeypatch.setattr(GroupTrainer, "_train_blocks", lambda self, *a: (time.sleep(0.1), blocks(self, *a))[1])

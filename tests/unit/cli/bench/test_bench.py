@@ -277,6 +277,7 @@ def test_rare_words_against_gensim(embtrain_bench: Bench, text: Path, monkeypatc
 
 
 @needs_core
+@pytest.mark.slow
 def test_processes_in_turns(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case has a rate of its own, and a prediction follows from its bytes and seconds."""
     code, lines, err = embtrain_bench("group", "--corpus", str(text))
