@@ -1,6 +1,6 @@
 """Runs the blocks of a page in order in the current folder, and returns or updates their output.
 
-    python docs/scripts/play.py docs/guide/*/*.md    runs the pages and writes their output into them
+    python docs/scripts/play.py docs/guide/*/*.md    runs the pages and writes their output and pictures
 
 A ```sh block has lines of `embtrain ...`; a ```python block runs as it is, with the names of the blocks before it. A
 ```text block after either shows its output, errors and warnings included. Comments of a line are instructions:
@@ -20,6 +20,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ NUMBER = re.compile(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?")
 TIMES = re.compile(r"(gradient|loss|negatives) .* ms$|milliseconds of ")  # heading of a table with times
 RELATIVE, ABSOLUTE = 0.05, 0.02  # tolerance between printed numbers and those of the page; see `differing`
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+PICTURE = re.compile(r"^!\[[^\]]+\]\(pictures/([\w.-]+)\)$", re.MULTILINE)  # a picture that the page draws
 
 
 class Block(NamedTuple):
@@ -183,6 +185,15 @@ def differing(expected: str, printed: str) -> list[str]:
     return faults
 
 
+def draw_plainly() -> None:
+    """Let matplotlib write SVG with text as text and the same bytes each time."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "embtrain"})
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
+
+
 def updated(page: str) -> str:
     """Return the page with the current output of its blocks."""
     names: dict[str, object] = {}
@@ -196,8 +207,11 @@ def updated(page: str) -> str:
 
 
 if __name__ == "__main__":
+    draw_plainly()
     for path in [Path(name).resolve() for name in sys.argv[1:]]:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache, contextlib.chdir(folder):
             os.environ["EMBTRAIN_CACHE"] = cache
             text = updated(path.read_text(encoding="utf-8"))
+            for picture in PICTURE.findall(text):
+                shutil.copy(picture, path.parent / "pictures")
         path.write_text(text, encoding="utf-8")

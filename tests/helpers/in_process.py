@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +30,11 @@ def small_text(place: Path, lines: int = 12) -> Path:
                 for _ in range(lines)]
         (place / "text" / f"{d:02}.txt").write_text("\n".join(text))
     return place
+
+
+def replace_processes(patch: pytest.MonkeyPatch, process: Any) -> None:
+    """Replace the process of a cell. Other modules keep subprocess: a run reads its commit by git."""
+    patch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": process}))
 
 
 class Here:
@@ -68,6 +75,6 @@ def in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
     patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     patch.setattr(progress, "quiet", True)
     patch.setattr(Here, "log", [])
-    patch.setattr(workers.subprocess, "Popen", Here)
+    replace_processes(patch, Here)
     patch.setattr(workers, "_POLL", 0)
     patch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))

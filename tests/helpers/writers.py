@@ -33,7 +33,7 @@ from helpers.hostile_files import (
     vectors_of,
     wordnet,
 )
-from helpers.in_process import Here
+from helpers.in_process import Here, replace_processes
 from helpers.serving import FAR_SHA256
 
 
@@ -154,7 +154,7 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
         name=name, description="x", licence="x", reader="text", tokenizer="words", files=(recipes[name],)))
     patch.setenv("EMBTRAIN_DATA_MIRROR", "mirror")
     patch.delenv("EMBTRAIN_OFFLINE", raising=False)
-    patch.setattr(workers.subprocess, "Popen", Here)
+    replace_processes(patch, Here)
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
     for kind in ("run", "comparison"):

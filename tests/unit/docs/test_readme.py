@@ -13,14 +13,11 @@ import shutil
 import subprocess
 import venv
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from gensim.test.utils import datapath
 from helpers.docs_scripts import script
-from helpers.in_process import Here
-
-from embtrain.experiment.comparison import workers
+from helpers.in_process import Here, replace_processes
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
 
@@ -59,7 +56,7 @@ def test_the_blocks_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
-    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    replace_processes(monkeypatch, Here)
     monkeypatch.setattr(Here, "log", [])
     shutil.copy(datapath("lee_background.cor"), "my.txt")
     shutil.copy(datapath("lee.cor"), "more.txt")

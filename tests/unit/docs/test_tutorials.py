@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from helpers.docs_scripts import DOCS, script
-from helpers.in_process import Here
+from helpers.in_process import Here, replace_processes
 
 from embtrain.common import registry
-from embtrain.experiment.comparison import workers
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.loader import core
 
@@ -94,7 +91,7 @@ def check_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     # Cells of a comparison run in this process; other commands keep the module unchanged.
-    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    replace_processes(monkeypatch, Here)
     monkeypatch.setattr(Here, "log", [])
     blocks = play.blocks((DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8"))
     kind = "python" if page.startswith("modules/") else "sh"

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from helpers.comparisons import without_times
-from helpers.in_process import Here, in_process, small_text
+from helpers.in_process import Here, in_process, replace_processes, small_text
 from helpers.processes import embtrain, nothing_is_left_running  # noqa: F401
 from helpers.shared_folders import KEYS, assert_same_runs, kill, options, records
 
 from embtrain import cli, experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.experiment.comparison import compare, workers
+from embtrain.experiment.comparison import compare
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared import handover, joiner, sharing
 from embtrain.experiment.comparison.shared.sharing import Sharing
@@ -96,7 +96,7 @@ def test_runs_of_a_killed_machine_are_resumed_with_the_same_bits(place: Path, tm
     planned = grid(place, *keys, seeds=1)
     compare.compare(planned, tmp_path / "local", 1, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers.subprocess, "Popen", PROCESS)
+        replace_processes(patch, PROCESS)
         other = embtrain(place, "compare", "--negatives", "sgns,nce", "--corpus", "text", "--seeds", "1", "--parallel",
                          "1", "--threads", "1", "--quiet", "--join", "--out", str(tmp_path / "shared"), *options(*keys))
     run = tmp_path / "shared" / "join" / "runs" / "sgns-seed1.1" / "sgns-seed1"
@@ -135,7 +135,7 @@ def test_a_run_is_killed_if_another_machine_has_taken_it(place: Path, local: Com
         def kill(self) -> None:
             killed.append(self.name)
 
-    monkeypatch.setattr(workers.subprocess, "Popen", Suspended)
+    replace_processes(monkeypatch, Suspended)
     compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     assert killed == ["sgns-seed1"]
     assert_same_runs(tmp_path, local.folder, NAMES)
@@ -152,7 +152,7 @@ def test_a_run_that_ends_after_its_lease_was_taken_is_not_published(place: Path,
             if lease.name == "sgns-seed1.1":
                 (lease.parent / "sgns-seed1.2").write_text('{"state": "running"}')
 
-    monkeypatch.setattr(workers.subprocess, "Popen", Late)
+    replace_processes(monkeypatch, Late)
     compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     assert Here.log.count("fit sgns-seed1") == 2 and states(tmp_path)["sgns-seed1"] == ["released", "running", "done"]
     assert_same_runs(tmp_path, local.folder, NAMES)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.groups import bits, ends, fit, fork_ranks, in_threads, losses
+from helpers.groups import bits, ends, fit, fork_ranks, losses
 from helpers.in_process import small_text
 from helpers.tiny_runs import OF_TEXT
 from scipy.stats import chisquare
@@ -24,6 +24,7 @@ from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
 from embtrain.train.group.shards import CHUNK, TableShards
 from embtrain.train.group.trainer import _stream
+from embtrain.train.group.turns import in_turns
 
 SHARDED = ("--set", "train.tables=sharded", "--set", "train.epochs=1")
 SHAPES = [(37, 5), (23, 5)]
@@ -60,7 +61,7 @@ def test_moves_of_pulled_rows_are_folded_as_those_of_whole_tables(size: int, wir
         shards.collect(collected if group.is_first else [])
         return [x.numpy() for x in own], collected, start
 
-    results = in_threads(size, body)
+    results = in_turns(size, body)
     whole, collected, start = results[0]
     for expected, x, before in zip(whole, collected, start, strict=True):
         assert expected.tobytes() == np.ascontiguousarray(x).tobytes() and not np.array_equal(x, before)
@@ -76,7 +77,7 @@ def test_large_tables_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         shards.collect(back if group.is_first else [])
         return back, len(list(shards._chunks()))
 
-    back, n_chunks = in_threads(3, body)[0]
+    back, n_chunks = in_turns(3, body)[0]
     assert CHUNK > 150 and n_chunks > 10
     assert all(np.array_equal(x, y) for x, y in zip(back, whole_tables(3, 0), strict=False))
 
