@@ -52,8 +52,10 @@ def loss(name: str, **keys: Any) -> losses.Loss:
 
 #: Losses that correct for negatives that are random draws, which these are not.
 FOR_RANDOM_DRAWS = {"contrastive", "gbce"}
+#: Losses that pull a positive no further than to a score of 0, which a cosine reaches far from the target.
+SATISFIED_AT_ZERO = {"hinged_softmax"}
 #: Losses that compare with negatives of unknown probability.
-COMPARING = [name for name in losses.names() if name not in FOR_RANDOM_DRAWS
+COMPARING = [name for name in losses.names() if name not in FOR_RANDOM_DRAWS | SATISFIED_AT_ZERO
              and (traits := loss(name).traits).candidate_scope == "drawn" and traits.needs_q == "no"]
 PAIRS = [*(("none", loss) for loss in LOSSES),
          *((source, loss) for source in [*SOURCES, "most_informative"] for loss in COMPARING)]

@@ -111,7 +111,7 @@ def test_the_options_of_fit_reach_the_experiment(console: Console, tmp_path: Pat
 def test_without_options_the_command_line_sets_nothing_and_a_dry_run_does_not_train(console: Console) -> None:
     assert console("fit", "--dry-run") == (0, "PLAN\n", "")
     assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}),
-                             ("plan", "RESOLVE", SOLO)]
+                             ("plan", "RESOLVE", SOLO, None)]
 
 
 def test_the_short_options_precede_the_sets_and_are_named_in_errors(console: Console) -> None:
@@ -157,7 +157,7 @@ def test_the_other_commands_reach_the_experiment(console: Console) -> None:
 
 RUN_COMMANDS = {"resume": [], "continue": ["--corpus", "lines.txt"], "report": [], "diagnose": ["--negatives", "sgns"],
                 "evaluate": [], "neighbours": ["king"], "translate": ["lines.txt"], "predict": ["king"],
-                "export": ["--format", "word2vec", "--out", "a.txt"]}
+                "export": ["--format", "word2vec", "--out", "a.txt"], "submit": []}
 
 
 def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

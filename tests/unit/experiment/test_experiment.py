@@ -296,7 +296,7 @@ def test_a_resumed_run_keeps_its_engine(
                                                              if key != "engine"}
     (run.folder / "identity.json").write_text(json.dumps(identity))
     engines = []
-    monkeypatch.setattr(components, "build", lambda config, _: (engines.append(config.train.engine), 1 / 0))
+    monkeypatch.setattr(components, "build", lambda config, _, folder: (engines.append(config.train.engine), 1 / 0))
     with pytest.raises(DataError if engine == "other" else ZeroDivisionError):
         experiment.resume(run.folder)
     assert engines == ([] if engine == "other" else [engine or "autograd"])
