@@ -22,9 +22,9 @@ from embtrain.common.json_records import decode, encode, mapping, text
 from embtrain.experiment.run.settings import Settings, from_run, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report.load import run as run_record
+from embtrain.report.run.score_section import SUPPORTING
 
 PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
-NOT_SCORES = ("training", "valid", "neighbours 45-50")  # benchmarks of a run that rank nothing on the leaderboard
 DIRTY = "-dirty"
 
 
@@ -74,7 +74,7 @@ def describe(folder: Path, parse: Parse) -> Submission:
                          "again")
     metric = tasks.find(settings).metric
     scores = {f"{row.benchmark}/{row.metric}": row.value for row in record.scores or []
-              if row.value is not None and row.benchmark not in NOT_SCORES}
+              if row.value is not None and row.benchmark not in SUPPORTING}
     if metric not in scores:
         raise DataError(f"{folder / 'scores.json'}: has no {metric}, by which the task is ranked; train with a test "
                         "split")
@@ -86,7 +86,7 @@ def describe(folder: Path, parse: Parse) -> Submission:
             "task": identity.get("task"), "corpus": settings.corpus, "corpus_sha256": corpus.get("sha256"),
             "model": settings.model.name, "strategy": settings.strategy, "seed": settings.train.seed, "metric": metric,
             "scores": scores, "cpu_seconds": record.metrics.reached.get("cpu_seconds") if record.metrics else None,
-             "version": identity.get("embtrain"), "code": identity.get("code"),
+            "version": identity.get("embtrain"), "code": identity.get("code"),
             "commit": commit, "machine": machine, "date": str(identity.get("begun", ""))[:10], "command": command})
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error

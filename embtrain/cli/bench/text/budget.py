@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run
-from embtrain.cli.bench.harness.paired import difference
+from embtrain.cli.bench.harness.paired import difference, over_seeds
 from embtrain.cli.bench.text import quality, skipgram
 from embtrain.common import terminal
 from embtrain.common.errors import DataError
 from embtrain.train.checks.divergence_remedies import DivergedError
 
-BENCHMARKS = ("wordsim353", "simlex999", "men", "rareword")
+BENCHMARKS = (*quality.BENCHMARKS, "rareword")
 EPOCHS = 3                                     # of gensim
 SHARES = {"equal": 1.0, "tenth": 0.1}          # of gensim's CPU time
 LAYOUTS: dict[str, dict[str, Any]] = {"PAIR": skipgram.LAYOUTS["PAIR"],
@@ -104,10 +104,6 @@ def _ours(file: Path, threads: int, layout: str, rate: float, epochs: int) -> Tr
 
 
 def _kept(found: dict[str, list[float]], system: str, train: Train) -> Work:
-    """Work that trains with seeds 1, 2, … and records the mean over the even pairs of each."""
-    def work() -> Timed:
-        values = found.setdefault(system, [])
-        timing = train(seed=len(values) + 1, benchmarks=[f"{name}.even" for name in BENCHMARKS])
-        values.append(statistics.fmean(timing.quality.values()))
-        return timing
-    return work
+    """Work that records the mean over the even pairs."""
+    return over_seeds(partial(train, benchmarks=[f"{name}.even" for name in BENCHMARKS]),
+                      lambda quality_of: statistics.fmean(quality_of.values()), found.setdefault(system, []))

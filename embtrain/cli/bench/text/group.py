@@ -26,6 +26,7 @@ from embtrain import experiment
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run
 from embtrain.cli.bench.harness.paired import difference
+from embtrain.cli.bench.text import quality
 from embtrain.common import terminal
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError
@@ -44,7 +45,7 @@ from embtrain.train.loop import Trainer
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 5_000_000, 3, 5, 100
 CHUNK, HELD_OUT = 32_768, 0.03
 RATES = (0.025, 0.05, 0.1, 0.2)
-BENCHMARKS = ("wordsim353", "simlex999", "men", "rareword")
+BENCHMARKS = (*quality.BENCHMARKS, "rareword")
 SIZES = (1, 4, 16)
 ALL_ROWS = "-all"
 MACHINES, CORES, GIGABITS, EPOCH_WORDS = (16, 64), (1, 16), (10, 25), 1e9  # of a prediction

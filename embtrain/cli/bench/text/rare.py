@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run
-from embtrain.cli.bench.harness.paired import difference
+from embtrain.cli.bench.harness.paired import difference, over_seeds
 from embtrain.cli.bench.text import quality, skipgram, subword
 
 BENCHMARKS = ("rareword", *quality.BENCHMARKS)
@@ -34,12 +35,13 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     found: dict[str, list[float]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):
-        ours = {case: _kept(found, case, partial(
+        ours = {case: _of_rare_words(found, case, partial(
             words.ours, file, "sgns", quality.MIN_COUNT, n,
             {"model.dim": quality.DIM, "model.subword": subword.SUBWORD, "train.engine": "fused",
              **known[case][1], "train.epochs": quality.EPOCHS},
             benchmarks=BENCHMARKS, unknown=unknown)) for case in chosen if known[case][0] == n}
-        theirs = _kept(found, f"gensim-t{n}", partial(subword.gensim, file, n, BENCHMARKS, names, quality.EPOCHS))
+        theirs = _of_rare_words(found, f"gensim-t{n}",
+                                partial(subword.gensim, file, n, BENCHMARKS, names, quality.EPOCHS))
         groups.append(Group(n, ours, {"gensim": theirs}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids),
              "words": len(text.corpus.vocabulary), "unknown": len(unknown), "epochs": quality.EPOCHS,
@@ -51,11 +53,5 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     return summary
 
 
-def _kept(found: dict[str, list[float]], system: str, train: Callable[..., Timed]) -> Work:
-    """Work that trains with seeds 1, 2, … and records the result on Rare Word of each."""
-    def work() -> Timed:
-        values = found.setdefault(system, [])
-        timing = train(seed=len(values) + 1)
-        values.append(timing.quality[BENCHMARKS[0]])
-        return timing
-    return work
+def _of_rare_words(found: dict[str, list[float]], system: str, train: Callable[..., Timed]) -> Work:
+    return over_seeds(train, itemgetter(BENCHMARKS[0]), found.setdefault(system, []))
