@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 
 
 
+def _is_alone() -> bool:
+    """Whether no launcher has started this process as one of several.
+
+    Several check paths when they have joined: then an error is reported once, and only process 0 needs a run folder.
+    """
+    return os.environ.get("WORLD_SIZE", "1") == "1"
+
+
 # Callbacks check paths, so that a mistyped one ends the command before it imports PyTorch, which takes seconds.
 def check_vectors(path: Path) -> Path:
     """Raise DataError if a run folder or vector file does not exist."""
@@ -33,7 +42,8 @@ def check_run(path: Path) -> Path:
     """Raise DataError if a run folder does not exist."""
     from embtrain.common import files
 
-    files.check_exists(path)
+    if _is_alone():
+        files.check_exists(path)
     return path
 
 
@@ -46,7 +56,7 @@ def check_corpus(name: str | None) -> str | None:
     """Raise DataError if a corpus is neither a recipe nor a path that exists."""
     from embtrain.common import shipped
 
-    if name is not None:
+    if name is not None and _is_alone():
         shipped.check_corpus(name)
     return name
 
@@ -55,7 +65,7 @@ def check_yaml(path: Path | None) -> Path | None:
     """Raise UsageError or ResourceError if a configuration file cannot be read or is not a mapping."""
     from embtrain.common.config.layers import read_yaml
 
-    if path is not None:
+    if path is not None and _is_alone():
         read_yaml(path)
     return path
 

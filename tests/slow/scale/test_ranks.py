@@ -83,6 +83,7 @@ def test_a_run_of_four_continues_in_one_two_or_three_with_the_same_next_loss(pla
     (("--set", "train.chunk=100000"), {}, "train.chunk: 100000: 2 processes cannot share an epoch of 1 blocks"),
     (("--set", "train.lrr=0.5"), {}, "--set train.lrr=0.5: train.lrr: unknown key"),
     (("--corpus", "nowhere"), {}, "nowhere"),
+    (("--config", "nowhere.yaml"), {}, "nowhere.yaml"),
 ])
 def test_an_error_is_one_line_of_process_0(place: Path, words: tuple[str, ...], of_rank: dict[int, tuple[str, ...]],
                                            message: str) -> None:
@@ -91,6 +92,12 @@ def test_an_error_is_one_line_of_process_0(place: Path, words: tuple[str, ...], 
     assert results[0][0] == results[1][0] in (2, 3) and results[1][1] == "", results
     assert len(errors) == 1 and message in errors[0]
     assert not (place / "out" / "checkpoints").exists()
+
+
+def test_only_process_0_needs_the_folder_of_a_run(place: Path) -> None:
+    results = ends(fork_ranks(place, 2, "resume", "nowhere"))
+    assert results[0][0] == results[1][0] == 3 and results[1][1] == "", results
+    assert sum(line.startswith("embtrain: ") for line in results[0][1].splitlines()) == 1
 
 
 def test_a_corpus_that_one_process_lacks_or_sees_otherwise(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
