@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 
-from chart import Panel, Point, dots
+from charts.dots import Panel, Point, dots
 from raw import BENCH, about, figure, table
 
 MACHINE_KEYS = ("processor", "cores", "load", "python", "embtrain")

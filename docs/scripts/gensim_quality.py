@@ -6,7 +6,7 @@ import json
 import statistics
 from typing import Any
 
-from chart import Panel, Point, dots
+from charts.dots import Panel, Point, dots
 from raw import ROWS, cell, figure, over_seeds, table
 
 from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval

@@ -3,8 +3,9 @@
     python docs/scripts/make.py        writes docs/results/generated, a chart.svg for each comparison, and
                                      docs/pictures/report.svg
 
-raw.py reads rows and formats numbers, choosing.py compares strategies, benches.py and gensim_quality.py show speed and
-quality next to other libraries, licences.py lists data sets, leaderboard.py ranks runs, chart.py draws.
+raw.py reads rows and formats numbers, choosing.py compares strategies, adversary.py compares ACE with fixed noise,
+benches.py and gensim_quality.py show speed and quality next to other libraries, licences.py lists data sets,
+leaderboard.py ranks runs, charts/ draws.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from adversary import adversary_chart, adversary_table
 from benches import bench_tables, loss_speed_chart
-from chart import Panel, Point, dots, plane
+from charts.dots import Panel, Point, dots, plane
 from choosing import METRIC_LABELS, choice_table, choose
 from gensim_quality import difference_table, quality_chart, quality_table
 from leaderboard import leaderboard
@@ -154,10 +156,12 @@ def generated() -> dict[str, str]:
     found = comparisons()
     graphs = [entry for entry in found if entry.name in BY_LOSS]
     return {"choose.md": choice_table(), "comparisons.md": "\n".join(map(section, found)),
-            "gensim.md": quality_table(), "gensim-differences.md": difference_table(),
+            "gensim/table.md": quality_table(), "gensim/differences.md": difference_table(),
+            "gensim/chart.svg": quality_chart(),
             **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
-            "bench.md": bench_tables(), "leaderboard.md": leaderboard(), "absent.md": not_run_table(),
-            "licences.md": licence_table(), "gensim.svg": quality_chart(),
+            "ace.md": adversary_table(), "ace.svg": adversary_chart(), "bench.md": bench_tables(),
+            "leaderboard.md": leaderboard(), "absent.md": not_run_table(),
+            "licences.md": licence_table(),
             "bench-nmt.svg": loss_speed_chart(), "translation-word.svg": translation_example()}
 
 
@@ -169,9 +173,10 @@ def charts() -> dict[Path, str]:
 if __name__ == "__main__":
     GENERATED.mkdir(exist_ok=True)
     files = generated()
-    for stale in set(GENERATED.iterdir()) - {GENERATED / name for name in files}:
+    for stale in {path for path in GENERATED.rglob("*") if path.is_file()} - {GENERATED / name for name in files}:
         stale.unlink()
     for name, text in files.items():
+        (GENERATED / name).parent.mkdir(exist_ok=True)
         (GENERATED / name).write_text(text, encoding="utf-8")
     for path, text in charts().items():
         path.write_text(text, encoding="utf-8")

@@ -96,7 +96,8 @@ WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negat
 
 def test_tables_and_pictures_equal_the_raw_rows() -> None:
     now = generated()
-    there = {path.name: path.read_text(encoding="utf-8") for path in make.GENERATED.iterdir()}
+    there = {path.relative_to(make.GENERATED).as_posix(): path.read_text(encoding="utf-8")
+             for path in make.GENERATED.rglob("*.*")}
     assert sorted(now) == sorted(there)
     stale = [name for name in now if now[name] != there[name]]
     assert stale == [], "run python docs/scripts/make.py"
