@@ -19,12 +19,16 @@ the factor V / (V − 1) of the odds. With t = 0, k ≪ V negatives make the log
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ, softplus
+
+T = TypeVar("T", float, Tensor)
 
 
 class GbceConfig(LossConfig):
@@ -52,9 +56,13 @@ class Gbce(Loss):
     def example(self, scored: LossInput) -> Tensor:
         """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
         scored = expand_if_rows_differ(scored)
-        alpha = scored.log_total_weight[:, 0].exp() / (self.problem.n_candidates - 1)       # (B,) or (1,)
-        beta = 1 - self.config.t * (1 - alpha)
+        beta = self.positive_weight(scored.log_total_weight[:, 0].exp())                    # (B,) or (1,)
         return beta * softplus(-scored.pos) + scored.weighted_sum(softplus(scored.neg))
+
+    def positive_weight(self, total_weight: T) -> T:
+        """Return β for the total weight M."""
+        alpha = total_weight / (self.problem.n_candidates - 1)
+        return 1 - self.config.t * (1 - alpha)
 
     def negative(self, scored: LossInput) -> Tensor:
         """Return −log σ(−s_j), the cost of each negative without its weight w_j, (R, K)."""

@@ -54,7 +54,7 @@ class Case:
             false_negatives=hits)
         zs = {"none": None, "one": np.array(0.7, np.float32), "each": draw.normal(0, 1, n_u).astype(np.float32)}[c]
         self.rule = SkipGramLossSpec(loss, margin=0.4, c=zs if loss == "nce" else None,
-                         ranking=ranking and loss == "sampled_softmax")
+                         ranking=ranking and loss == "sampled_softmax", positive_weight=0.3)
 
     def _add_rows(self, draw: np.random.Generator, pool: str, distinct: bool, scale: float) -> None:
         """Pool each word from its row and up to 9 of 6 more rows, some of them twice; if distinct, from 2 more rows."""

@@ -27,10 +27,11 @@ class RowPool(NamedTuple):
 
 
 class SkipGramLossSpec(NamedTuple):
-    loss: Literal["logistic", "nce", "sampled_softmax", "margin"]
+    loss: Literal["logistic", "nce", "sampled_softmax", "margin", "gbce"]
     margin: float = 1.0            # η of the margin loss
     c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
     ranking: bool = False          # the other form of sampled softmax, which corrects the target too
+    positive_weight: float = 1.0   # β of gBCE
 
 
 class TripleQueries(NamedTuple):
@@ -44,13 +45,14 @@ class TripleQueries(NamedTuple):
 
 class TripleLossSpec(NamedTuple):
     score: Literal["l1", "l2", "dot"]
-    loss: Literal["logistic", "self_adversarial", "nce", "sampled_softmax", "margin"]
+    loss: Literal["logistic", "self_adversarial", "nce", "sampled_softmax", "margin", "gbce"]
     margin: float = 1.0            # η of the margin loss, γ of the self-adversarial one
     temperature: float = 1.0       # α of the self-adversarial loss
     c: np.ndarray | None = None    # () float32: NCE's log Z; None: 0
     ranking: bool = False          # the other form of sampled softmax, which corrects the target too
     # the set that updated entities are projected onto after a unit
     constraint: Literal["free", "sphere", "ball"] = "free"
+    positive_weight: float = 1.0   # β of gBCE
 
 
 class OrderRows(NamedTuple):

@@ -16,7 +16,7 @@ from embtrain.kernels.core.binding import check_array, parallel_map
 MAX_ROWS = 2**31 - 1  # rows of a table
 LINE_FLOATS = 16         # floats of a cache line
 HUGE_PAGE_BYTES = 1 << 21    # bytes of a huge page
-LOSSES = {"logistic": 0, "nce": 1, "sampled_softmax": 2, "margin": 3}
+LOSSES = {"logistic": 0, "nce": 1, "sampled_softmax": 2, "margin": 3, "gbce": 4}
 
 
 class Table(NamedTuple):

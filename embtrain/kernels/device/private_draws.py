@@ -20,10 +20,10 @@ def update_windows(u: tensor, v: tensor, u_acc: tensor, v_acc: tensor, centre: t
                    ids: tensor, log_q: tensor, log_q_table: tensor, log_q_target: tensor, weight: tensor,
                    is_masked: tensor, c: tensor, loss: tensor, c_slope: tensor, target_slope: tensor, slope: tensor,
                    scores: tensor, u_stride: tensor, v_stride: tensor, lr: tensor, eps: tensor, margin: tensor,
-                   log_total: tensor, K: tl.constexpr, DIM: tl.constexpr, LOSS: tl.constexpr, CORRECTS: tl.constexpr,
-                   CORRECTS_TARGET: tl.constexpr, MASKS_TARGET: tl.constexpr, WEIGHT_PER_DRAW: tl.constexpr,
-                   C_PER_CENTRE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
-                   BLOCK_D: tl.constexpr) -> None:
+                   positive_weight: tensor, log_total: tensor, K: tl.constexpr, DIM: tl.constexpr, LOSS: tl.constexpr,
+                   CORRECTS: tl.constexpr, CORRECTS_TARGET: tl.constexpr, MASKS_TARGET: tl.constexpr,
+                   WEIGHT_PER_DRAW: tl.constexpr, C_PER_CENTRE: tl.constexpr, BLOCK_M: tl.constexpr,
+                   BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr) -> None:
     """Update by window `program_id(0)`. Arrays are those of kernels/device/skipgram.py; None: the argument is absent.
 
     loss, c_slope (C,): out. target_slope (P,), slope (P, K): scratch. scores (P, K): out, or None.
@@ -71,7 +71,7 @@ def update_windows(u: tensor, v: tensor, u_acc: tensor, v_acc: tensor, centre: t
                 shift_t = log_z + log_total + tl.load(log_q_target + pair, mask=is_pair, other=0.0)
             else:
                 shift_t = log_z + log_total + tl.load(log_q_table + t, mask=is_pair, other=0.0)
-        cost, g_t, g = slopes(s_t, s, shift_t, shift, weights, is_kept, is_pair, margin, LOSS)
+        cost, g_t, g = slopes(s_t, s, shift_t, shift, weights, is_kept, is_pair, margin, positive_weight, LOSS)
         tl.store(target_slope + pair, g_t, mask=is_pair)
         tl.store(slope + place, g, mask=is_drawn)
         total += tl.sum(cost, axis=0)

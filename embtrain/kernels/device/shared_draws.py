@@ -21,10 +21,11 @@ def update_units(u: tensor, v: tensor, u_acc: tensor, v_acc: tensor, centre: ten
                  ids: tensor, log_q: tensor, log_q_table: tensor, log_q_target: tensor, weight: tensor,
                  is_masked: tensor, c: tensor, loss: tensor, c_slope: tensor, target_slope: tensor,
                  centre_gradient: tensor, scores: tensor, n_windows: tensor, u_stride: tensor, v_stride: tensor,
-                 lr: tensor, eps: tensor, margin: tensor, log_total: tensor, SHARE: tl.constexpr, K: tl.constexpr,
-                 DIM: tl.constexpr, LOSS: tl.constexpr, CORRECTS: tl.constexpr, CORRECTS_TARGET: tl.constexpr,
-                 MASKS_TARGET: tl.constexpr, WEIGHT_PER_DRAW: tl.constexpr, C_PER_CENTRE: tl.constexpr,
-                 BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr) -> None:
+                 lr: tensor, eps: tensor, margin: tensor, positive_weight: tensor, log_total: tensor,
+                 SHARE: tl.constexpr, K: tl.constexpr, DIM: tl.constexpr, LOSS: tl.constexpr, CORRECTS: tl.constexpr,
+                 CORRECTS_TARGET: tl.constexpr, MASKS_TARGET: tl.constexpr, WEIGHT_PER_DRAW: tl.constexpr,
+                 C_PER_CENTRE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+                 BLOCK_D: tl.constexpr) -> None:
     """Update by unit `program_id(0)`. Arrays are those of kernels/device/skipgram.py; None: the argument is absent.
 
     loss, c_slope (C,): out. target_slope (P,), centre_gradient (C, D): scratch, the latter None if SHARE is 1. scores
@@ -84,7 +85,7 @@ def update_units(u: tensor, v: tensor, u_acc: tensor, v_acc: tensor, centre: ten
                 else:
                     shift_t = log_z + log_total + tl.load(log_q_table + t, mask=is_pair, other=0.0)
             cost, g_t, g = slopes(s_t, tl.broadcast_to(s[None, :], (BLOCK_M, BLOCK_K)), shift_t, shift[None, :],
-                                  weights[None, :], is_kept, is_pair, margin, LOSS)
+                                  weights[None, :], is_kept, is_pair, margin, positive_weight, LOSS)
             tl.store(target_slope + pair, g_t, mask=is_pair)
             total += tl.sum(cost, axis=0)
             g_pairs = tl.sum(g, axis=0)

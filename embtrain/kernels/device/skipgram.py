@@ -89,7 +89,7 @@ def update(u: TableTensors, v: TableTensors, windows: WindowTensors, negatives: 
     tables = (u.x, v.x, u.acc, v.acc, *windows, negatives.ids, negatives.log_q, negatives.log_q_table,
               negatives.log_q_target, negatives.weight, negatives.is_masked, c, loss, c_slope, scratch(pairs))
     log_total = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
-    numbers = (u.x.stride(0), v.x.stride(0), lr, EPS, loss_spec.margin, log_total)
+    numbers = (u.x.stride(0), v.x.stride(0), lr, EPS, loss_spec.margin, loss_spec.positive_weight, log_total)
     if n and negatives.share == 0:
         update_windows[(n,)](*tables, scratch(pairs, k), scores, *numbers, **flags,
                              BLOCK_M=max(1, min(PAIRS_AT_ONCE, MAX_PAIR_TILE // (block_k * block_d))))

@@ -26,11 +26,11 @@ def sigmoid(x: tensor) -> tensor:
 
 @triton.jit
 def slopes(s_t: tensor, s: tensor, shift_t: tensor, shift: tensor, weight: tensor, is_kept: tensor, is_pair: tensor,
-           margin: tensor, LOSS: tl.constexpr) -> tensor:
+           margin: tensor, positive_weight: tensor, LOSS: tl.constexpr) -> tensor:
     """Return the losses (M,), ∂L/∂s_t (M,) and ∂L/∂s_j (M, K).
 
     s_t, s: scores. shift_t, shift: subtracted from them by the losses that correct for q. is_pair (M,): 0 beyond the
-    last pair.
+    last pair. positive_weight: β of gBCE.
     """
     if LOSS == "margin":
         hinge = margin + s - s_t[:, None]
@@ -57,5 +57,9 @@ def slopes(s_t: tensor, s: tensor, shift_t: tensor, shift: tensor, weight: tenso
         kept_weight = tl.where(is_kept, weight, 0.0)
         g = kept_weight * sigmoid(z)
         g_t = -sigmoid(-z_t)
-        loss = softplus(-z_t) + tl.sum(kept_weight * softplus(z), axis=1)
+        loss = softplus(-z_t)
+        if LOSS == "gbce":
+            g_t = positive_weight * g_t
+            loss = positive_weight * loss
+        loss += tl.sum(kept_weight * softplus(z), axis=1)
     return tl.where(is_pair, loss, 0.0), tl.where(is_pair, g_t, 0.0), tl.where(is_pair[:, None], g, 0.0)

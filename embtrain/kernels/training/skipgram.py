@@ -54,7 +54,8 @@ class _SkipGramTask(ctypes.Structure):
         "u v u_acc v_acc centre start target ids log_q log_q_table log_q_target weight false_negatives c scores "
         "pool_start pool_row",
         "n_u n_v u_stride v_stride dim n_windows n_pairs n_draws k share weight_stride n_false_negatives c_stride "
-        "mask_target loss ranking concurrent n_words n_pool_rows pool_mean", "margin total_weight lr eps")
+        "mask_target loss ranking concurrent n_words n_pool_rows pool_mean",
+        "margin positive_weight total_weight lr eps")
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
@@ -96,7 +97,8 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
         len(windows.centre), len(windows.target), *negatives.numbers,
         1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
         loss_spec.ranking, False, _n_words(u, pool), 0 if pool is None else len(pool.row),
-        pool is not None and pool.mean, loss_spec.margin, negatives.total_weight, lr, EPS)
+        pool is not None and pool.mean, loss_spec.margin, loss_spec.positive_weight, negatives.total_weight,
+        lr, EPS)
 
 
 def _n_words(u: Table, pool: RowPool | None) -> int:

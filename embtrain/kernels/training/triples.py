@@ -54,7 +54,7 @@ class _TripleTask(ctypes.Structure):
         "e r e_acc r_acc entity relation slot target ids log_q log_q_table log_q_target weight false_negatives c "
         "scores",
         "n_e n_r e_stride r_stride dim n n_draws k share weight_stride n_false_negatives mask_target score loss "
-        "ranking adversarial constraint", "margin gamma temperature total_weight lr eps")
+        "ranking adversarial constraint", "margin gamma temperature positive_weight total_weight lr eps")
 
 
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
@@ -83,7 +83,7 @@ def _task(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, 
         len(queries.target), *negatives.numbers, negatives.mask_target, SCORES[loss_spec.score],
         LOSSES["logistic" if adversarial else loss_spec.loss], loss_spec.ranking, adversarial,
         CONSTRAINTS[loss_spec.constraint], loss_spec.margin, loss_spec.margin if adversarial else 0.0,
-        loss_spec.temperature, negatives.total_weight, lr, EPS)
+        loss_spec.temperature, loss_spec.positive_weight, negatives.total_weight, lr, EPS)
 
 
 def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec) -> None:

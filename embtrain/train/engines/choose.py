@@ -26,7 +26,7 @@ from embtrain.train.engines import base, compiled_pairs, device_windows
 from embtrain.train.engines.base import Engine
 
 MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, OrderConfig)
-LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
+LOSSES = ("logistic", "nce", "sampled_softmax", "margin", "gbce")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
 MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are updated at once

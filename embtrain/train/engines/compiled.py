@@ -22,6 +22,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.losses.base import Loss
+from embtrain.losses.gbce import Gbce
 from embtrain.losses.nce import Nce
 from embtrain.models.base import AbstractMethod, Model, pad_rows
 from embtrain.negatives.base import NegativeSource
@@ -196,6 +197,10 @@ class CompiledStep(Engine):
             mask_target,
             None if false_negatives is None else false_negatives.contiguous().numpy(),
         )
+
+    def _positive_weight(self, total_weight: float) -> float:
+        """β of gBCE for the total weight of a draw; 1 for other losses."""
+        return self.loss.positive_weight(total_weight) if isinstance(self.loss, Gbce) else 1.0
 
     def _accumulator(self, table: Tensor) -> Tensor | None:
         """The accumulator (n,) of row-Adagrad for a table; None for SGD."""

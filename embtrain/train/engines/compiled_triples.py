@@ -49,7 +49,8 @@ class CompiledTriples(CompiledStep):
         queries = TripleQueries(
             *(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target))
         )
-        columns, rule, lr = self._columns(drawn), self._rule(), self.optimizers[0].param_groups[0]["lr"]
+        columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
+        rule = self._loss_spec(columns.total_weight)
         loss, costs = 0.0, list[Tensor]()
         for rows in self._chunks(len(block)):
             part_queries, part_columns = _slice(queries, columns, rows)
@@ -62,14 +63,15 @@ class CompiledTriples(CompiledStep):
                 self.optimizers[1].step()
         return loss, torch.cat(costs) if costs else None
 
-    def _rule(self) -> TripleLossSpec:
+    def _loss_spec(self, total_weight: float) -> TripleLossSpec:
         loss, model = self.loss, self.model
         margin = loss.config.margin if isinstance(loss, Margin | SelfAdversarial) else 1.0
         return TripleLossSpec(model.geometry, loss.name, margin,  # type: ignore[arg-type]
                     loss.config.temperature if isinstance(loss, SelfAdversarial) else 1.0,
                     None if self.c is None else self.c.detach().numpy(),
                     isinstance(loss, SampledSoftmaxLoss) and loss.config.form == "ranking",
-                    model.config.entities if isinstance(model, TransE) else "free")
+                    model.config.entities if isinstance(model, TransE) else "free",
+                    self._positive_weight(total_weight))
 
     def _chunks(self, n: int) -> list[slice]:
         """Slices of rows per call of the core: all, or about train.batch if log Z is learned. Draws are not split."""

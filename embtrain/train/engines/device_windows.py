@@ -71,7 +71,7 @@ class DeviceWindows(CompiledWindows):
         for first, last in self._chunks(cast(PlacedWindows, block).host_start):
             part, part_negatives = self._slice(cast(PlacedWindows, block), negatives, first, last)
             result = kernel.update(u, v, kernel.WindowTensors(part.centre, part.start, part.target), part_negatives,
-                                   self._loss_spec(), lr, c, keep)
+                                   self._loss_spec(terms.total_weight), lr, c, keep)
             losses.append(result.loss)
             if result.scores is not None:
                 costs.append(self._costs_from_scores(result.scores, part.centre, part.start, part_negatives.ids))

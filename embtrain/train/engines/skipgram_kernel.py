@@ -46,7 +46,7 @@ class SkipGramKernel(CompiledStep):
         loss, costs = 0.0, list[Tensor]()
         for first, last in self._chunks(windows.start):
             part, part_columns = _slice(windows, columns, first, last)
-            rule = self._loss_spec()._replace(c=self._log_z(ids))
+            rule = self._loss_spec(columns.total_weight)._replace(c=self._log_z(ids))
             result = update(u, v, part, part_columns, rule, lr, self.threads, keep, pool)
             loss += result.loss
             if result.scores is not None:
@@ -60,11 +60,12 @@ class SkipGramKernel(CompiledStep):
                 self.optimizers[1].step()
         return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
 
-    def _loss_spec(self) -> SkipGramLossSpec:
+    def _loss_spec(self, total_weight: float) -> SkipGramLossSpec:
         """The loss in the form of the kernels, without log Z."""
         margin = self.loss.config.margin if isinstance(self.loss, Margin) else 1.0
         ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
-        return SkipGramLossSpec(self.loss.name, margin, None, ranking)  # type: ignore[arg-type]
+        return SkipGramLossSpec(self.loss.name, margin, None, ranking,  # type: ignore[arg-type]
+                                self._positive_weight(total_weight))
 
     def _log_z(self, ids: Tensor | None) -> np.ndarray | None:
         """NCE's log Z of each centre, or one for all; None if the loss learns none."""

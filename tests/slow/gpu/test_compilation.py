@@ -27,7 +27,7 @@ from embtrain.kernels.device import alias, private_draws, shared_draws
 FLOATS = ("u v u_acc v_acc log_q log_q_table log_q_target weight c loss c_slope target_slope slope centre_gradient "
           "scores").split()
 IDS = "centre start target ids accept alias seed out".split()
-NUMBERS = "lr eps margin log_total".split()
+NUMBERS = "lr eps margin positive_weight log_total".split()
 TYPES = dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(IDS, "*i64") | dict.fromkeys(NUMBERS, "fp32")
 KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw}
 
@@ -50,7 +50,7 @@ OPTIONAL = ["u_acc", "v_acc", "log_q", "log_q_target", "weight", "is_masked", "c
 def cases() -> list[tuple[str, int, dict[str, object], int]]:
     """Kernel, compute capability, constant arguments and warps; all optional arguments present, then all absent."""
     result = list[tuple[str, int, dict[str, object], int]]()
-    losses = {"logistic": False, "nce": True, "sampled_softmax": True, "margin": False}
+    losses = {"logistic": False, "nce": True, "sampled_softmax": True, "margin": False, "gbce": False}
     for (loss, corrects), is_full in product(losses.items(), (True, False)):
         shape = {**SHAPE, "LOSS": loss, "CORRECTS": corrects, "CORRECTS_TARGET": loss == "nce", "MASKS_TARGET": True,
                  **({} if is_full else dict.fromkeys(OPTIONAL))}

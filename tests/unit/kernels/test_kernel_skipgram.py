@@ -398,6 +398,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("logistic", {}), "nce": ("nce", {}), "nce, one z": ("nce", {"partition": "global"}),
     "nce, a z per context": ("nce", {"partition": "context"}), "margin": ("margin", {"margin": 0.4}),
     "sampled_softmax": ("sampled_softmax", {}), "sampled_softmax, ranking": ("sampled_softmax", {"form": "ranking"}),
+    "gbce": ("gbce", {"t": 0.8}),
 }
 
 
@@ -414,6 +415,7 @@ def test_reference_gradients_match_the_torch_losses(form: str, share: int, mask:
     case = Case(12, 4, 9, 6, sizes, share, 5, name, weight="cell" if weighted else "none", log_q="cell", c=c,
                   mask_target=mask == "target", ranking=ranking)
     negatives, windows = case.negatives, case.windows
+    case.rule = case.rule._replace(positive_weight=1 - 0.8 * (1 - negatives.total_weight / 8))         # 9 candidates
     u, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (case.u_x, case.v_x))
     kind = losses.find(name)
     loss_module = kind(kind.Config(name=name, **keys),

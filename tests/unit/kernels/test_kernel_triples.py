@@ -66,7 +66,7 @@ class Case:
             total_weight=float(max(1, k)) * 1.3, mask_target=mask_target, false_negatives=hits)
         self.rule = TripleLossSpec(score, loss, margin, temperature=0.7,
                          c=np.array(0.7, np.float32) if c and loss == "nce" else None,
-                         ranking=ranking and loss == "sampled_softmax", constraint=constraint)
+                         ranking=ranking and loss == "sampled_softmax", constraint=constraint, positive_weight=0.3)
         self.lr = lr
 
     def tables(self, dtype: type) -> tuple[Table, Table]:
@@ -160,7 +160,8 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
     problem = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
     model_class = models.find(model)
     net = model_class(model_class.Config(name=model, dim=6, **keys), problem).double()
-    keys_of_loss = {"margin": {"margin": 1.5}, "self_adversarial": {"margin": 1.5, "temperature": 0.7}}.get(loss, {})
+    keys_of_loss = {"margin": {"margin": 1.5}, "self_adversarial": {"margin": 1.5, "temperature": 0.7},
+                    "gbce": {"t": 0.84}}.get(loss, {})                         # β = 0.3 for M = 6.5 of 40 candidates
     lossy = losses.find(loss)
     cost = lossy(lossy.Config(name=loss, **keys_of_loss), problem).double()
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)

@@ -90,7 +90,8 @@ def trained(engine_class: type, model: str, keys: dict[str, Any], loss: str, sha
     return source, run(APART, keep_costs=True), {**dict(net.named_parameters()), **dict(lossy.named_parameters())}
 
 
-LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sampled_softmax", "sampled_softmax ranking"]
+LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sampled_softmax", "sampled_softmax ranking",
+          "gbce"]
 
 
 @pytest.mark.parametrize("core", [CORES[-1]])

@@ -31,6 +31,8 @@ class SlopeSpec(Protocol):
     def margin(self) -> float: ...
     @property
     def ranking(self) -> bool: ...
+    @property
+    def positive_weight(self) -> float: ...
 
 
 class Pair(NamedTuple):
@@ -126,8 +128,9 @@ def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, 
         s_t = s_t - pair.c - (pair.log_total_weight + pair.log_q_t)
         s = s - pair.c - (pair.log_total_weight + pair.log_q)
     g[kept] = w * sigmoid(s[kept])
-    g_t = -float(sigmoid(-s_t))
-    return float(softplus(-s_t)) + float(w @ softplus(s[kept])), g_t, g, -g_t - float(g.sum())
+    beta = loss_spec.positive_weight if loss_spec.loss == "gbce" else 1.0
+    g_t = -beta * float(sigmoid(-s_t))
+    return beta * float(softplus(-s_t)) + float(w @ softplus(s[kept])), g_t, g, -g_t - float(g.sum())
 
 
 def softplus(x: np.ndarray | float) -> np.ndarray:

@@ -39,14 +39,15 @@ inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     return pair_weights;
 }
 
-// Logistic and NCE: every score has its own slope, w σ(z). The slope of a shared negative counts once per pair.
-inline double binary(const Window& q) {
+// Logistic, gBCE and NCE: every score has its own slope, w σ(z); the weight of every target is β. The slope of a
+// shared negative counts once per pair.
+inline double binary(const Window& q, float beta) {
     vec total = {};
     for (int64_t i = 0; i < q.m; i += W) {
         vec slope, soft;
         logistic_of(load(q.shift_t + i) - load(q.s_t + i), slope, soft);
-        store(q.g_t + i, -slope);
-        total += first(soft, q.m - i);
+        store(q.g_t + i, -(splat(beta) * slope));
+        total += splat(beta) * first(soft, q.m - i);
     }
     const int64_t n = q.per_pair ? q.m * q.k : q.k;
     const float* w = q.w;
@@ -180,7 +181,8 @@ inline double slopes(const SkipGramTask& t, const Window& q) {
     switch (t.loss) {
         case SAMPLED_SOFTMAX: return softmax(q);
         case MARGIN: return margin(q, (float)t.margin);
-        default: return binary(q);
+        case GBCE: return binary(q, (float)t.positive_weight);
+        default: return binary(q, 1.f);
     }
 }
 

@@ -25,7 +25,7 @@ struct SkipGramTask {
         mask_target, loss, ranking,
         concurrent,                // other threads update the same tables at the same time
         n_words, n_pool_rows, pool_mean;  // words that centres may be; length of pool_row; whether h is a mean
-    double margin, total_weight, lr, eps;
+    double margin, positive_weight, total_weight, lr, eps;   // positive_weight: of gBCE
 };
 
-enum Loss { LOGISTIC, NCE, SAMPLED_SOFTMAX, MARGIN };  // as LOSSES of the wrapper
+enum Loss { LOGISTIC, NCE, SAMPLED_SOFTMAX, MARGIN, GBCE };  // as LOSSES of the wrapper

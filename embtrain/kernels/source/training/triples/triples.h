@@ -20,7 +20,7 @@ struct TripleTask {
     int64_t n_e, n_r, e_stride, r_stride, dim, n, n_draws, k, share, weight_stride, n_false_negatives, mask_target,
         score,
         loss, ranking, adversarial, constraint;
-    double margin, gamma, temperature, total_weight, lr, eps;
+    double margin, gamma, temperature, positive_weight, total_weight, lr, eps;   // positive_weight: of gBCE
 };
 
 enum Score { L1, L2, DOT };         // as SCORES of the wrapper

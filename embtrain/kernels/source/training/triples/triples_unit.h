@@ -17,8 +17,8 @@ inline SkipGramTask as_skipgram(const TripleTask& t) {
     u.n_u = t.n_r; u.n_v = t.n_e; u.u_stride = t.r_stride; u.v_stride = t.e_stride; u.dim = t.dim;
     u.n_windows = u.n_pairs = t.n; u.n_draws = t.n_draws; u.k = t.k; u.share = t.share;
     u.weight_stride = t.weight_stride; u.n_false_negatives = t.n_false_negatives; u.mask_target = t.mask_target;
-    u.loss = t.loss; u.ranking = t.ranking;
-    u.margin = t.margin; u.total_weight = t.total_weight; u.lr = t.lr; u.eps = t.eps;
+    u.loss = t.loss; u.ranking = t.ranking; u.margin = t.margin; u.positive_weight = t.positive_weight;
+    u.total_weight = t.total_weight; u.lr = t.lr; u.eps = t.eps;
     return u;
 }
 
