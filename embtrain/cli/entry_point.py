@@ -7,6 +7,7 @@ Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a bug in embtrain, 
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import itertools
 import os
@@ -98,9 +99,24 @@ def run() -> int:
 
 def _command() -> int | None:
     try:
-        return app(prog_name="embtrain", standalone_mode=False)
+        return _narrowed(sys.argv[1:2])(prog_name="embtrain", standalone_mode=False)
     except typer.Abort as abort:                                 # typer raises it for an EOFError or Ctrl-C
         raise abort.__cause__ or abort from None
+
+
+def _narrowed(words: list[str]) -> typer.Typer:
+    """`app` with only the command that the first word names: typer builds all options of all commands at each start.
+
+    All commands for any other word, because the error names similar ones.
+    """
+    commands = [command for command in app.registered_commands
+                if [command.name or getattr(command.callback, "__name__", "").replace("_", "-")] == words]
+    groups = [group for group in app.registered_groups if [group.name] == words]
+    if not commands and not groups:
+        return app
+    narrowed = copy.copy(app)
+    narrowed.registered_commands, narrowed.registered_groups = commands, groups
+    return narrowed
 
 
 def _check_arguments(words: list[str]) -> None:

@@ -6,7 +6,7 @@ errors.py     errors that a user can cause, with exit codes
 config/       layers of YAML merged into one typed tree
 traits.py     records of what sources and losses need and offer
 registry.py   finds models, sources and losses by name
-row_growth.py  copies rows into larger tables
+optimizers/   PyTorch's optimizers, and their state for larger tables
 files.py      atomic writes, locks, run folders, JSON
 json_records.py  converts records to JSON and back, with a check of every value
 shipped.py    recipes and configurations shipped with the package

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.row_growth import copy_rows
+from embtrain.common.optimizers.row_growth import copy_rows
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.row_growth import copy_rows, grow_optimizer
+from embtrain.common.optimizers.row_growth import copy_rows, grow_optimizer
 from embtrain.models.base import Model
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.negatives.base import NegativeSource, grow_source

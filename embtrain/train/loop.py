@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from embtrain.common.errors import Stopped, UsageError
+from embtrain.common.optimizers.eager import EagerAdagrad, EagerAdam, EagerSGD
 from embtrain.common.progress import Progress
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
@@ -30,7 +31,7 @@ from embtrain.train.engines import choose
 from embtrain.train.engines.base import Examples, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
-from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, use_dense_gradients_for
+from embtrain.train.optimizers import LazyAdam, PaddedAdam, RowAdagrad, use_dense_gradients_for
 from embtrain.train.state import checkpoint
 from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.lease import check_held
@@ -292,8 +293,8 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
     if config.optimizer == "adagrad":
         torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "lazy-adam": LazyAdam,
-        "adam": Adam, "row-adagrad": partial(RowAdagrad, new_table=model.problem.new_table)}
+        "sgd": EagerSGD, "adagrad": EagerAdagrad, "lazy-adam": LazyAdam,
+        "adam": PaddedAdam, "row-adagrad": partial(RowAdagrad, new_table=model.problem.new_table)}
     optimizer = kinds[config.optimizer](tables, lr=config.lr)
     loss_parameters = list(loss.parameters())
-    return [optimizer, torch.optim.Adam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]
+    return [optimizer, EagerAdam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]

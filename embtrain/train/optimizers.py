@@ -25,13 +25,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.optimizers.eager import Eager, EagerAdam
 from embtrain.kernels.reference.training.rows import EPS
 from embtrain.models.base import Model
 
 CHUNK = 1 << 18  # elements of a table processed at once
 
 
-class RowAdagrad(torch.optim.Optimizer):
+class RowAdagrad(Eager):
     """Adagrad with one accumulator per row; dense or sparse gradients."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float,
@@ -96,7 +97,7 @@ def use_dense_gradients_for(model: Model, optimizer: str) -> None:
         model.sparse = False
 
 
-class Adam(torch.optim.Adam):
+class PaddedAdam(EagerAdam):
     """Adam with PyTorch's fused kernel only for contiguous tables.
 
     On the CPU the fused kernel treats a table of padded rows as packed and would update the wrong elements.
@@ -108,7 +109,7 @@ class Adam(torch.optim.Adam):
         return super().step(closure)
 
 
-class LazyAdam(Adam):
+class LazyAdam(PaddedAdam):
     """Adam that updates only the rows of sparse gradients."""
 
     def step(self, closure: Any = None) -> Any:

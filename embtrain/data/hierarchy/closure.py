@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import networkx
 import numpy as np
 
 from embtrain.common import machine
@@ -142,6 +141,8 @@ def topological_order(pairs: np.ndarray, n: int, names: Sequence[str], where: st
         return order
     rest = np.ones(n, bool)
     rest[order] = False                                      # in a cycle or below one
+    import networkx  # imported here: it takes a tenth of a second, and only an error needs it
+
     graph = networkx.DiGraph(list(map(tuple, pairs[rest[pairs].all(1)][:, ::-1].tolist())))
     cycle = [names[v] for v, _ in reversed(networkx.find_cycle(graph))]
     shown = [*cycle[:MAX_SHOWN], *(["..."] if len(cycle) > MAX_SHOWN else []), cycle[0]]

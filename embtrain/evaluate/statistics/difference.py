@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from scipy import optimize, special, stats
+from scipy import special
 
 A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
@@ -82,6 +82,8 @@ class Difference:
 @lru_cache(maxsize=8192)
 def least_effect(n: int, alpha: float, power: float = POWER) -> float:
     """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power."""
+    from scipy import optimize, stats  # imported here: they take half a second, and every run imports this module
+
     if n > MAX_NEEDED["seeds"]:  # the normal approximation, accurate to three digits here
         return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) / math.sqrt(n)
     critical = float(stats.t.isf(alpha / 2, n - 1))

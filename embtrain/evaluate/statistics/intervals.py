@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Interval = tuple[float, float] | tuple[None, None]
 NO_INTERVAL: Interval = (None, None)
@@ -102,7 +102,7 @@ def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: i
         elif C >= MIN_CLUSTERS:
             out.append(percentile(drawn[:, j], level, C))
         else:
-            half = float(stats.t.isf((1 - level) / 2, C - 1)) * standard_error(residual, N)
+            half = -float(special.stdtrit(C - 1, (1 - level) / 2)) * standard_error(residual, N)
             out.append((max(low, float(ratio - half)), min(high, float(ratio + half))))
     return out
 

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
 from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
@@ -69,7 +69,7 @@ def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
     if np.ptp(x) == 0:
         return MeanInterval(float(x[0]), 0.0, None, None, n)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
-    half = float(stats.t.isf((1 - level) / 2, n - 1)) * sd / math.sqrt(n)
+    half = -float(special.stdtrit(n - 1, (1 - level) / 2)) * sd / math.sqrt(n)
     return MeanInterval(mean, sd, mean - half, mean + half, n)
 
 
@@ -95,7 +95,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     p = None
     if mean is not None and sd is not None:
         if sd > 0:
-            p = float(2 * stats.t.sf(abs(mean) * math.sqrt(n) / sd, n - 1))
+            p = float(2 * special.stdtr(n - 1, -abs(mean) * math.sqrt(n) / sd))
         else:
             p = 1.0 if mean == 0 else 2.0 ** (1 - n)
             note = "; ".join(filter(None, [note, "the same difference for every seed: sign test, no interval"]))
@@ -226,7 +226,7 @@ def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) 
     if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # impossible correlations, or a copied variable
         return math.nan, math.nan
     z = (math.atanh(r_ac) - math.atanh(r_bc)) * math.sqrt((n - 3) / variance)
-    return z, float(2 * stats.norm.sf(abs(z)))
+    return z, float(2 * special.ndtr(-abs(z)))
 
 
 def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], metric: str, level: float = 0.95,

@@ -20,6 +20,7 @@ from torch import nn
 
 from embtrain.common import machine
 from embtrain.common.config import dump
+from embtrain.common.optimizers.eager import EagerSGD
 from embtrain.experiment.run import components, memory, trainer as trainers
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
@@ -110,11 +111,11 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
 
 
 def _warm_up_torch() -> None:
-    """Run a tiny update: with the first one torch loads 90 MiB of its own, which belong to the program."""
+    """Run a tiny update: memory that torch takes with the first one belongs to the program."""
     table = nn.Parameter(torch.zeros(2, 2))
     rows = nn.functional.embedding(torch.tensor([0, 1]), table, sparse=True)                 # (2, 2)
     (rows @ rows.T).logsumexp(1).sum().backward()
-    torch.optim.SGD([table], lr=0.0).step()
+    EagerSGD([table], lr=0.0).step()
 
 
 def _file_pages() -> int:

@@ -32,6 +32,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
+from embtrain.common.optimizers.eager import EagerAdam
 from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, ReinforceSums, factors, moments
 from embtrain.negatives.adversarial import shared_draws
@@ -60,9 +61,8 @@ class AceConfig(NegativesConfig):
         "raw", description="n(y), raw or after the subsampling of frequent words")
     hidden: int = Field(31, ge=1, le=4096, description="dimension of the generator; one less than 16, 32, ... is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator, with Adam")
-    update_every: int = Field(
-        0, ge=0, description="draws (rows, under share_draws_by: block) between two generator steps; 0: those of a "
-                             "chunk")
+    update_every: int = Field(0, ge=0, description=(
+        "draws (rows, under share_draws_by: block) between two generator steps; 0: those of a chunk"))
     shortlist: int | None = Field(None, ge=1, description="S, candidates with their own logit; null: all")
     groups: int = Field(128, ge=1, description="T, groups of the other candidates, which keep the shares of the noise")
     entropy: float = Field(1.0, ge=0, description="β, weight of the entropy hinge; 0: none")
@@ -104,7 +104,7 @@ class Ace(NegativeSource):
         p = (p / p.sum()).to(problem.device)
         shortlist = Shortlist(p.log(), config.shortlist, config.groups, problem.counts)
         self.generator = Generator(sizes, shortlist, config.hidden, problem.seed).to(problem.device)
-        self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
+        self.optimizer = EagerAdam(self.generator.parameters(), lr=config.generator_lr)
         self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
         self.reward_sd = torch.ones((), device=problem.device)      # running sd of the raw rewards
         self.reward_mean = torch.zeros((), device=problem.device)    # running mean of the raw rewards

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.row_growth import copy_rows, grow_optimizer
+from embtrain.common.optimizers.row_growth import copy_rows, grow_optimizer
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks
 

@@ -21,7 +21,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.row_growth import copy_rows, grow_optimizer
+from embtrain.common.optimizers.eager import EagerAdam
+from embtrain.common.optimizers.row_growth import copy_rows, grow_optimizer
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
@@ -93,7 +94,7 @@ class Kbgan(NegativeSource):
             raise UsageError(f"negatives.hidden: {config.hidden}: must be even for complex, half for real and half for "
                              "imaginary parts")
         self.scorer = KbganScorer(config, context_sizes_of(problem, self.name), problem).to(problem.device)
-        self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
+        self.optimizer = EagerAdam(self.scorer.parameters(), lr=config.generator_lr)
         self.group: Collective | None = None  # processes that learn together; None: this one
         self.n_collected = 0                  # draws whose gradients were added up since the last step
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch

@@ -31,6 +31,11 @@ class AllocationCounter(TorchDispatchMode):
         """Largest number of live bytes after any operation."""
         return max(self.live, default=0)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not hidden from `torch.compile`: that would import torch._dynamo (common/optimizers/eager.py)."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in tree_iter((args, kwargs or {})):
             self._record(value, False)             # existed before, or it would be recorded

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
+from helpers.in_process import small_text
 
-from embtrain.cli import commands
+from embtrain.cli import commands, entry_point
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
 
@@ -96,3 +97,26 @@ def test_lists_and_neighbours_need_no_numerical_library(tmp_path: Path) -> None:
 def test_the_import_of_a_command_that_trains_is_noticed(tmp_path: Path) -> None:
     (_, code, loaded), = start([["list", "--combinations"]], tmp_path)
     assert code == 0 and "torch" in loaded
+
+
+def test_a_dry_run_imports_no_library_that_training_does_not_use(tmp_path: Path) -> None:
+    """It trains some blocks and evaluates; torch._dynamo alone takes as long as torch."""
+    slow = {"torch._dynamo", "sympy", "scipy.stats", "networkx", "matplotlib", "sklearn", "gensim"}
+    words = ["embtrain", "fit", "--dry-run", "--corpus", str(small_text(tmp_path) / "text"), "--threads", "1", "--set",
+             "text.min_count=1", "--set", "model.dim=4", "--set", "evaluate.benchmarks=[]"]
+    code = (f"import sys; from embtrain import cli; sys.argv = {words!r}; code = cli.run(); "
+            f"print(code, *({slow!r} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(ROOT), "EMBTRAIN_CACHE": str(tmp_path / "cache")})
+    assert "engine: fused" in done.stdout and done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+
+
+def test_a_start_builds_the_options_of_one_command_alone() -> None:
+    everything: Any = typer.main.get_command(commands.app)
+    for name, command in everything.commands.items():
+        built: Any = typer.main.get_command(entry_point._narrowed([name]))
+        assert [*built.commands] == [name] and built.params[0].name == "version"
+        assert [p.opts for p in built.commands[name].params] == [p.opts for p in command.params]
+        assert built.commands[name].help == command.help
+    for words in ([], ["--version"], ["fti"]):
+        assert entry_point._narrowed(words) is commands.app

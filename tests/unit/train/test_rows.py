@@ -10,7 +10,7 @@ from helpers.bits import same
 from torch import nn
 
 from embtrain.train import optimizers as rows
-from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad
+from embtrain.train.optimizers import LazyAdam, PaddedAdam, RowAdagrad
 
 GRADS = [torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [3.0, 0.25, -1.0]]),
          torch.tensor([[0.5, 0.5, -4.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])]
@@ -98,7 +98,7 @@ def table() -> nn.Parameter:
 def test_lazy_adam_equals_adam_for_rows_read_by_every_update() -> None:
     read = [4, 0, 3]
     ours, plain, begun = table(), table(), table()
-    lazy, adam = LazyAdam([ours], lr=0.05), Adam([plain], lr=0.05)
+    lazy, adam = LazyAdam([ours], lr=0.05), PaddedAdam([plain], lr=0.05)
     for i, grad in enumerate(grads(40, read)):
         for group in (*lazy.param_groups, *adam.param_groups):
             group["lr"] = 0.05 / (1 + i)
@@ -128,7 +128,7 @@ def test_unread_row_keeps_its_moments() -> None:
 def test_dense_gradients_get_bitwise_adam() -> None:
     """Also after sparse gradients: both store their state under the same names."""
     every, result = list(range(5)), []
-    for make in (LazyAdam, Adam):
+    for make in (LazyAdam, PaddedAdam):
         x, b = table(), nn.Parameter(torch.ones(3))
         optimizer = make([x, b], lr=0.05)
         for grad in grads(6, every):
