@@ -6,6 +6,7 @@ softmax.py           exact softmax over all candidates
 sampled_softmax.py   sampled softmax and ranking NCE
 contrastive.py       contrastive loss without a correction for q, debiased or tilted to hard negatives
 nce.py               noise-contrastive estimation
+alpha_nce.py         the same with powers of the density ratio: from eNCE to maximum likelihood
 logistic.py          negative sampling
 gbce.py              negative sampling with a positive calibrated for the share of candidates that is drawn
 self_adversarial.py  negative sampling with weights from the model's scores

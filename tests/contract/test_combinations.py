@@ -26,6 +26,8 @@ pytestmark = pytest.mark.long
 LOSSES = {
     "logistic": ("target", {}), "nce": ("none", {}), "nce with a learned z": ("none", {"partition": "global"}),
     "nce with a z per context": ("none", {"partition": "context"}), "sampled_softmax": ("target", {}),
+    "alpha_nce": ("none", {}), "alpha_nce of likelihood": ("none", {"alpha": 1.0}),
+    "alpha_nce not centered": ("none", {"centered": False}),
     "sampled_softmax ranking": ("none", {"form": "ranking"}), "softmax": ("none", {}), "margin": ("target", {}),
     "sampled_softmax absolute": ("target", {"absolute": True}), "softmax absolute": ("none", {"absolute": True}),
     "self_adversarial": ("target", {}), "gbce": ("target", {}), "contrastive": ("target", {}),
@@ -50,7 +52,8 @@ REFUSED = {
     "contrastive": {"none"}, "contrastive debiased": {"none"},
     "sampled_softmax": CHOSEN, "sampled_softmax absolute": CHOSEN,
     "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
-    "nce with a z per context": CHOSEN | TARGETLESS,
+    "nce with a z per context": CHOSEN | TARGETLESS, "alpha_nce": CHOSEN | TARGETLESS,
+    "alpha_nce of likelihood": CHOSEN | TARGETLESS, "alpha_nce not centered": CHOSEN | TARGETLESS,
     "sampled_softmax ranking": CHOSEN | TARGETLESS | {
         "every", *(case for case in CASES if "stratified" in case or "total weight" in case)},
     "softmax": set(CASES) - {"every", "none"}, "softmax absolute": set(CASES) - {"every", "none"},
@@ -98,7 +101,7 @@ def test_number_of_combinations_that_run():
 
 
 @pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "none"), ("sampled_softmax ranking", "target"),
-                                            ("softmax", "observed")])
+                                            ("alpha_nce", "target"), ("softmax", "observed")])
 def test_a_mask_incompatible_with_the_loss_is_rejected(loss, mask):
     problem, _ = board()
     model, _, cost = components("unigram", loss, problem)

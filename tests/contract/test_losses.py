@@ -75,6 +75,20 @@ def plain_nce(e: Example) -> float:
     return out - sum(j.w * log_sigma(-(j.s - e.c - math.log(e.mass * math.exp(j.log_q)))) for j in e.negatives)
 
 
+def plain_alpha_nce(alpha: float, centered: bool = True) -> Callable[[Example], float]:
+    def plain(e: Example) -> float:
+        if centered and not any(j.w > 0 for j in e.negatives):
+            return 0.0
+        rho = math.exp(e.pos) / math.exp(e.log_q_target)
+        mean = sum(j.w * (math.exp(j.s) / math.exp(j.log_q)) ** alpha for j in e.negatives) / e.mass
+        if not centered:
+            return rho ** (alpha - 1) / (1 - alpha) + mean / alpha
+        if alpha == 1:
+            return -math.log(rho / mean)
+        return ((rho / mean ** (1 / alpha)) ** (alpha - 1) - 1) / (1 - alpha)
+    return plain
+
+
 def plain_sampled(e: Example) -> float:
     z = math.exp(e.pos) + sum(j.w * math.exp(j.s) / (e.mass * math.exp(j.log_q)) for j in e.negatives)
     return -math.log(math.exp(e.pos) / z)
@@ -190,6 +204,10 @@ EXPECTED = [
     Case("nce", plain_nce),
     Case("nce", plain_nce, {"partition": "global"}),
     Case("nce", plain_nce, {"partition": "context", "log_z_start": "log n"}),
+    Case("alpha_nce", plain_alpha_nce(0.5)),
+    Case("alpha_nce", plain_alpha_nce(0.8), {"alpha": 0.8}),
+    Case("alpha_nce", plain_alpha_nce(1), {"alpha": 1.0}),
+    Case("alpha_nce", plain_alpha_nce(0.5, False), {"centered": False}),
     Case("sampled_softmax", plain_sampled),
     Case("sampled_softmax", plain_ranking, {"form": "ranking"}),
     Case("sampled_softmax", absolute(plain_sampled), {"absolute": True}, monotone=False, linear=False),

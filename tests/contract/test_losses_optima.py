@@ -113,6 +113,42 @@ def test_gbce_with_t_1_is_calibrated_for_uniform_negatives():
     assert close(table - math.log(world.v / (world.v - 1)), log_odds(world.p))
 
 
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_centered_alpha_nce_gives_the_softmax(layout, alpha):
+    world = world_of(layout)
+    exam = with_probe(every_column(world, MASS, layout), 1)
+    table, _ = optimum("alpha_nce", exam, world, alpha=alpha)
+    assert close(table.softmax(1), world.p)
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.8])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_alpha_nce_without_centering_is_self_normalized(layout, alpha):
+    world = world_of(layout)
+    exam = with_probe(every_column(world, MASS, layout), 1)
+    table, _ = optimum("alpha_nce", exam, world, alpha=alpha, centered=False)
+    assert close(table, world.p.log())
+
+
+def test_alpha_nce_is_exact_at_two_draws_where_it_is_linear_in_the_negatives():
+    world = loss_world()
+    exam = every_draw(world, 2, masked=False)
+    assert close(optimum("alpha_nce", exam, world)[0].softmax(1), world.p)
+    assert close(optimum("alpha_nce", exam, world, alpha=0.8, centered=False)[0], world.p.log())
+    assert not close(optimum("alpha_nce", exam, world, alpha=0.8)[0].softmax(1), world.p, 1e-3)
+
+
+def test_alpha_nce_approaches_maximum_likelihood():
+    """By a first-order expansion in 1 − α; a constant added to the scores changes nothing."""
+    world = loss_world()
+    table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(4))
+    exam = every_column(world, MASS, "private")
+    value = {alpha: make_loss("alpha_nce", world.known, alpha=alpha)(exam.scored(table + shift)).per_example
+             for alpha, shift in ((1 - 1e-6, 0.0), (1.0, 7.0))}
+    assert close(value[1 - 1e-6], value[1.0], 1e-4) and not close(value[1.0], torch.zeros_like(value[1.0]), 0.1)
+
+
 def centered(x: Tensor) -> Tensor:
     return x - x.mean(1, keepdim=True)
 

@@ -75,7 +75,7 @@ def test_every_strategy_resolves_and_is_allowed(text: Path, tmp_path: Path) -> N
     needed = {"ace": ["negatives.min_perplexity=5"], "candidates": [f"negatives.file={tmp_path / 'lists.tsv'}"]}
     for name in shipped.names("configs", "strategies"):
         tree = read_yaml(shipped.path("configs", name, "strategies")).tree
-        if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
+        if not set(tree) <= {"group", "negatives", "loss", "train"}:  # settings of another kind of data
             continue
         resolved = components.build(settings(text, name, *needed.get(tree["negatives"]["source"], [])), task)
         assert resolved.source.name and resolved.loss.name
