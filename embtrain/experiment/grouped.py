@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,13 @@ def resume(folder: Path, group: ProcessGroup) -> Run:
         return _train(place, settings, parts, not has_started, group)
 
 
-def simulate(settings: Settings, task: Task, size: int, place: Path) -> list[tuple[Components, Trainer]]:
+def simulate(settings: Settings, task: Task, size: int, place: Path,
+             prepare: Callable[[Trainer], None] = lambda _: None) -> list[tuple[Components, Trainer]]:
     """Train one run with `size` processes that take turns in this one; the bits are those of real processes.
 
-    place: an empty folder, for the log and the checkpoints of process 0. Returns the components and the trainer of each
-    process. Raises what `fit` raises for settings that processes cannot train.
+    place: an empty folder, for the log and the checkpoints of process 0. prepare: called with each trainer before it
+    trains. Returns the components and the trainer of each process. Raises what `fit` raises for settings that processes
+    cannot train.
     """
     requirements.check_settings(settings.train, size)
 
@@ -95,6 +97,7 @@ def simulate(settings: Settings, task: Task, size: int, place: Path) -> list[tup
         trainers.start_from_vectors(place, settings, parts)
         trainer = trainers.build(place, parts, group=group)
         trainers.continue_parent(place, settings, parts, trainer)
+        prepare(trainer)
         trainer.run()
         return parts, trainer
 

@@ -96,7 +96,7 @@ class ShardedTrainer(GroupTrainer):
     def _new_sync(self) -> TableShards:
         accumulators = [(n, 1) for n, _ in self._shapes] if self._accumulates() else []
         shards = TableShards(self.group, [*self._shapes, *accumulators], self.config.sync.wire, len(accumulators),
-                             self.traffic)
+                             self.traffic, self.sync_threads)
         shards.scatter(self._whole_arrays())
         return shards
 

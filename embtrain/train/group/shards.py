@@ -8,15 +8,14 @@ A row, its moves and their fold are those of processes with whole tables, so the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from embtrain.kernels.core.tables import zeros
 from embtrain.kernels.training import adasum
-from embtrain.kernels.training.adasum import Part
-from embtrain.train.group.exchange import SharedTable, TableSync, parts_of, to_bytes
+from embtrain.kernels.training.adasum import SharedTable, SharedTables
+from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
 from embtrain.train.group.traffic import Traffic
 
@@ -28,17 +27,19 @@ class TableShards(TableSync):
     """The rows that one process owns, and copies of the rows that it trains on."""
 
     def __init__(self, group: ProcessGroup, shapes: Sequence[tuple[int, int]], wire: str, n_accumulators: int = 0,
-                 traffic: Traffic | None = None):
+                 traffic: Traffic | None = None, threads: int = 1):
         """shapes: (n, D) of each table. The last `n_accumulators` of them are of row-Adagrad, (n, 1).
 
-        traffic: that of earlier synchronizations of the run, which continues.
+        traffic and threads: as of TableSync.
         """
-        super().__init__(group, [], wire, traffic=traffic)
+        super().__init__(group, [], wire, traffic=traffic, threads=threads)
         self.shapes, n_tables = list(shapes), len(shapes) - n_accumulators
+        own = []
         for i, (n, dim) in enumerate(shapes):
             rows, is_mean = np.zeros((len(range(group.rank, n, group.size)), dim), np.float32), i >= n_tables
-            self.tables.append(SharedTable(rows, rows, np.float32 if is_mean else adasum.WIRES[wire], is_mean))
-        self._pulled: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # of each table: ids, rows, rows before
+            own.append(SharedTable(rows, rows, np.float32 if is_mean else adasum.WIRES[wire], is_mean,
+                                   step=group.size))
+        self.tables, self._pulled = SharedTables(own), SharedTables([])
 
     def scatter(self, whole: Sequence[np.ndarray]) -> None:
         """Send the rows of whole tables (n, D) from process 0 to their owners. Other processes pass none."""
@@ -46,13 +47,13 @@ class TableShards(TableSync):
         for table, first, end in self._chunks():
             parts = [_as_bytes(whole[table][first + r:end:size]) if whole else NOTHING for r in range(size)]
             rows = self._as_rows(table, self.group.exchange(parts)[0])
-            self.tables[table].x[first // size:first // size + len(rows)] = rows
+            self._own(table)[first // size:first // size + len(rows)] = rows
 
     def collect(self, whole: Sequence[np.ndarray]) -> None:
         """Write the rows of all processes into whole tables (n, D) of process 0. Other processes pass none."""
         size = self.group.size
         for table, first, end in self._chunks():
-            own = _as_bytes(self.tables[table].x[first // size:-(-end // size)])
+            own = _as_bytes(self._own(table)[first // size:-(-end // size)])
             parts = self.group.exchange([own, *[NOTHING] * (size - 1)])
             for r, part in enumerate(parts if whole else []):
                 n = len(range(first + r, end, size))
@@ -60,20 +61,23 @@ class TableShards(TableSync):
 
     def pull(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copy rows from their owners: ids (m,) of each table, ascending, to rows (m, D) with the kernels' layout."""
-        started, cpu_started, size = time.perf_counter(), time.thread_time(), self.group.size
-        owned = [[part[part % size == r] for part in ids] for r in range(size)]
-        requests = [_as_bytes(np.concatenate([[len(part) for part in parts], *parts])) for parts in owned]
-        replies = [self._reply(self._requested(request)) for request in self.group.exchange(requests)]
-        pulled = [np.zeros((len(part), 1), np.float32) if table.mean else zeros(len(part), table.x.shape[1])
-                  for part, table in zip(ids, self.tables, strict=True)]
-        for r, reply in enumerate(self.group.exchange(replies)):
-            at = 0
-            for table, (part, rows) in enumerate(zip(ids, pulled, strict=True)):
-                end = at + 4 * len(owned[r][table]) * rows.shape[1]
-                rows[part % size == r] = self._as_rows(table, reply[at:end])
-                at = end
-        self._pulled = [(part, rows, np.ascontiguousarray(rows).copy()) for part, rows in zip(ids, pulled, strict=True)]
-        self._count(requests + replies, started, cpu_started)
+        size = self.group.size
+        with self.traffic.timed("synchronization"):
+            owned = [[part[part % size == r] for part in ids] for r in range(size)]
+            requests = [_as_bytes(np.concatenate([[len(part) for part in parts], *parts])) for parts in owned]
+            replies = [self._reply(self._requested(request)) for request in self.group.exchange(requests)]
+            pulled = [np.zeros((len(part), 1), np.float32) if table.mean else zeros(len(part), table.x.shape[1])
+                      for part, table in zip(ids, self.tables, strict=True)]
+            for r, reply in enumerate(self.group.exchange(replies)):
+                at = 0
+                for table, (part, rows) in enumerate(zip(ids, pulled, strict=True)):
+                    end = at + 4 * len(owned[r][table]) * rows.shape[1]
+                    rows[part % size == r] = self._as_rows(table, reply[at:end])
+                    at = end
+        self._pulled = SharedTables([SharedTable(rows, np.ascontiguousarray(rows).copy(), table.wire, table.mean,
+                                    part.astype(np.int32))
+                        for part, rows, table in zip(ids, pulled, self.tables, strict=True)])
+        self._count_sent(requests + replies)
         return pulled
 
     def put_together(self, rows: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
@@ -82,35 +86,27 @@ class TableShards(TableSync):
         rows: all; there is no choice among pulled rows.
         """
         assert rows is None or all(part is None for part in rows)
-        started, cpu_started, size = time.perf_counter(), time.thread_time(), self.group.size
-        outgoing: list[list[Part]] = [[] for _ in range(size)]
-        n_moved = 0
-        for table, (ids, x, base) in zip(self.tables, self._pulled, strict=True):
-            at = adasum.find_moved(x, base, 1)[0]
-            moved, moves = ids[at].astype(np.int32), adasum.pack(x, base, at, table.wire)
-            for owner in range(size):
-                own = moved % size == owner
-                outgoing[owner].append((moved[own], moves[own]))
-            n_moved += len(at)
-        parts = [to_bytes(part) for part in outgoing]
-        incoming = [list(parts_of(part, self.tables)) for part in self.group.exchange(parts)]
-        changed = []
-        for i, table in enumerate(self.tables):
-            ids, moves = adasum.fold([of_rank[i] for of_rank in incoming], table.mean)
-            adasum.apply(table.x, table.base, ids // size, moves)
-            changed.append(ids)
-        self.traffic.n += 1
-        self.traffic.rows += n_moved
-        self.traffic.share += n_moved / sum(n for n, _ in self.shapes)
-        self._count(parts, started, cpu_started)
+        traffic = self.traffic
+        with traffic.timed("synchronization"):
+            with traffic.working("pack"):
+                parts, n_moved = adasum.pack(self._pulled, self.group.size, threads=self.threads)
+            incoming = self.group.exchange(parts)
+            with traffic.working("fold"):
+                own = adasum.fold(self.tables, incoming, self.threads)
+            with traffic.working("apply"):
+                changed = adasum.apply(self.tables, [own], self.threads)
+        traffic.count(n_moved, sum(n for n, _ in self.shapes))
+        self._count_sent(parts)
         return changed
 
-    def _count(self, parts: Sequence[np.ndarray], started: float, cpu_started: float) -> None:
-        """Count the bytes to other processes, and the seconds."""
+    def _count_sent(self, parts: Sequence[np.ndarray]) -> None:
+        """Count the bytes to other processes. parts: one or more for each process, in order."""
         size = self.group.size
         self.traffic.sent += sum(len(part) for i, part in enumerate(parts) if i % size != self.group.rank)
-        self.traffic.seconds += time.perf_counter() - started
-        self.traffic.cpu_seconds += time.thread_time() - cpu_started
+
+    def _own(self, table: int) -> np.ndarray:
+        """The rows of a table that this process owns."""
+        return list(self.tables)[table].x
 
     def _chunks(self) -> Iterator[tuple[int, int, int]]:
         """Table, first and end row of the chunks of all tables; they begin at rows of process 0."""

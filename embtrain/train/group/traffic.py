@@ -8,8 +8,10 @@ exchanged at every p-th synchronization (tiers.py). A row takes 4 bytes for its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ from embtrain.common.types import Score
 from embtrain.train.group.config import SyncConfig
 
 BYTES = {"float32": 4, "bfloat16": 2}
+WORK = ("pack", "fold", "apply")  # the parts of a synchronization that a process does without the others
 
 
 @dataclass
@@ -30,9 +33,31 @@ class Traffic:
     rows: int = 0             # rows that it sent
     share: float = 0.0        # of the rows of all tables, summed over the synchronizations
     sent: int = 0             # bytes to other processes
-    seconds: float = 0.0      # the wait for other processes included
-    cpu_seconds: float = 0.0
     words: float = 0.0        # of the corpus, that this process trained on
+    #: Seconds of the work, and of the whole synchronizations, the wait for other processes included.
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*WORK, "synchronization"), 0.0))
+    cpu_seconds: float = 0.0     # of the work, all threads
+    serial_seconds: float = 0.0  # those of the calling thread, which waits while several others work
+
+    @contextlib.contextmanager
+    def working(self, part: str) -> Iterator[None]:
+        """Count the seconds of a block, which is a part of WORK."""
+        cpu, serial = time.process_time(), time.thread_time()
+        with self.timed(part):
+            yield
+        self.cpu_seconds += time.process_time() - cpu
+        self.serial_seconds += time.thread_time() - serial
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the seconds of a block to `seconds`."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - started
+
+    def count(self, moved: int, n_rows: int) -> None:
+        """Count a synchronization that sent `moved` of the n_rows rows of all tables."""
+        self.n, self.rows, self.share = self.n + 1, self.rows + moved, self.share + moved / n_rows
 
     @property
     def per_million_words(self) -> float | None:
@@ -44,8 +69,10 @@ class Traffic:
         if not self.n:
             return {}
         fields = {"sync/rows": round(self.rows / self.n), "sync/share": round(self.share / self.n, 6),
-                  "sync/megabytes": round(self.sent / self.n / 1e6, 6), "sync/seconds": round(self.seconds / self.n, 6),
+                  "sync/megabytes": round(self.sent / self.n / 1e6, 6),
+                  "sync/seconds": round(self.seconds["synchronization"] / self.n, 6),
                   "sync/cpu_seconds": round(self.cpu_seconds / self.n, 6)}
+        fields |= {f"sync/{name}_seconds": round(self.seconds[name] / self.n, 6) for name in WORK}
         if self.per_million_words is not None:
             fields["sync/megabytes_per_million_words"] = round(self.per_million_words, 6)
         return fields
@@ -54,7 +81,7 @@ class Traffic:
         """Rows of scores.json. Empty for a run that was never synchronized."""
         if not self.n:
             return []
-        rows = [Score("training", "seconds of synchronization", round(self.seconds, 3), n=self.n,
+        rows = [Score("training", "seconds of synchronization", round(self.seconds["synchronization"], 3), n=self.n,
                       note=f"{self.cpu_seconds:.1f} CPU-s of process 0, {self.n:,} synchronizations"),
                 Score("training", "share of rows per synchronization", self.share / self.n, n=self.n)]
         if self.per_million_words is not None:
@@ -66,8 +93,8 @@ class Traffic:
         if not self.n:
             return ""
         of_words = "" if self.per_million_words is None else f", {self.per_million_words:,.1f} MB per million words"
-        return (f"{self.n:,} synchronizations in {self.seconds:,.1f} s: each sent {self.share / self.n:.1%} of the "
-                f"rows, {self.sent / self.n / 1e6:,.2f} MB{of_words}")
+        return (f"{self.n:,} synchronizations in {self.seconds['synchronization']:,.1f} s: each sent "
+                f"{self.share / self.n:.1%} of the rows, {self.sent / self.n / 1e6:,.2f} MB{of_words}")
 
 
 class Moved(NamedTuple):

@@ -72,6 +72,7 @@ class GroupTrainer(Trainer):
         self.group, self.traffic, self.n_words = group, Traffic(), n_words
         self._source_states: list[dict[str, Any]] | None = None  # of processes 1, 2, …, while only process 0 works
         self._sync: TableSync | None = None
+        self.sync_threads = torch.get_num_threads()   # of a synchronization; the result does not depend on them
         if not group.is_first:
             self.metrics = NoLog()
             source.reseed(_stream(config.seed, group.rank, 0))
@@ -133,7 +134,7 @@ class GroupTrainer(Trainer):
     def _new_sync(self) -> TableSync:
         tables, optimizer = tables_of(self.model), self.optimizers[0]
         accumulators = [optimizer.accumulator(table) for table in tables] if isinstance(optimizer, RowAdagrad) else []
-        return TableSync(self.group, tables, self.config.sync.wire, accumulators, self.traffic)
+        return TableSync(self.group, tables, self.config.sync.wire, accumulators, self.traffic, self.sync_threads)
 
     def _new_schedule(self) -> RowSchedule:
         return RowSchedule(counts_of(self.model), self.config.sync.frequent_rows)

@@ -302,9 +302,12 @@ def test_processes_in_turns(embtrain_bench: Bench, text: Path, monkeypatch: pyte
     difference = summary["difference"]["n3"]["test/log_likelihood"]
     assert difference["mean"] == pytest.approx(quality_of["n3"]["test/log_likelihood"]
                                                - quality_of["n1"]["test/log_likelihood"], abs=1e-3)
-    assert len(summary["predicted"]) == 16
-    slow, fast = (summary["predicted"][f"16 machines of 1 cores, {speed} Gb/s"] for speed in (10, 25))
-    assert 0 < slow["speed_up"] < fast["speed_up"] < 16
+    assert len(summary["predicted"]) == 32
+    slow, fast = (summary["predicted"][f"16 machines of 1 cores, {speed} Gb/s, 1 blocks"] for speed in (10, 25))
+    assert 0 < slow["speed_up"] < fast["speed_up"] < fast["hidden"] <= 16
+    measured = quality_of["n3"]
+    assert measured["sync_serial_seconds"] > 0 and measured["sync_cpu_seconds"] > 0
+    assert all(measured[f"{part}_ms_{threads}"] > 0 for part in ("pack", "fold", "apply") for threads in (1, 2))
     alone = slow["seconds"] * slow["speed_up"]
     assert alone == pytest.approx(fast["seconds"] * fast["speed_up"], rel=1e-3)
 

@@ -56,9 +56,13 @@ def test_what_was_counted() -> None:
         table[:rows] += 1
         sync.put_together()
     counted = sync.traffic
-    assert counted.n == 2 and counted.rows == 40 and counted.share == pytest.approx(0.4) and counted.cpu_seconds > 0
-    counted.sent, counted.words, counted.seconds = 3_000_000, 500_000.0, 4.0
+    assert counted.n == 2 and counted.rows == 40 and counted.share == pytest.approx(0.4)
+    assert 0 < counted.serial_seconds <= counted.cpu_seconds
+    assert 0 < sum(counted.seconds[part] for part in traffic.WORK) < counted.seconds["synchronization"]
+    counted.sent, counted.words, counted.seconds["synchronization"] = 3_000_000, 500_000.0, 4.0
+    counted.seconds |= {"pack": 0.2, "fold": 0.4, "apply": 0.6}
     assert counted.fields().items() >= {"sync/rows": 20, "sync/share": 0.2, "sync/megabytes": 1.5, "sync/seconds": 2,
+                                        "sync/pack_seconds": 0.1, "sync/fold_seconds": 0.2, "sync/apply_seconds": 0.3,
                                         "sync/megabytes_per_million_words": 6.0}.items()
     assert [(row.metric, row.value) for row in counted.scores()] == [
         ("seconds of synchronization", 4.0), ("share of rows per synchronization", 0.2),
