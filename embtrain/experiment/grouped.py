@@ -92,7 +92,7 @@ def simulate(settings: Settings, task: Task, size: int, place: Path,
 
     def train(group: ProcessGroup) -> tuple[Components, Trainer]:
         parts = components.build(settings, task)
-        requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, group)
+        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, group)
         requirements.check_blocks(task.examples, parts.train.chunk or 1, size)
         trainers.start_from_vectors(place, settings, parts)
         trainer = trainers.build(place, parts, group=group)
@@ -161,7 +161,7 @@ def _build(settings: Settings, task: Task, group: ProcessGroup, folder: Path) ->
     if settings.train.threads == 0:
         threads = components.use_threads(max(1, threads // n_local))
     parts = components.build_for_training(settings, task, folder)
-    requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, group)
+    requirements.check_parts(parts.fused_blockers, parts.model, parts.source, group)
     if settings.train.tables == "sharded":
         requirements.check_shards(parts.model, parts.source, parts.loss)
     requirements.check_blocks(task.examples, parts.train.chunk or 1, group.size)

@@ -138,7 +138,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
     parts = components.build_for_training(settings, task, place)
     chunk, exchange = parts.train.chunk or 1, ""
     if group.size > 1:
-        requirements.check_parts(parts.fused_blockers, parts.model.task, parts.source, SOLO)
+        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, SOLO)
         requirements.check_blocks(parts.task.examples, chunk, group.size)
     with tempfile.TemporaryDirectory() as folder:
         trainers.start_from_vectors(Path(folder), settings, parts)

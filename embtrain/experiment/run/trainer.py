@@ -22,7 +22,7 @@ from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
 from embtrain.train import growth
 from embtrain.train.group.processes import SOLO, ProcessGroup
-from embtrain.train.group.sharded_trainer import ShardedTrainer
+from embtrain.train.group.sharded.trainer import ShardedTrainer
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch

@@ -89,7 +89,7 @@ class CompiledStep(Engine):
         drawn = self._draw(block, query)
         if negatives.filter == "observed" or (learns and negatives.filter == "target"):
             assert query is not None
-            drawn = mark_false_negatives(drawn, query, negatives.filter, self.known_positives)
+            drawn = self._mark(drawn, query)
         sample = self._log_sample(block, drawn) if keep_costs else None           # before the update, as in Step
         # each draw has one row of costs
         costs_from_update = self.units_per_draw <= (0 if self.source.traits.learns_per_row else 1)
@@ -141,7 +141,7 @@ class CompiledStep(Engine):
         query = self._query(self._leading_rows(block), True)
         group = drawn.draw_id if drawn.draw_id is not None else self._group(block)
         drawn = replace(drawn, draw_id=group, false_negatives=None).rows(slice(0, len(query)))
-        drawn = mark_false_negatives(drawn, query, self.source.config.filter, self.known_positives)
+        drawn = self._mark(drawn, query)
         return query, drawn, self._costs(query, drawn)
 
     def _draw(self, block: Any, query: Query | None) -> Negatives:
@@ -158,6 +158,10 @@ class CompiledStep(Engine):
             raise UsageError(f"train.engine: fused needs ids of {n} draws under negatives.share_draws_by: "
                              f"{self.source.config.share_draws_by}, but {self.source.name} drew differently; use step")
         return drawn
+
+    def _mark(self, drawn: Negatives, query: Query) -> Negatives:
+        """The draw with its false negatives under negatives.filter."""
+        return mark_false_negatives(drawn, query, self.source.config.filter, self.known_positives)
 
     def _draw_terms(self, drawn: Negatives) -> DrawTerms:
         """What the update reads of a draw. UsageError if the total weight differs between pairs."""

@@ -9,8 +9,7 @@ states.py        nested states as bytes
 tiers.py         RowSchedule: the rows that each synchronization exchanges
 traffic.py       counts and estimates the bytes of an exchange
 turns.py         processes that take turns in one process
-shards.py        tables cut by rows over the processes
-sharded_trainer.py  GroupTrainer with these tables
+sharded/         tables cut by rows over the processes
 trainer.py       GroupTrainer: the training loop of one process of a group
 requirements.py  refuses runs that a group of processes cannot train
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from embtrain.common.errors import UsageError
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
+from embtrain.models.triples.distmult import DistMult
+from embtrain.models.triples.transe import TransE
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
@@ -32,11 +34,15 @@ def check_settings(train: TrainConfig, size: int) -> None:
                          "train.cpu_seconds: null, or start one process")
 
 
-def check_parts(fused_blockers: list[str], task: str, source: NegativeSource, group: ProcessGroup) -> None:
+def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource, group: ProcessGroup) -> None:
     """Let the source learn with the group; UsageError for an engine, a model or a source that cannot be shared."""
     reasons = list(fused_blockers)
-    if task not in ("windows", "walks"):
-        reasons.append("model.name: the examples of this model are not shared; use skipgram or node2vec")
+    if not isinstance(model, SkipGram | TransE | DistMult):
+        reasons.append("model.name: the examples of this model are not shared; use skipgram, node2vec, transe or "
+                       "distmult")
+    if isinstance(model, TransE) and model.config.entities != "free":
+        reasons.append(f"model.entities: {model.config.entities}: rows that were put together do not keep their "
+                       "length; set free")
     if not source.learn_with(group):
         reasons.append(f"negatives.source: {source.name}: it learns in one process alone; choose another source")
     if reasons:
@@ -46,12 +52,12 @@ def check_parts(fused_blockers: list[str], task: str, source: NegativeSource, gr
 def check_shards(model: Model, source: NegativeSource, loss: Loss) -> None:
     """Raise UsageError for components that cannot be trained with tables cut by rows."""
     reasons = []
-    if not isinstance(model, SkipGram) or model.pool is not None:
+    if isinstance(model, SkipGram) and model.pool is not None:
         reasons.append("model.subword: rows of n-grams are not cut; set model.subword: null")
     if not draws_alone(source):
         reasons.append(f"negatives.source: {source.name}: the negatives must be drawn before the tables are read, as "
                        "those of uniform, log_uniform and unigram with replacement")
-    if source.config.filter == "observed":
+    if isinstance(model, SkipGram) and source.config.filter == "observed":
         reasons.append("negatives.filter: observed: the set of pairs is not cut; set target or none")
     if list(loss.parameters()):
         reasons.append("loss.partition: a learned log Z is not cut; set fixed")
@@ -62,5 +68,5 @@ def check_shards(model: Model, source: NegativeSource, loss: Loss) -> None:
 def check_blocks(examples: Examples, chunk: int, size: int) -> None:
     """Raise UsageError if there are fewer blocks than processes."""
     if (n := examples.n_blocks(0, chunk)) < size:
-        raise UsageError(f"train.chunk: {chunk}: {size} processes cannot share an epoch of {n} blocks of {chunk} "
-                         f"centres; set train.chunk: {max(1, n * chunk // (8 * size))}, or start fewer processes")
+        raise UsageError(f"train.chunk: {chunk}: {size} processes cannot share an epoch of {n} blocks; set "
+                         f"train.chunk: {max(1, n * chunk // (8 * size))}, or start fewer processes")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from embtrain.models.base import Model
+from embtrain.models.triples.base import TripleModel
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.train.group.traffic import tables_of
 
@@ -70,13 +71,15 @@ class RowSchedule:
 def counts_of(model: Model) -> list[np.ndarray]:
     """How often the rows of each table that processes put together occur in training, (n,) float64 each.
 
-    A row of an n-gram occurs with each word that contains it.
+    A row of an n-gram occurs with each word that contains it. Relations, which are few, count as equally frequent.
     """
     problem = model.problem
-    words = (problem.counts if problem.raw_counts is None else problem.raw_counts).double().cpu()
-    of_size = {len(words): words}
+    candidates = (problem.counts if problem.raw_counts is None else problem.raw_counts).double().cpu()
+    if isinstance(model, TripleModel):
+        return [candidates.numpy(), np.zeros(model.n_relations)]
+    of_size = {len(candidates): candidates}
     if isinstance(model, SkipGram) and (pool := model.pool) is not None:
         n_rows = len(pool) + pool.n_ngrams
         of_size[n_rows] = torch.zeros(n_rows, dtype=torch.float64).index_add_(
-            0, pool.row, words.repeat_interleave(pool.start.diff()))
+            0, pool.row, candidates.repeat_interleave(pool.start.diff()))
     return [of_size[len(table)].numpy() for table in tables_of(model)]

@@ -140,12 +140,13 @@ def dense_bytes(moved: Sequence[Moved], processes: int) -> int:
 
 
 def describe(moved: Sequence[Moved], config: SyncConfig, processes: int, words: float) -> str:
-    """One line for a dry run. words: of the corpus, that a process trains on between two synchronizations."""
-    sent = sent_bytes(moved, config, processes)
-    n_moved = sum(tier.moved for tier in moved)
-    return (f"{n_moved:,} rows move in {words:,.0f} words; each of {processes} processes sends at most "
-            f"{sent / 1e6:,.1f} MB per synchronization, {sent / words:,.1f} MB per million words (an all-reduce of the "
-            f"tables: {dense_bytes(moved, processes) / words:,.1f})")
+    """One line for a dry run. words: of the corpus, that a process trains on between two synchronizations, or 0."""
+    sent, dense = sent_bytes(moved, config, processes) / 1e6, dense_bytes(moved, processes) / 1e6
+    of_words = f", {1e6 * sent / words:,.1f} MB per million words" if words else ""
+    dense, unit = (1e6 * dense / words, "") if words else (dense, " MB")
+    return (f"{sum(tier.moved for tier in moved):,} rows move in {f'{words:,.0f} words' if words else 'an interval'}; "
+            f"each of {processes} processes sends at most {sent:,.1f} MB per synchronization{of_words} (an all-reduce "
+            f"of the tables: {dense:,.1f}{unit})")
 
 
 def tables_of(model: torch.nn.Module) -> list[Tensor]:

@@ -33,8 +33,8 @@ def test_more_processes_than_blocks_are_refused_with_a_size_that_works() -> None
     requirements.check_blocks(Blocks(), 250, 4)                                          # type: ignore[arg-type]
     with pytest.raises(UsageError) as caught:
         requirements.check_blocks(Blocks(), 400, 4)                                      # type: ignore[arg-type]
-    assert caught.value.args == ("train.chunk: 400: 4 processes cannot share an epoch of 3 blocks of 400 centres; set "
-                                 "train.chunk: 37, or start fewer processes",)
+    assert caught.value.args == ("train.chunk: 400: 4 processes cannot share an epoch of 3 blocks; set train.chunk: "
+                                 "37, or start fewer processes",)
     requirements.check_blocks(Blocks(), 37, 4)                                           # type: ignore[arg-type]
 
 

@@ -78,6 +78,9 @@ def test_the_line_of_a_dry_run() -> None:
     line = traffic.describe([Moved(1, 1000, 5000, 100), Moved(1, 2000, 5000, 100)], SyncConfig(), 4, 50_000)
     assert line == ("3,000 rows move in 50,000 words; each of 4 processes sends at most 1.8 MB per synchronization, "
                     "36.7 MB per million words (an all-reduce of the tables: 120.0)")
+    line = traffic.describe([Moved(1, 1000, 5000, 100)], SyncConfig(), 4, 0)                # triples
+    assert line == ("1,000 rows move in an interval; each of 4 processes sends at most 0.8 MB per synchronization (an "
+                    "all-reduce of the tables: 3.0 MB)")
     assert traffic.dense_bytes([Moved(4, 1000, 5000, 100)], 4) == 3_000_000
     every, fourth = (traffic.sent_bytes([Moved(period, 100, 100, 10)], SyncConfig(), 2) for period in (1, 4))
     assert every == 4 * fourth

@@ -22,7 +22,7 @@ from embtrain.negatives.static.base import StaticSource
 from embtrain.train.group import requirements
 from embtrain.train.group.exchange import TableSync
 from embtrain.train.group.processes import ProcessGroup
-from embtrain.train.group.shards import CHUNK, TableShards
+from embtrain.train.group.sharded.shards import CHUNK, TableShards
 from embtrain.train.group.trainer import _stream
 from embtrain.train.group.turns import in_turns
 
@@ -68,7 +68,7 @@ def test_moves_of_pulled_rows_are_folded_as_those_of_whole_tables(size: int, wir
 
 
 def test_large_tables_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embtrain.train.group.shards.CHUNK", 150)
+    monkeypatch.setattr("embtrain.train.group.sharded.shards.CHUNK", 150)
 
     def body(group: ProcessGroup) -> tuple[list[np.ndarray], int]:
         shards = TableShards(group, SHAPES, "float32")
