@@ -37,6 +37,7 @@ class Batch:
 
     target: Tensor  # (B,) int64  the positive
     slot: Tensor    # (B,) int64  the slot to predict (0 if a model has only one)
+    weight: Tensor | None = field(default=None, kw_only=True)  # (B,) float32  factor of each example's loss; None: 1
 
     def __len__(self) -> int:
         return self.target.shape[0]
@@ -206,8 +207,7 @@ class LossInput:
 
     def _fill_false_negatives(self, x: Tensor, value: float) -> Tensor:
         """Return x (R, K) with `value` at false negatives, which then have no gradient. A mask takes more passes."""
-        pairs = self.drawn.false_negatives
-        if pairs is None or pairs.shape[1] == 0:
+        if (pairs := self.drawn.false_negatives) is None or pairs.shape[1] == 0:
             return x
         assert self.row is None, ROWS_DIFFER
         return x.index_put((pairs[0], pairs[1]), x.new_full((), value))

@@ -106,6 +106,20 @@ def test_gbce_shifts_the_optimum_of_logistic_by_log_beta(layout, masked, t):
     assert close(table, (log_odds(world.p) if masked else world.p.log()) - (MASS * world.q / beta).log())
 
 
+@pytest.mark.parametrize("name", ["logistic", "nce"])
+@pytest.mark.parametrize("by_query", [False, True])
+def test_weights_of_examples_replace_p_by_p_w(name, by_query):
+    """P_w(b|a) ∝ w(a, b) P(b|a); weights of the queries alone change nothing."""
+    world = loss_world()
+    exam = every_column(world, MASS, "private", masked=name == "logistic")
+    w = torch.rand(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(6)) + 0.2
+    w = w[:, :1].expand_as(w) if by_query else w
+    p = w * world.p / (w * world.p).sum(1, keepdim=True)
+    table, _ = optimum(name, replace(exam, chance=exam.chance * w[exam.context, exam.target]), world)
+    assert close(table, p.log() if name == "nce" else log_odds(p) - (MASS * world.q).log())
+    assert by_query == close(p, world.p)
+
+
 def test_gbce_with_t_1_is_calibrated_for_uniform_negatives():
     world = loss_world()
     world = replace(world, q=torch.full_like(world.q, 1 / world.v))

@@ -20,7 +20,7 @@ Order and coins depend only on (seed, epoch) and the position, so training resum
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from embtrain.common.types import Batch
 from embtrain.data.known_pairs import KnownPairs, distinct
+from embtrain.data.triples.example_weights import example_weights
 from embtrain.data.triples.graph import TriplesConfig
 from embtrain.kernels.reference import splitmix64
 
@@ -60,6 +61,8 @@ class TripleExamples:
         if config.slot == "bernoulli":
             tph, hpt = tails_and_heads_per_entity(triples, n_relations)
             self.p_head = tph / (tph + hpt)
+        self._weights = None if config.weights == "none" else example_weights(triples, n_relations, config.weights,
+                                                                              self.p_head)
 
     @property
     def examples_per_epoch(self) -> int:
@@ -87,7 +90,8 @@ class TripleExamples:
             else:
                 toss = splitmix64(self._seed_of(epoch, _SLOT), rows) >> np.uint64(11)
                 slot = (toss * 2.0 ** -53 < self.p_head[self._triples[rows, 1]]).astype(np.int64)
-            yield self.batch(self._triples[rows], slot)
+            batch = self.batch(self._triples[rows], slot)
+            yield batch if self._weights is None else replace(batch, weight=torch.from_numpy(self._weights[rows, slot]))
 
     def batch(self, triples: np.ndarray, slot: np.ndarray) -> TripleBatch:
         """Make a batch from triples (n, 3) and the open side of each, slot (n,)."""

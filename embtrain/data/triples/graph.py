@@ -48,6 +48,8 @@ class TriplesConfig(Section):
     slot: Literal["both", "random", "bernoulli"] = Field(
         "both", description="open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
     reciprocal: bool = Field(False, description="separate inverse relations; only tails are predicted")
+    weights: Literal["none", "triple", "query"] = Field(
+        "none", description="weights of examples: 1, or 1/sqrt of the count of both queries of a triple, or of its own")
 
     @model_validator(mode="after")
     def _each_column_once(self) -> Self:

@@ -48,7 +48,7 @@ class TriplesTask(Task):
     name = "triples"
     section = "triples"
     recipe_readers, corpus_kind = frozenset(graph.READERS), "triples"
-    strategy_keys = frozenset({"triples.slot"})
+    strategy_keys = frozenset({"triples.slot", "triples.weights"})
     Config = TriplesConfig
     Evaluate: ClassVar[type[RankingConfig]] = RankingConfig
     stopping_metric = "valid/mrr"

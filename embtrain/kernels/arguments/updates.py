@@ -41,6 +41,7 @@ class TripleQueries(NamedTuple):
     relation: np.ndarray  # (B,) int64  a row of r
     slot: np.ndarray      # (B,) int64  0: the target is the tail; 1: it is the head, and the relation is read backwards
     target: np.ndarray    # (B,) int64  the entity to predict, a row of e
+    weight: np.ndarray | None = None  # (B,) float32  factor of the row's loss; None: 1
 
 
 class TripleLossSpec(NamedTuple):

@@ -51,8 +51,8 @@ class _TripleTask(ctypes.Structure):
     """struct TripleTask of source/training/triples/triples.h."""
 
     _fields_ = fields(
-        "e r e_acc r_acc entity relation slot target ids log_q log_q_table log_q_target weight false_negatives c "
-        "scores",
+        "e r e_acc r_acc entity relation slot target row_weight ids log_q log_q_table log_q_target weight "
+        "false_negatives c scores",
         "n_e n_r e_stride r_stride dim n n_draws k share weight_stride n_false_negatives mask_target score loss "
         "ranking adversarial constraint", "margin gamma temperature positive_weight total_weight lr eps")
 
@@ -94,7 +94,10 @@ def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
         raise ValueError("e and r differ in dimension or optimizer")
     n = len(queries.target)
     for name, ids in queries._asdict().items():
-        check_array(name, ids, np.int64, (n,))
+        if name != "weight":
+            check_array(name, ids, np.int64, (n,))
+    if queries.weight is not None:
+        check_array("weight", queries.weight, np.float32, (n,))
     expect_negatives(negatives, n, n, len(e.x))
     if loss_spec.c is not None:
         check_array("c", loss_spec.c, np.float32, ())

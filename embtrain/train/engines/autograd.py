@@ -136,7 +136,8 @@ class Step(Engine):
         for rows in slices(len(batch), step):
             scored = self.score(whole, drawn) if is_whole else self.score(whole.rows(rows), drawn.rows(rows))
             cost = self.loss(scored)
-            loss = cost.per_example.sum()
+            weight = None if batch.weight is None else batch.weight[rows]
+            loss = (cost.per_example if weight is None else cost.per_example * weight).sum()
             (loss * scale).backward()
             total = total + loss.detach()
             if keep > rows.start:

@@ -46,9 +46,11 @@ class CompiledTriples(CompiledStep):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         e, r = self._table(self.model.e), self._table(self.model.r)
-        queries = TripleQueries(
-            *(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target))
+        entity, relation, slot, target = (
+            x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target)
         )
+        weight = None if block.weight is None else block.weight.contiguous().numpy()
+        queries = TripleQueries(entity, relation, slot, target, weight)
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         rule = self._loss_spec(columns.total_weight)
         loss, costs = 0.0, list[Tensor]()
@@ -97,7 +99,9 @@ def _slice(queries: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple
         false_negatives = np.ascontiguousarray(false_negatives[:, a:b]) - np.array([[rows.start], [0]])
     def slice_draws(x: np.ndarray | None) -> np.ndarray | None:
         return x if x is None or x.ndim == 1 else x[draws]
-    return TripleQueries(*(x[rows] for x in queries)), columns._replace(
+    weight = None if queries.weight is None else queries.weight[rows]
+    entity, relation, slot, target = (x[rows] for x in queries[:4])
+    return TripleQueries(entity, relation, slot, target, weight), columns._replace(
         ids=columns.ids[draws],
         log_q=slice_draws(columns.log_q),
         weight=slice_draws(columns.weight),

@@ -39,7 +39,8 @@ class Case:
     def __init__(self, seed: int, n_e: int, n_r: int, dim: int, n: int, share: int, k: int, score: str, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: bool = False,
                  mask_target: bool = False, n_masked: int = 0, ranking: bool = False, constraint: str = "free",
-                 lr: float = 0.1, scale: float = 0.6, distinct: bool = False, margin: float = 1.5):
+                 lr: float = 0.1, scale: float = 0.6, distinct: bool = False, margin: float = 1.5,
+                 row_weights: bool = False):
         draw = np.random.default_rng(seed)
         g = n if share == 0 else -(-n // share)
         if distinct:
@@ -49,7 +50,8 @@ class Case:
         else:
             entity, target, ids = (draw.integers(0, n_e, shape) for shape in (n, n, (g, k)))
             relation = draw.integers(0, n_r, n)
-        self.queries = TripleQueries(entity, relation, draw.integers(0, 2, n), target)
+        slot, factors = draw.integers(0, 2, n), np.random.default_rng(seed + 1).random(n).astype(np.float32) + 0.5
+        self.queries = TripleQueries(entity, relation, slot, target, factors if row_weights else None)
         self.x = {"e": (draw.standard_normal((n_e, dim)) * scale).astype(np.float32),
                   "r": (draw.standard_normal((n_r, dim)) * scale).astype(np.float32)}
         self.acc = {name: draw.random(len(x)).astype(np.float32) if adagrad else None for name, x in self.x.items()}
@@ -111,7 +113,7 @@ cases = st.builds(
     score=st.sampled_from(["l1", "l2", "dot"]), loss=st.sampled_from(RULES), adagrad=st.booleans(),
     weight=st.sampled_from(["none", "column", "cell"]), log_q=st.sampled_from(["static", "cell"]),
     c=st.booleans(), mask_target=st.booleans(), n_masked=st.sampled_from([0, 0, 5, 60]), ranking=st.booleans(),
-    constraint=st.sampled_from(["free", "sphere", "ball"]), lr=st.just(1e-3))
+    constraint=st.sampled_from(["free", "sphere", "ball"]), lr=st.just(1e-3), row_weights=st.booleans())
 
 
 @needs_core
@@ -128,7 +130,7 @@ def test_core_matches_the_reference(case: Case) -> None:
 @pytest.mark.parametrize("loss", RULES)
 def test_large_steps_match_if_rows_are_distinct(core: str, share: int, score: str, loss: str) -> None:
     case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", n_masked=6,
-                lr=0.3)
+                lr=0.3, row_weights=True)
     assert_agree(case, core)
 
 
@@ -156,7 +158,7 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
     """One unit without repeated rows, in float64: the same updates as autograd."""
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
     case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", n_masked=2,
-                constraint=keys.get("entities", "free"))
+                constraint=keys.get("entities", "free"), row_weights=True)
     problem = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
     model_class = models.find(model)
     net = model_class(model_class.Config(name=model, dim=6, **keys), problem).double()
@@ -176,7 +178,8 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
         total_weight=torch.tensor([[negatives.total_weight]], dtype=torch.float64),
         false_negatives=torch.from_numpy(negatives.false_negatives),
     )
-    batch = Triples(*(torch.from_numpy(x) for x in (queries.target, queries.slot, queries.entity, queries.relation)))
+    batch = Triples(*(torch.from_numpy(x) for x in (queries.target, queries.slot, queries.entity, queries.relation)),
+                    weight=torch.from_numpy(queries.weight))
     net.after_update(batch)                             # project onto the sphere in float64, if there is one
     accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None
             for p in (net.e, net.r)]
@@ -254,6 +257,8 @@ def test_shapes_and_layouts_are_checked() -> None:
             ((e, r, case.queries, case.negatives._replace(share=2), case.rule),
              "negatives: 9 draws do not fit 9 units"),
             ((e, r, case.queries._replace(slot=case.queries.slot[1:]), case.negatives, case.rule), "slot must have"),
+            ((e, r, case.queries._replace(weight=np.ones(8, np.float32)), case.negatives, case.rule),
+             "weight must have"),
             ((e, r, case.queries, case.negatives, case.rule._replace(score="cosine")), "loss: 'cosine'"),
             ((e, r, case.queries, case.negatives._replace(log_q_table=None), case.rule), "nce subtracts log q"),
             ((e, r, case.queries, case.negatives._replace(total_weight=0.0), case.rule),

@@ -4,7 +4,7 @@ queries in which no entity and no relation occurs twice."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Answered:
 
 
 def trained(engine_class: type, model: str, keys: dict[str, Any], loss: str, share: str, optimizer: str, mask: str,
-            ) -> tuple[Any, StepResult, dict[str, Tensor]]:
+            block: Triples = APART) -> tuple[Any, StepResult, dict[str, Tensor]]:
     model_class, cost = models.find(model), losses.find(loss.split()[0])
     net = model_class(model_class.Config(name=model, dim=5, **keys), WORLD)
     settings = {"margin": {"margin": 3.0}, "self_adversarial": {"margin": 3.0, "temperature": 0.5},
@@ -87,7 +87,7 @@ def trained(engine_class: type, model: str, keys: dict[str, Any], loss: str, sha
                    WORLD)
     config = TrainConfig(optimizer=optimizer, lr=0.1, batch=B)
     run = engine_class(net, source, lossy, optimizers(net, lossy, config), config, Answered())
-    return source, run(APART, keep_costs=True), {**dict(net.named_parameters()), **dict(lossy.named_parameters())}
+    return source, run(block, keep_costs=True), {**dict(net.named_parameters()), **dict(lossy.named_parameters())}
 
 
 LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sampled_softmax", "sampled_softmax ranking",
@@ -112,6 +112,23 @@ def test_update_equals_the_step(core, optimizer, share, model, keys, loss) -> No
     assert same(a[1].drawn.ids, b[1].drawn.ids) and same(a[1].query.context, b[1].query.context)
     assert a[1].source == pytest.approx(b[1].source, rel=1e-4)
     torch.testing.assert_close(a[1].cost, b[1].cost, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", ["row", "block"])
+@pytest.mark.parametrize("loss", ["self_adversarial", "margin", "nce global", "sampled_softmax ranking"])
+def test_weights_of_examples_scale_the_update(share, loss) -> None:
+    """As in the step; costs of negatives, which sources learn from, are not scaled. Log Z steps twice by Adam."""
+    mask = "none" if "nce" in loss or "ranking" in loss else "observed"
+    weighted = replace(APART, weight=torch.linspace(0.1, 3, B))
+    case = ("transe", {"norm": "l1"}, loss, share, "sgd", mask)
+    plain, a, b = (trained(*engine_case) for engine_case in (
+        (Step, *case), (Step, *case, weighted), (CompiledTriples, *case, weighted)))
+    for name, x in a[2].items():
+        torch.testing.assert_close(b[2][name], x, rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
+    torch.testing.assert_close(a[1].loss, b[1].loss, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(a[2]["e"], plain[2]["e"], atol=1e-3) and float(a[1].loss) != float(plain[1].loss)
+    torch.testing.assert_close(a[0].heard, plain[0].heard)
+    torch.testing.assert_close(b[0].heard, plain[0].heard, rtol=1e-4, atol=1e-4)
 
 
 class Distinct(NegativeSource):

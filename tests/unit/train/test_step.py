@@ -263,6 +263,29 @@ def test_queries_without_groups_and_draws_in_any_order(layout: str, size: int) -
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("scores_held", [None, 15], ids=["at once", "in chunks"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_an_example_of_weight_2_counts_as_two(reduction: str, scores_held: int | None,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    if scores_held is not None:
+        monkeypatch.setattr(module, "MAX_SCORES_HELD", scores_held)
+    plain, results = batch(), []
+    twice = torch.arange(B).repeat_interleave(torch.arange(B) % 3)               # rows 1, 2, 2, 4, 5, 5, ...
+    for examples, kept in ((replace(plain, weight=(torch.arange(B) % 3).float()), torch.arange(B)),
+                           (plain.rows(twice), twice)):
+        whole = draw_of("row")(plain)  # type: ignore[arg-type]
+        drawn = replace(whole, ids=whole.ids[kept], log_q=whole.log_q[kept], weight=whole.weight[kept],
+                        log_q_target=whole.log_q_target[kept], total_weight=whole.total_weight[kept],
+                        origin=whole.origin[kept])
+        net, loss = model(), loss_of("nce")
+        result = step_of(net, loss, FixedDraws(lambda query, drawn=drawn: drawn, "none"), reduction=reduction)(examples)
+        scale = len(kept) if reduction == "mean" else 1
+        results.append([*(scale * g for g in grads(net, loss)), result.loss.double() * len(kept)])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layout_with_cosine(layout: str, similarity: str) -> None:

@@ -126,7 +126,8 @@ def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, l
         pair = pair._replace(weight=w / w.sum() if is_kept.any() else w)
         loss_spec = loss_spec._replace(loss="logistic")
     loss, g_t, g, g_c = slopes(pair, loss_spec)
-    return _Row(q, a, r_vec, s_t, s, g_t, g), loss, g_c
+    factor = 1.0 if queries.weight is None else float(queries.weight[i])
+    return _Row(q, a, r_vec, s_t, s, factor * g_t, factor * g), factor * loss, factor * g_c
 
 
 def _mean_square(g: float, q: np.ndarray, s: float, loss_spec: TripleLossSpec) -> float:

@@ -11,6 +11,7 @@ struct TripleTask {
     float *e_acc, *r_acc;                      // row-Adagrad's sums; null: SGD
     const int64_t *entity, *relation, *slot;   // (n)
     const int64_t *target;                     // (n)
+    const float *row_weight;                   // (n) factors of the losses of rows; null: 1
     const int64_t *ids;                        // (n_draws, k)
     const float *log_q, *log_q_table, *log_q_target;
     const float *weight;                       // (k), or (n_draws, k) if weight_stride is k; null: 1

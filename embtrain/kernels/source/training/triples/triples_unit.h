@@ -92,7 +92,13 @@ protected:
             q.w = x_w();
             q.n_hits = 0;
         }
-        const double loss = slopes(u, q);
+        double loss = slopes(u, q);
+        if (t.row_weight) {
+            const float a = t.row_weight[i];
+            loss *= a;
+            slope_t[0] *= a;
+            for (int64_t j = 0; j < t.k; ++j) g[j] *= a;
+        }
         *g_t = slope_t[0];
         if (c_grad) {
             double total = slope_t[0];
