@@ -11,6 +11,6 @@ stored.py       rebuilds a trained model or translator from its run folder
 scoring.py      benchmarks, held-out likelihood and label scores
 downstream.py   benchmarks that train a translator on the vectors
 dry_run.py, memory.py  estimates of memory and time before training; refuses runs that do not fit
-divergence.py   warnings for runs that diverged with finite numbers
+results/        examples of answers, and warnings of runs that diverged
 provenance.py   identity.json: code, corpus and machine of a run
 """

@@ -25,7 +25,6 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import (
     components,
-    divergence,
     downstream,
     provenance,
     scoring,
@@ -34,6 +33,7 @@ from embtrain.experiment.run import (
     trainer as trainers,
 )
 from embtrain.experiment.run.components import Components
+from embtrain.experiment.run.results import answers, divergence
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, check_parent, check_start, has_trained, restore_engine
 from embtrain.experiment.tasks import base as tasks
@@ -261,7 +261,9 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
 def _score(folder: Path, settings: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
     trainers.load_best(folder, settings, trainer)
     machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
-    return parts.task.score_run(parts, folder, items)
+    rows = parts.task.score_run(parts, folder, items)
+    answers.write(folder, parts)
+    return rows
 
 
 def _score_downstream(folder: Path, settings: Settings) -> list[Score]:

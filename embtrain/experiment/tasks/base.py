@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from embtrain.common import registry, shipped
 from embtrain.common.candidate_lists import CandidateLists, ListKey
@@ -50,6 +51,7 @@ class Task:
                                                                # unchanged; empty: it cannot train on them
     stopping_metric: ClassVar[str] = "valid/log_likelihood"    # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"              # default primary metric of a comparison
+    has_example_answers: ClassVar[bool] = True                 # one candidate answers a held-out query
 
     settings: Settings
     identity: dict[str, Any]                                    # of the corpus: name, sha256, settings, counts
@@ -103,6 +105,15 @@ class Task:
         """Return the text of each query, (n,); by default the names of the contexts."""
         names = self.candidate_names()
         return [names[i] for i in query.context.tolist()]
+
+    def describe_heldout(self, batch: Batch, query: Query, rows: Tensor) -> list[str]:
+        """Return the text of the queries of some rows of a held-out batch, (n,), for examples of answers."""
+        return self.describe_queries(query.rows(rows))
+
+    def known_answers(self, context: Tensor) -> Tensor | None:
+        """Return which candidates are positives in any part, (n, V) bool, for contexts (n, C) whose first column is a
+        candidate; None if a context has no fixed set of answers."""
+        return None
 
     def query_names(self, by: ListKey) -> QueryNames:
         """Return how a file of candidates names the queries that share a list; by default by the name of the context.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from torch import Tensor
+
+from embtrain.common.types import Batch, Query
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import windows
 from embtrain.data.text.windows import ContextBatch, ContextWindows
@@ -21,6 +26,14 @@ class ContextsTask(WindowsTask):
     def _heldout(self, part: str) -> ContextBatch:  # type: ignore[override]
         text_part = self.valid if part == "valid" else self.test
         return windows.heldout_contexts(text_part, self.config, self.evaluate.heldout_pairs, self.config.split_seed)
+
+    def describe_heldout(self, batch: Batch, query: Query, rows: Tensor) -> list[str]:
+        """Return the words of each context, with `_` at the place of the centre."""
+        start, words = cast(ContextBatch, batch).start.tolist(), self.corpus.vocabulary.words
+        contexts = [[words[i] for i in cast(ContextBatch, batch).context[start[row]:start[row + 1]].tolist()]
+                    for row in rows.tolist()]
+        return [" ".join([*context[:(len(context) + 1) // 2], "_", *context[(len(context) + 1) // 2:]])
+                for context in contexts]
 
     def summary(self) -> str:
         return (f"{len(self.train):,} training tokens, {len(self.corpus.vocabulary):,} words, about "

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import ProblemSpec, Score
+from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.text import corpus as text_corpus, streams as streams_of_text
 from embtrain.data.text.corpus import Corpus
@@ -29,6 +30,7 @@ from embtrain.experiment.tasks.texts import find_text
 from embtrain.train.engines.false_negatives import KnownPositives
 
 N_PROBE = 4096  # held-out words that are measured to estimate memory
+N_SHOWN = 6     # previous words in the text of a query
 
 
 class LanguageTask(Task):
@@ -126,6 +128,11 @@ class LanguageTask(Task):
     def _heldout(self, part: str) -> LanguageBatch:
         text_part = self.valid if part == "valid" else self.test
         return streams_of_text.heldout(text_part.ids, self.eos, self.evaluate.words)
+
+    def describe_heldout(self, batch: Batch, query: Query, rows: Tensor) -> list[str]:
+        """Return the last N_SHOWN words before each target."""
+        previous, words = cast(LanguageBatch, batch).word.tolist(), self.corpus.vocabulary.words
+        return [" ".join(words[i] for i in previous[max(0, row + 1 - N_SHOWN):row + 1]) + " _" for row in rows.tolist()]
 
     def summary(self) -> str:
         return (f"{len(self.train):,} training words in {self.examples.streams:,} streams, {len(self.valid):,} and "

@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.candidate_lists import CandidateLists, ListKey
@@ -131,6 +132,12 @@ class PairsTask(Task):
 
     def known_positives(self, max_bytes: int) -> KnownPairs:
         return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)
+
+    def known_answers(self, context: Tensor) -> Tensor:
+        pairs = np.concatenate([self.train, *(held_out.pairs for held_out in self.held.values())])
+        n = len(self.hierarchy.concepts)
+        known = hierarchy_examples.known_pairs(pairs, n, machine.free())
+        return known.contains(context, torch.arange(n).unsqueeze(0))
 
     def _heldout(self, part: str) -> PairBatch:
         """Return the held-out pairs, with alternating open ends."""

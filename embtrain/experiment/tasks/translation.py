@@ -54,6 +54,7 @@ class TranslationTask(Task):
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
     stopping_metric = "valid/accuracy@1"
     metric = "test/bleu"
+    has_example_answers = False  # the answer is a sentence: test.translations.txt
     text: ParallelCorpus
     examples: SentencePairs
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.errors import DataError, ResourceError
@@ -127,6 +128,9 @@ class TriplesTask(Task):
                 "negatives.filter: target"
             )
         return known
+
+    def known_answers(self, context: Tensor) -> Tensor:
+        return self.filter_for("test").contains(context, torch.arange(self.triples.n_entities).unsqueeze(0))
 
     def _heldout(self, part: str) -> TripleBatch:
         return self.triples.both(self.graph.part(part))

@@ -1,6 +1,6 @@
 """Read a run folder, with bounded sizes. A missing file is None; a damaged one raises DataError.
 
-config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json
+config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json · answers.json
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.common.json_records import MAX_VALUE, decode, finite_or_none, mapping, type_words
 from embtrain.common.types import Score
+from embtrain.report.load import answers
+from embtrain.report.load.answers import ExampleAnswers
 from embtrain.train.state.metrics_log import read as read_lines
 
 T = TypeVar("T")
 
-FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
+FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json", answers.FILE)
 MAX_FILE_BYTES = 16 << 20      # of a file, except metrics.jsonl
 # of the line itself; every other key is a curve
 POSITION_KEYS = ("step", "epoch", "examples", "seconds", "cpu_seconds")
@@ -96,6 +98,7 @@ class RunRecord:
     metrics: MetricCurves | None
     scores: list[Score] | None
     neighbours: NeighbourLists | None
+    answers: ExampleAnswers | None = None
 
     @property
     def expects_neighbours(self) -> bool:
@@ -114,7 +117,8 @@ def read(folder: Path) -> RunRecord:
     config, text = _config(paths["config.yaml"])
     return RunRecord(folder.resolve().name, config, text, read_json(paths["identity.json"], mapping),
                      _metrics(paths["metrics.jsonl"]), read_json(paths["scores.json"], _scores),
-                     read_json(paths["neighbours.json"], _neighbours))
+                     read_json(paths["neighbours.json"], _neighbours),
+                     read_json(paths[answers.FILE], answers.parse))
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:

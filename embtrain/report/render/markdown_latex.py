@@ -87,8 +87,8 @@ TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&"
        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
        "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "-": "-{}",
        ",": ",{}", "−": r"\ensuremath{-}", "–": r"\textendash{}", "…": r"\ldots{}", "·": r"\textperiodcentered{}",
-       "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}", "*": "{*}",
-       "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
+       "ρ": r"\ensuremath{\rho}", "✓": r"\ensuremath{\surd}", "\u00a0": "~", "\ufffd": "?", "[": "{[}",
+       "]": "{]}", "*": "{*}", "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
 # Letters of the T1 encoding; pdfLaTeX would fail on others, so their code points are shown.
 LETTERS = set("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
               "ĄąĆćČčĎďĘęĚěĞğŁłŃńŇňŐőŒœŔŕŘřŚśŞşŠšŤťŮůŰűŸŹźŻżŽž")

@@ -1,8 +1,8 @@
 """The report of a run: report.html, report.md and report.tex, from its folder alone.
 
 One document (document.py) is built here; html.py and markdown_latex.py render it. The same run gives the same bytes.
-Scores, the main curves, the map of the vectors, the settings that differ from the defaults and the command are shown;
-the page folds everything else. A section is left out if the run has nothing for it.
+Scores, the main curves, examples of answers, the map of the vectors, the settings that differ from the defaults and
+the command are shown; the page folds everything else. A section is left out if the run has nothing for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from embtrain.report.render.document import (
     WordNeighbours,
     missing_file,
 )
-from embtrain.report.run import curve_sections, score_section, settings_section
+from embtrain.report.run import answers_section, curve_sections, score_section, settings_section
 from embtrain.report.run.summary import named, strategy, verdict
 from embtrain.report.vector_map import entries as map_entries, section as map_section
 from embtrain.report.vector_map.entries import Entries
@@ -48,6 +48,7 @@ def document(run: RunRecord, entries: Entries | None = None) -> ReportDocument:
     heading = " · ".join([t for t in (named(run, "model"), strategy(run)) if t]) or run.name
     sections = [ReportSection("scores", "Scores", score_section.blocks(run)),
                 ReportSection("curves", "Curves", curve_sections.curves(run.metrics)),
+                ReportSection("answers", "Examples of answers", answers_section.blocks(run)),
                 *([] if entries is None else [map_section.section(run, entries)]),
                 ReportSection("again", "How to reproduce", _rerun(run)),
                 ReportSection("configuration", "Settings", settings_section.blocks(run)),

@@ -28,7 +28,8 @@ from embtrain.data.vectors import vectors
 from embtrain.experiment import Run
 from embtrain.experiment.prediction import base, predict
 from embtrain.experiment.prediction.base import Answer, Prediction
-from embtrain.experiment.run import stored
+from embtrain.experiment.run import scoring, stored
+from embtrain.experiment.run.results import answers
 
 pytestmark = pytest.mark.long
 
@@ -496,3 +497,64 @@ def test_json_has_null_for_non_finite_numbers() -> None:
     tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).to_json()
     assert tree == {"query": "q", "score": None, "answers": [{"name": "a", "score": None},
                                                              {"name": "b", "score": 1.0, "probability": 0.5}]}
+
+
+# -- answers.json: examples for the report ----------------------------------------------------------------------------
+
+def test_examples_of_a_graph_equal_a_plain_formula(place: Path) -> None:
+    """Answers exclude other known positives and the query's own entity; the rank counts no other positive."""
+    parts = parts_of(place / "graph")
+    found = json.loads((place / "graph" / "answers.json").read_text(encoding="utf-8"))
+    assert found["part"] == "test" and found["scores"] == "score" and 0 < len(found["queries"]) <= answers.N_QUERIES
+    for query in found["queries"]:
+        head, relation, tail = ("_" if name == "?" else name for name in query["query"].split())
+        def names(triples: set[tuple[str, ...]], at: tuple[str, str, str] = (head, relation, tail)) -> set[str]:
+            return {triple[at.index("_")] for triple in triples
+                    if all(a in ("_", b) for a, b in zip(at, triple, strict=True))}
+        positives, known = names(parts["test"]), names(parts["train"] | parts["valid"])
+        scores = distances(place / "graph", head, relation, tail)
+        left = sorted(set(scores) - (known | {head, tail}) | positives, key=lambda name: -scores[name])
+        assert [[name, name in positives] for name in left[:5]] == [[name, mark] for name, _, mark in query["answers"]]
+        assert [score for _, score, _ in query["answers"]] == pytest.approx([scores[n] for n in left[:5]], abs=1e-5)
+        ranks = {name: 1 + sum(scores[other] > scores[name] for other in left if other not in positives)
+                 for name in positives}
+        assert query["n_positives"] == len(positives) and dict(query["positives"]) == ranks
+
+
+def test_examples_of_words_are_the_predictions_of_the_command(place: Path) -> None:
+    found = json.loads((place / "words" / "answers.json").read_text(encoding="utf-8"))
+    assert found["scores"] == "probability" and len(found["queries"]) == answers.N_QUERIES
+    assert len({query["query"] for query in found["queries"]}) == answers.N_QUERIES
+    for query in found["queries"]:
+        order = Run(place / "words").predict(query["query"], top=100)[0].answers
+        p = {answer.name: answer.probability for answer in order}
+        best = sorted(p.values(), reverse=True)[:5]
+        assert [score for _, score, _ in query["answers"]] == pytest.approx(best, abs=1e-6)
+        assert all(p[name] == pytest.approx(score, abs=1e-6) for name, score, _ in query["answers"])
+        ranks = [rank for _, rank in query["positives"]]
+        assert ranks == sorted(ranks) and len(ranks) == min(query["n_positives"], answers.N_POSITIVES)
+
+
+@pytest.mark.parametrize("name", ["lm", "docs"])
+def test_examples_have_the_rank_of_the_evaluation(place: Path, name: str) -> None:
+    """A query of these tasks has one positive, so that its rank is the item's."""
+    found = json.loads((place / name / "answers.json").read_text(encoding="utf-8"))["queries"]
+    items = scoring.read_items(place / name / "items.safetensors")["test/rank"]
+    ranks = [rank for query in found for _, rank in query["positives"]]
+    n = answers.N_QUERIES
+    assert ranks == [items[row] for row in sorted({i * len(items) // n for i in range(n)})]
+    if name == "docs":
+        assert all(query["query"].startswith("document ") for query in found)
+    else:
+        assert found[1]["query"].endswith(" _") and 2 <= len(found[1]["query"].split()) <= 7
+        assert all(word in {*LINE.split(), "<eos>", "_"} for query in found for word in query["query"].split())
+
+
+def test_examples_of_a_hierarchy_leave_out_what_training_has(place: Path) -> None:
+    found = json.loads((place / "kinds" / "answers.json").read_text(encoding="utf-8"))["queries"]
+    for query in found:
+        narrow, wide = query["query"].replace(" is a ", "|").split("|")
+        for name, _, is_positive in query["answers"]:
+            pair = (name, wide) if narrow == "?" else (narrow, name)
+            assert is_positive or (pair not in PAIRS and name not in (narrow, wide))
+        assert query["positives"] and all(rank >= 1 for _, rank in query["positives"])

@@ -1,0 +1,5 @@
+"""Results of a run in addition to its scores.
+
+answers.py     answers.json: the model's answers to a few held-out queries
+divergence.py  warnings for runs that diverged with finite numbers
+"""
