@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import platform
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 T = TypeVar("T")
@@ -141,6 +143,18 @@ def release_free_memory() -> None:
     """Return memory that the allocator caches to the operating system, if it supports that."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Return the memory of a read-only array that is a mapped file; its pages are read again when they are used.
+
+    The system keeps them in its cache as long as it has room. Arrays in memory are left alone.
+    """
+    base: Any = array
+    while not isinstance(base, mmap.mmap | None):
+        base = getattr(base, "base", None)
+    if base is not None and not array.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _kib(path: str, name: str) -> int | None:

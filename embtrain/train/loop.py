@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from embtrain.common.errors import Stopped, UsageError
-from embtrain.common.optimizers.eager import EagerAdagrad, EagerAdam, EagerSGD
 from embtrain.common.progress import Progress
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
@@ -31,7 +30,7 @@ from embtrain.train.engines import choose
 from embtrain.train.engines.base import Examples, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
-from embtrain.train.optimizers import LazyAdam, PaddedAdam, RowAdagrad, use_dense_gradients_for
+from embtrain.train.optimizers import make_optimizers
 from embtrain.train.state import checkpoint
 from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.lease import check_held
@@ -55,7 +54,7 @@ class Trainer:
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
-        self.optimizers = optimizers(model, loss, config)
+        self.optimizers = make_optimizers(model, loss, config)
         engine = choose.engine_class(config, model.task)
         self.step = engine(model, source, loss, self.optimizers, config, known_positives)
         self.read_blocks = partial(self.step.batches, examples)
@@ -278,23 +277,10 @@ def is_finite(state: Any) -> bool:
     if isinstance(state, Tensor):
         if state.ndim == 2 and state.dtype == torch.float32:
             # A product reads padded rows in place; a sum in float64 would first convert a copy of the table.
-            state = state @ state.new_full((state.shape[1],), 1e-30)
+            weight = state.new_full((state.shape[1],), 1e-30)
+            return all(is_finite(rows @ weight) for rows in state.split(1 << 16))  # millions of rows: one number each
         # The sum is not finite if one number is not; torch.isfinite would need three times the table's memory.
         return not state.is_floating_point() or math.isfinite(float(state.sum(dtype=torch.float64)))
     if isinstance(state, Mapping):
         return all(map(is_finite, state.values()))
     return not isinstance(state, list | tuple) or all(map(is_finite, state))
-
-
-def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """The model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
-    tables = list(model.parameters())
-    use_dense_gradients_for(model, config.optimizer)
-    if config.optimizer == "adagrad":
-        torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
-    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "sgd": EagerSGD, "adagrad": EagerAdagrad, "lazy-adam": LazyAdam,
-        "adam": PaddedAdam, "row-adagrad": partial(RowAdagrad, new_table=model.problem.new_table)}
-    optimizer = kinds[config.optimizer](tables, lr=config.lr)
-    loss_parameters = list(loss.parameters())
-    return [optimizer, EagerAdam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]

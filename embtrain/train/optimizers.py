@@ -20,14 +20,17 @@ that row keeps x, m and v until it is read again. Dense gradients are handled by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.optimizers.eager import Eager, EagerAdam
+from embtrain.common.optimizers.eager import Eager, EagerAdagrad, EagerAdam, EagerSGD
 from embtrain.kernels.reference.training.rows import EPS
+from embtrain.losses.base import Loss
 from embtrain.models.base import Model
+from embtrain.train.config import TrainConfig
 
 CHUNK = 1 << 18  # elements of a table processed at once
 
@@ -136,3 +139,17 @@ class LazyAdam(PaddedAdam):
         state["exp_avg"][rows], state["exp_avg_sq"][rows] = m, v
         root = v.sqrt_().div_((1 - beta2 ** t) ** 0.5).add_(group["eps"])
         p.index_add_(0, rows, m.div_(root), alpha=-group["lr"] / (1 - beta1 ** t))
+
+
+def make_optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Make the model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
+    tables = list(model.parameters())
+    use_dense_gradients_for(model, config.optimizer)
+    if config.optimizer == "adagrad":
+        torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "sgd": EagerSGD, "adagrad": EagerAdagrad, "lazy-adam": LazyAdam,
+        "adam": PaddedAdam, "row-adagrad": partial(RowAdagrad, new_table=model.problem.new_table)}
+    optimizer = kinds[config.optimizer](tables, lr=config.lr)
+    loss_parameters = list(loss.parameters())
+    return [optimizer, EagerAdam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]

@@ -21,7 +21,7 @@ from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 V, R, D = 7, 3, 4
 WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=D, seed=2)
@@ -187,7 +187,7 @@ def test_entities_are_projected_after_each_update(model: str, onto: str) -> None
     net = model_class(model_class.Config(name=model, dim=D, entities=onto), WORLD)
     loss, source = Logistic(Logistic.Config(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
     config = TrainConfig(lr=2.0)
-    step = Step(net, source, loss, optimizers(net, loss, config), config)
+    step = Step(net, source, loss, make_optimizers(net, loss, config), config)
     before = net.e.detach().clone()
     for _ in range(3):
         step(batch((0, 2, 3), (5, 0, 1)))
@@ -214,7 +214,7 @@ def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
     with torch.no_grad():
         net.r.zero_()                                                    # every score is 0, and so is its slope in e
     loss, config = Logistic(Logistic.Config(), WORLD).double(), TrainConfig(lr=0.5)
-    step = Step(net, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, optimizers(net, loss, config),
+    step = Step(net, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, make_optimizers(net, loss, config),
                 config)
     before = net.e.detach().clone()
     step(batch((0, 2, 3)))

@@ -25,7 +25,7 @@ from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import PairsTask
 from embtrain.train.engines.compiled_pairs import CompiledPairs
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 CORPUS, DIM, BATCH, RATE, MARGIN = "wordnet-nouns", 50, 1000, 0.2, 0.5
 COLUMNS = (1, 4, 16)
@@ -54,7 +54,7 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
 def _ours(task: PairsTask, settings: Settings) -> Timed:
     components.use_threads(settings.train.threads)
     parts = components.build(settings, task)
-    step = CompiledPairs(parts.model, parts.source, parts.loss, optimizers(parts.model, parts.loss, parts.train),
+    step = CompiledPairs(parts.model, parts.source, parts.loss, make_optimizers(parts.model, parts.loss, parts.train),
                          parts.train)
 
     def epoch() -> None:

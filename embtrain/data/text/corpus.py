@@ -230,7 +230,8 @@ def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
 def _view(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
     begin, end = corpus.document[first], corpus.document[last]
     s, e = np.searchsorted(corpus.sequence, [begin, end])
-    return replace(corpus, ids=corpus.ids[begin:end], sequence=corpus.sequence[s:e + 1] - begin,
+    sequence = corpus.sequence[s:e + 1]
+    return replace(corpus, ids=corpus.ids[begin:end], sequence=sequence - begin if begin else sequence,
                    document=corpus.document[first:last + 1] - begin, parts=None,
                    identity={**corpus.identity, "part": name})
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embtrain.common import machine
 from embtrain.common.types import Batch
 from embtrain.data.text.corpus import Corpus, WindowsConfig
 from embtrain.kernels.text import windows as kernel
@@ -89,6 +90,7 @@ class SkipGramWindows:
         self.raw_counts = np.zeros(len(self.keep))                      # (V,) float64  occurrences in the text
         for begin in range(0, len(self._ids), CHUNK):
             self.raw_counts += np.bincount(self._ids[begin:begin + CHUNK], minlength=len(self.keep))
+            machine.release_pages(self._ids)
         self.kept_counts = self.raw_counts * self.keep                  # (V,) float64  expected after subsampling
 
     @cached_property

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embtrain.common import machine
 from embtrain.kernels.core.binding import call, check_array, check_range, parallel_map, pointer
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.text import windows as reference
 
 CHUNK = 1 << 18         # tokens that the reference processes at once
+PASS = 1 << 20          # tokens of a mapped text that are in memory at once
 BOUND = 1 << 52         # positions; beyond it products in the core could overflow
 SLACK = 16              # ids that the core may write past the last window
 VOCABULARY = "windows: ids of the vocabulary"
@@ -62,15 +64,15 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
     limit = np.round(np.clip(keep, 0.0, 1.0) * 2.0 ** 31).astype(np.uint32)     # (V,)
     out = np.empty(len(ids), dtype=np.int32)  # pages that are never written take no memory
     upto = np.zeros(len(sequence), dtype=np.int64)                              # first the lengths of the sequences
-    library = core()
+    library, n_kept, place = core(), 0, dict[int, int]()
 
     def subsample_range(s: int, e: int) -> None:
-        """Subsample sequences s to e; the kept ids are packed from sequence[s] on."""
+        """Subsample sequences s to e; the kept ids are packed from out[place[s]] on."""
+        write_position = place[s]
         if library is not None:
             call(VOCABULARY, library.embtrain_subsample, pointer(ids), pointer(sequence[s:]), e - s, pointer(limit),
-                 len(limit), seed, pointer(out[sequence[s]:]), pointer(upto[s + 1:]))
+                 len(limit), seed, pointer(out[write_position:]), pointer(upto[s + 1:]))
             return
-        write_position = int(sequence[s])
         for a, b in whole_sequences(sequence[s:e + 1], CHUNK):
             check_range(VOCABULARY, ids[sequence[s + a]:sequence[s + b]], 0, len(limit))
             kept, offsets = reference.subsample(ids, sequence[s + a:s + b + 1], limit, seed)
@@ -78,14 +80,20 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
             upto[s + a + 1:s + b + 1] = np.diff(offsets)
             write_position += len(kept)
 
-    cuts = np.unique(np.searchsorted(sequence, np.linspace(0, len(ids), max(threads, 1) + 1)[1:-1]))
-    cuts = np.unique(np.concatenate([[0], cuts, [len(sequence) - 1]]))
-    ranges = list(itertools.pairwise(cuts.tolist()))
-    parallel_map(subsample_range, ranges)
+    for first, last in whole_sequences(sequence, PASS):
+        inside = np.linspace(sequence[first], sequence[last], max(threads, 1) + 1)[1:-1]
+        cuts = np.unique(np.concatenate([[first], np.searchsorted(sequence, inside).clip(first, last), [last]]))
+        ranges = list(itertools.pairwise(cuts.tolist()))
+        place = {s: n_kept + int(sequence[s] - sequence[first]) for s, _ in ranges}
+        parallel_map(subsample_range, ranges)
+        for s, e in ranges:                                                     # close the gaps between the ranges
+            n = int(upto[s + 1:e + 1].sum())
+            if place[s] != n_kept:
+                out[n_kept:n_kept + n] = out[place[s]:place[s] + n]
+            n_kept += n
+        machine.release_pages(ids)
     np.cumsum(upto, out=upto)
-    for s, e in ranges[1:]:                                                     # close the gaps between the ranges
-        out[upto[s]:upto[e]] = out[sequence[s]:sequence[s] + upto[e] - upto[s]]
-    out.resize(int(upto[-1]), refcheck=False)                                   # returns the unused memory
+    out.resize(n_kept, refcheck=False)                                          # returns the unused memory
     return out, upto
 
 
@@ -99,8 +107,10 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
     keep, inside = np.ascontiguousarray(keep, dtype=np.float64), np.ascontiguousarray(inside, dtype=np.float64)
     total = np.zeros(len(keep))
     if (library := core()) is not None:
-        call(VOCABULARY, library.embtrain_expected_targets, pointer(ids), pointer(sequence), len(sequence) - 1,
-             pointer(keep), len(keep), pointer(inside), len(inside) - 1, pointer(total))
+        for s, e in whole_sequences(sequence, PASS):                            # added to in order: the same bits
+            call(VOCABULARY, library.embtrain_expected_targets, pointer(ids), pointer(sequence[s:]), e - s,
+                 pointer(keep), len(keep), pointer(inside), len(inside) - 1, pointer(total))
+            machine.release_pages(ids)
         return total
     for s, e in whole_sequences(sequence, CHUNK):
         check_range(VOCABULARY, ids[sequence[s]:sequence[e]], 0, len(keep))

@@ -114,6 +114,22 @@ def test_without_a_source_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def test_pages_of_a_mapped_file_are_returned_and_read_again(tmp_path: Path) -> None:
+    whole = np.arange(8 << 20, dtype=np.int32)                            # 32 MiB
+    np.save(tmp_path / "ids.npy", whole)
+    mapped = np.asarray(np.load(tmp_path / "ids.npy", "r"))[1000:]
+    assert np.array_equal(mapped, whole[1000:])
+    before = machine.process_memory("RssFile")
+    machine.release_pages(mapped)
+    after = machine.process_memory("RssFile")
+    assert before is None or after is None or before - after > 30 << 20
+    assert np.array_equal(mapped, whole[1000:])
+    for array in (whole, np.load(tmp_path / "ids.npy", "c")):             # in memory; with changes that no file has
+        array[:] = 7
+        machine.release_pages(array)
+        assert (array == 7).all()
+
+
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 

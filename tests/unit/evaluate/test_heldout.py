@@ -144,3 +144,15 @@ def test_scores_too_large_for_log_z_in_float32_are_evaluated_exactly(shift: floa
     found = module.ranks(lambda part: z[:len(part)], query)
     assert found.log_p == pytest.approx([-math.log(380)] * 4, abs=1e-5)   # -5.94, and not 0.0
     assert found.log_z == pytest.approx([shift + math.log(380)] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("one_row_each", [False, True])
+def test_both_ways_of_ranking_agree(one_row_each: bool) -> None:
+    """By counts on the CPU, by sums on a GPU; with ties, infinite scores and NaN."""
+    scores, query = world()
+    scores[0, :9], scores[1, 3], scores[2, 4] = math.nan, math.inf, -math.inf
+    for row in range(Q):
+        z = scores[row, query.target].unsqueeze(1) if one_row_each else scores[row]
+        z = torch.cat([z, scores[row].expand(N, V)], 1) if one_row_each else z
+        target_score = scores[row, query.target]
+        assert torch.equal(module._rank(z, target_score), module._rank_by_sums(z, target_score))

@@ -32,7 +32,7 @@ from embtrain.report.load.run import read as read_run
 from embtrain.report.render import html
 from embtrain.report.run import page as run_page
 from embtrain.train.engines.autograd import Step
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -234,8 +234,8 @@ def test_every_strategy_is_allowed(corpus: Path, read: LabelsTask) -> None:
                                                       *((name, "dot") for name in DOT)])
 def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, read: LabelsTask) -> None:
     built = build_for(corpus, read, strategy, f"model.similarity={similarity}")
-    step = Step(built.model, built.source, built.loss, optimizers(built.model, built.loss, built.train), built.train,
-                built.known_positives)
+    optimizers = make_optimizers(built.model, built.loss, built.train)
+    step = Step(built.model, built.source, built.loss, optimizers, built.train, built.known_positives)
     for epoch in range(EPOCHS):
         built.source.on_epoch_start(step.view)
         for block in read.examples.blocks(epoch, 64):

@@ -25,6 +25,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import PairsTask
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_pairs import CompiledPairs
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -166,7 +167,7 @@ def accuracy(config: experiment.Settings) -> float:
     task = tasks.read(config)
     assert isinstance(task, PairsTask)
     built = components.build(config, task)
-    optimizers = loop.optimizers(built.model, built.loss, config.train)
+    optimizers = make_optimizers(built.model, built.loss, config.train)
     trainer = CompiledPairs if built.train.engine == "fused" else Step
     step = trainer(built.model, built.source, built.loss, optimizers, built.train, built.known_positives)
     for epoch in range(config.train.epochs):

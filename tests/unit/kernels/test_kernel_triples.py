@@ -23,8 +23,7 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.false_negatives import mark_false_negatives
-from embtrain.train.loop import optimizers
-from embtrain.train.optimizers import RowAdagrad
+from embtrain.train.optimizers import RowAdagrad, make_optimizers
 
 RULES = [*sorted(LOSSES), "self_adversarial"]
 
@@ -167,7 +166,7 @@ def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, key
     lossy = losses.find(loss)
     cost = lossy(lossy.Config(name=loss, **keys_of_loss), problem).double()
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
-    opt = optimizers(net, cost, config)
+    opt = make_optimizers(net, cost, config)
     negatives, queries = case.negatives, case.queries
     drawn = Negatives(
         torch.from_numpy(negatives.ids),

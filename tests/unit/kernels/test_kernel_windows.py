@@ -58,6 +58,9 @@ def test_subsampling_depends_on_the_position_alone(either: str, monkeypatch: pyt
     kept, offsets = kernel.subsample(ids, sequence, keep, 5)
     monkeypatch.setattr(kernel, "CHUNK", 700)
     assert same(kernel.subsample(ids, sequence, keep, 5, 7), (kept, offsets))
+    monkeypatch.setattr(kernel, "PASS", 2000)
+    for threads in (1, 3):
+        assert same(kernel.subsample(ids, sequence, keep, 5, threads), (kept, offsets))
     part, upto = kernel.subsample(ids[:6000], sequence[:21], keep, 5)  # the text that follows has no effect
     assert upto.tolist() == offsets[:21].tolist() and part.tolist() == kept[:offsets[20]].tolist()
     repeated = np.full_like(sequence, 12_000)
@@ -84,8 +87,11 @@ def test_core_expectations_match_the_reference(lengths: list[int], w: int) -> No
     ids, sequence = made(lengths)
     rng = np.random.default_rng(w)
     keep, inside = rng.random(50), np.cumsum(rng.random(w + 1)) - 0.3
-    assert kernel.expected_targets(ids, sequence, keep, inside) == pytest.approx(
-        reference.expected_targets(ids, sequence, keep, inside))
+    found = kernel.expected_targets(ids, sequence, keep, inside)
+    assert found == pytest.approx(reference.expected_targets(ids, sequence, keep, inside))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "PASS", 10)
+        assert np.array_equal(kernel.expected_targets(ids, sequence, keep, inside), found)
 
 
 # --- the permutation --------------------------------------------------------------------------------------------------

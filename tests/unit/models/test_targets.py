@@ -21,7 +21,7 @@ from embtrain.models.output_table import OutputTableConfig, initial_table
 from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 D = 6
 WORDS = ["the", "</s>", "<unk>", "cat", "sat", "mat", "zyx", *(f"w{i}" for i in range(40))]
@@ -184,7 +184,7 @@ def test_frozen_table_is_not_a_parameter_and_a_trained_one_is() -> None:
         for model in (SkipGram(SkipGramConfig(dim=D, output_table=fixed), problem()),
                       Lm(LmConfig(dim=D, tied=False, output_table=fixed), problem())):
             assert model.has_frozen_table == frozen and torch.equal(model.table(), build(kind="sphere"))
-            actual = {id(p) for o in optimizers(model, torch.nn.Module(), TrainConfig())  # type: ignore[arg-type]
+            actual = {id(p) for o in make_optimizers(model, torch.nn.Module(), TrainConfig())  # type: ignore[arg-type]
                       for g in o.param_groups for p in g["params"]}
             assert (id(model.table()) in actual) == (not frozen)
             assert "v" in model.state_dict()

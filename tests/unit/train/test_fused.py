@@ -41,7 +41,8 @@ from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.device_windows import DeviceWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
-from embtrain.train.loop import Trainer, optimizers
+from embtrain.train.loop import Trainer
+from embtrain.train.optimizers import make_optimizers
 from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.long
@@ -123,7 +124,7 @@ def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss:
     )
     learn = source.learn
     source.learn = lambda *result: (received.append(result), learn(*result))[1]  # type: ignore[method-assign]
-    built = kind(model, source, loss, optimizers(model, loss, config), config,
+    built = kind(model, source, loss, make_optimizers(model, loss, config), config,
                  answers if source.config.filter == "observed" else None)
     return Built(model, source, loss, built, received)
 

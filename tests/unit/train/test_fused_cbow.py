@@ -17,7 +17,7 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_contexts import CompiledContexts
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +57,7 @@ def trained(kind: type[Step] | type[CompiledContexts], block: ContextBatch, sour
         for p in (*model.parameters(), *cost.parameters()):
             p.copy_(torch.randn(p.shape, generator=draw) * 0.7)
     noise.random.manual_seed(seed)
-    run = kind(model, noise, cost, optimizers(model, cost, train), train)
+    run = kind(model, noise, cost, make_optimizers(model, cost, train), train)
     result = run(block, keep_costs=True)
     values = {name: p.detach() for part in (model, cost) for name, p in part.named_parameters()}
     for name, p in model.named_parameters():
@@ -98,7 +98,7 @@ def tables(threads: int) -> list[torch.Tensor]:
     torch.nn.init.normal_(model.v, generator=draw)
     torch.set_num_threads(threads)
     try:
-        run = CompiledContexts(model, noise, loss, optimizers(model, loss, train), train)
+        run = CompiledContexts(model, noise, loss, make_optimizers(model, loss, train), train)
         noise.draw_ids = lambda n, k: ids[2500:2500 + n * k].view(n, k)                     # type: ignore[method-assign]
         run(contexts(ids[1500:2000].tolist(), *ids[:1500].view(500, 3).tolist()))
     finally:

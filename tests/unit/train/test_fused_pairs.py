@@ -18,7 +18,7 @@ from embtrain.train.engines import choose
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
 from embtrain.train.engines.compiled_pairs import CompiledPairs
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,7 @@ def build(kind: type, seed: int = 2, **keys: object):
     cost = loss(loss.Config(name=name, margin=0.3), problem)
     source = negatives.find(str(keys.pop("source", "uniform")))
     sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), problem)
-    return kind(model, sampler, cost, optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
+    return kind(model, sampler, cost, make_optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
 
 
 def rows(n: int = 12) -> PairBatch:

@@ -18,7 +18,7 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_windows import CompiledWindows
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -61,7 +61,7 @@ def trained(kind: type[Step] | type[CompiledWindows], block: WindowBatch, source
         for p in model.parameters():
             p.copy_(torch.randn(p.shape, generator=draw) * 0.7)
     noise.random.manual_seed(seed)
-    run = kind(model, noise, cost, optimizers(model, cost, train), train)
+    run = kind(model, noise, cost, make_optimizers(model, cost, train), train)
     result = run(block.pairs() if kind is Step else block, keep_costs=True)
     values = {name: p.detach() for part in (model, cost) for name, p in part.named_parameters()}
     for name, p in model.named_parameters():

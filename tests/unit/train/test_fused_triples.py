@@ -25,7 +25,8 @@ from embtrain.train.engines import choose
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.base import StepResult
 from embtrain.train.engines.compiled_triples import CompiledTriples
-from embtrain.train.loop import Trainer, optimizers
+from embtrain.train.loop import Trainer
+from embtrain.train.optimizers import make_optimizers
 
 pytestmark = pytest.mark.long
 
@@ -86,7 +87,7 @@ def trained(engine_class: type, model: str, keys: dict[str, Any], loss: str, sha
     source = Apart(sources.NegativesConfig(source="unigram", k=K, share_draws_by=share, share_size=4, filter=mask),
                    WORLD)
     config = TrainConfig(optimizer=optimizer, lr=0.1, batch=B)
-    run = engine_class(net, source, lossy, optimizers(net, lossy, config), config, Answered())
+    run = engine_class(net, source, lossy, make_optimizers(net, lossy, config), config, Answered())
     return source, run(block, keep_costs=True), {**dict(net.named_parameters()), **dict(lossy.named_parameters())}
 
 
@@ -161,7 +162,7 @@ def test_recurring_rows_are_updated_as_by_steps_of_one_example(optimizer: str, n
         lossy = cost(cost.Config(name="self_adversarial", margin=3.0, temperature=temperature), WORLD)
         config = TrainConfig(optimizer=optimizer, lr=0.05, batch=batch)
         source = Distinct(sources.NegativesConfig(source="unigram", k=K, filter="none"), WORLD)
-        engine_class(net, source, lossy, optimizers(net, lossy, config), config)(block)
+        engine_class(net, source, lossy, make_optimizers(net, lossy, config), config)(block)
         tables.append(torch.cat([net.e.detach()[:, :5], net.r.detach()[:, :5]]))
     fused, one, all_at_once = tables
     assert (fused - one).abs().max() < 2e-3 < .02 < (fused - all_at_once).abs().max()
@@ -248,7 +249,7 @@ def test_draws_that_are_not_as_many_as_shared_are_rejected() -> None:
     model_class, cost = models.find("transe"), losses.find("logistic")
     net, lossy = model_class(model_class.Config(), WORLD), cost(cost.Config(), WORLD)
     config = TrainConfig(batch=B)
-    run = CompiledTriples(net, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(net, lossy, config),
+    run = CompiledTriples(net, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, make_optimizers(net, lossy, config),
                           config)
     with pytest.raises(UsageError, match=r"train\.engine: fused needs ids of 8 draws"):
         run(APART)

@@ -30,7 +30,7 @@ from embtrain.train.engines import autograd as module
 from embtrain.train.engines.autograd import ReadOnly, Step
 from embtrain.train.engines.false_negatives import mark_false_negatives
 from embtrain.train.hardness import hardness
-from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import make_optimizers
 
 V, D = 9, 4
 CENTRE = [7, 7, 2, 2, 2, 5, 0, 0, 7, 7, 1, 2, 2]  # groups recur, and not in the order of their ids
@@ -205,7 +205,7 @@ def by_draw(costs: Tensor, drawn: Negatives) -> Tensor:
 
 def step_of(net: SkipGram, loss: Loss, source: NegativeSource, **train: Any) -> Step:
     config = TrainConfig(**{"lr": 1e-9, "min_lr": 0.0, **train})
-    return Step(net, source, loss, optimizers(net, loss, config), config,
+    return Step(net, source, loss, make_optimizers(net, loss, config), config,
                 known_pairs() if source.config.filter == "observed" else None)
 
 
