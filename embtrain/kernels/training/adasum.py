@@ -108,8 +108,14 @@ def pack(tables: SharedTables, n_owners: int, rows: Sequence[np.ndarray | None] 
 
 
 def fold(tables: SharedTables, messages: Sequence[np.ndarray], threads: int = 1) -> np.ndarray:
-    """Fold the messages of N processes to one owner. Returns a message with the ids that any has, and their moves."""
+    """Fold the messages of N processes to one owner. Returns a message with the ids that any has, and their moves.
+
+    OutOfRange for a message whose ids are not ascending.
+    """
     if (library := core()) is None:
+        for message in messages:
+            for ids, _ in reference.from_message(message, tables):
+                check_range("adasum", np.diff(ids), 1, 1 << 32)
         return reference.fold(tables, messages)
     arguments, count = _read(library, tables, messages)
     total = int(count.sum())

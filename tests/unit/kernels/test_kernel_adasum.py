@@ -193,6 +193,9 @@ def test_invalid_arguments_are_rejected_before_any_write(name: str) -> None:
                              lambda bad=bad: kernel.apply(tables, [bad])):
                 with pytest.raises(ValueError, match="adasum"):
                     function()
+        for unordered in (np.array([2, 1], np.int32), np.array([1, 1], np.int32)):
+            with pytest.raises(ValueError, match="adasum"):
+                kernel.fold(tables, [good, message(unordered)])
     assert not shared.base.any() and (shared.x == 1).all()
 
 

@@ -151,7 +151,7 @@ extern "C" EMBTRAIN_API int embtrain_adasum_read(const SharedTable* tables, int6
 }
 
 // The ids of each table that any message has, ascending: out, one table after the other; n_out (n_tables). Lays their
-// message out: ids_at, moves_at (n_tables) and its end.
+// message out: ids_at, moves_at (n_tables) and its end. OUT_OF_RANGE for ids of a message that are not ascending.
 extern "C" EMBTRAIN_API int embtrain_adasum_unite(const SharedTable* tables, int64_t n_tables,
                                                   const uint8_t* const* message, const int64_t* count,
                                                   int64_t n_messages, int32_t* out, int64_t* n_out,
@@ -164,7 +164,8 @@ extern "C" EMBTRAIN_API int embtrain_adasum_unite(const SharedTable* tables, int
             *out++ = (int32_t)id;
             for (int64_t p = 0; p < n_messages; ++p) {
                 Messages::Part& of = messages[p];
-                if (of.at < of.n && of.ids[of.at] == id) ++of.at;
+                if (of.at == of.n || of.ids[of.at] != id) continue;
+                if (++of.at < of.n && of.ids[of.at] <= id) return OUT_OF_RANGE;
             }
         }
         n_out[t] = out - begin;

@@ -26,10 +26,10 @@ def tables(rank: int, moved: bool) -> list[torch.Tensor]:
     return out
 
 
-def synchronized(n: int, wire: str) -> list[tuple[list[torch.Tensor], TableSync]]:
+def synchronized(n: int, wire: str, threads: int = 1) -> list[tuple[list[torch.Tensor], TableSync]]:
     def body(group: ProcessGroup) -> tuple[list[torch.Tensor], TableSync]:
         own = tables(group.rank, False)
-        sync = TableSync(group, own, wire)
+        sync = TableSync(group, own, wire, threads=threads)
         for x, target in zip(own, tables(group.rank, True), strict=True):
             x.copy_(target)
         sync.put_together()
@@ -66,6 +66,14 @@ def test_a_second_synchronization_without_moves_changes_and_sends_no_row() -> No
         return torch.equal(after, own[0]), sum(map(len, changed)), sync.traffic.rows - rows, sync.traffic.sent - sent
     for unchanged, n_changed, n_rows, sent in in_turns(2, body):
         assert unchanged and n_changed == n_rows == 0 and sent == 2 * 16     # the numbers of rows alone
+
+
+@pytest.mark.parametrize("wire", ["float32", "bfloat16"])
+def test_threads_change_no_bit_and_no_byte(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.kernels.training.adasum.GRAIN", 1)
+    one, *others = ([(torch.cat([x.reshape(-1) for x in own]).numpy().tobytes(), sync.traffic.sent, sync.traffic.rows)
+                     for own, sync in synchronized(3, wire, threads)] for threads in (1, 2, 3))
+    assert others == [one, one] and len({bits for bits, _, _ in one}) == 1
 
 
 def test_bfloat16_halves_the_bytes() -> None:
