@@ -18,7 +18,7 @@ from helpers.triton_kernels import INTERPRET
 pytestmark = pytest.mark.slow
 
 COMPILE = '''
-import json, sys
+import json, re, sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -40,7 +40,7 @@ for name, capability, constants, warps in json.load(sys.stdin):
             signature[argument] = "*u8" if argument == "is_masked" else TYPES.get(argument, "i32")
     source = ASTSource(kernel, signature, values)
     compiled = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
-    print(json.dumps([len(compiled.asm["cubin"]), compiled.asm["ptx"].count("atom.global"),
+    print(json.dumps([len(compiled.asm["cubin"]), len(re.findall(r"\\b(?:atom|red)\\.global", compiled.asm["ptx"])),
                       compiled.asm["ptx"].count("bar.sync")]))
 '''
 SHAPE = {"K": 5, "DIM": 100, "BLOCK_K": 8, "BLOCK_D": 128, "C_PER_CENTRE": True, "WEIGHT_PER_DRAW": True}
