@@ -19,11 +19,15 @@ class SyncConfig(Section):
                                 f"{DEFAULT_CENTRES:,} centres or triples")
     frequent_rows: int | None = Field(
         1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
-                                "as many at every 2nd, four times at every 4th and so on, all at every 64th; null: all "
-                                "at every one")
+                                "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 4 "
+                                "times in a shorter epoch; null: all at every one")
     wire: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the moves of rows that processes send each other")
 
     def interval(self, chunk: int) -> int:
         """Blocks of `chunk` centres or triples between two synchronizations."""
         return max(1, DEFAULT_CENTRES // chunk) if self.blocks is None else self.blocks
+
+    def per_epoch(self, n_blocks: int, chunk: int, processes: int) -> int:
+        """Synchronizations of an epoch of n_blocks blocks."""
+        return -(-n_blocks // (self.interval(chunk) * processes))

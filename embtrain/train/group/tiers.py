@@ -1,11 +1,13 @@
 """Which rows processes exchange at a synchronization: frequent rows at each, rarer ones less often ([ji2016]).
 
-    synchronization s = 1, 2, … of an epoch exchanges the R p most frequent rows of each table,
-    p: the largest power of 2 that divides s;  all rows if p ≥ 64, and at the last of an epoch
+    synchronization s = 1, 2, … of S of an epoch exchanges the R p most frequent rows of each table,
+    p: the largest power of 2 that divides s;  all rows if p ≥ P, and at the last of an epoch
+    P: the largest power of 2 up to S / 4 and 64, at least 1
 
-R: train.sync.frequent_rows. Between two exchanges of a row each process keeps its own moves of it. Processes have the
-same bits only after all rows were exchanged. Only there is a run evaluated, saved or stopped, so that neither a signal
-nor the time of a checkpoint changes its result.
+R: train.sync.frequent_rows. A short epoch has a small P, because rows whose moves are put together a few times in a run
+learn little from the other processes. Between two exchanges of a row each process keeps its own moves of it. Processes
+have the same bits only after all rows were exchanged. Only there is a run evaluated, saved or stopped, so that neither
+a signal nor the time of a checkpoint changes its result.
 """
 
 from __future__ import annotations
@@ -20,14 +22,23 @@ from embtrain.models.triples.base import TripleModel
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.train.group.traffic import tables_of
 
-LONGEST = 64  # synchronizations between two that exchange all rows, at most: a signal waits no longer
+LONGEST = 64   # synchronizations between two that exchange all rows, at most: a signal waits no longer
+OF_AN_EPOCH = 4  # synchronizations of all rows in an epoch, at least, if it has as many
+
+
+def longest_period(n_syncs: int) -> int:
+    """P: synchronizations between two that exchange all rows, in an epoch of n_syncs."""
+    return 1 << max(0, min(LONGEST, n_syncs // OF_AN_EPOCH).bit_length() - 1)
 
 
 class RowSchedule:
     """The rows of each table that each synchronization exchanges."""
 
-    def __init__(self, counts: Sequence[np.ndarray], frequent_rows: int | None):
-        """counts (n,): how often the rows of each table occur in training. frequent_rows: R, or None for all rows."""
+    def __init__(self, counts: Sequence[np.ndarray], frequent_rows: int | None, n_syncs: int):
+        """counts (n,): how often the rows of each table occur in training. frequent_rows: R, or None for all rows.
+        n_syncs: synchronizations of an epoch.
+        """
+        self._longest = longest_period(n_syncs)
         self._frequent_rows, self._sizes = frequent_rows, [len(count) for count in counts]
         self._order = [] if frequent_rows is None else [np.argsort(-count, kind="stable").astype(np.int32)
                                                         for count in counts]
@@ -38,7 +49,7 @@ class RowSchedule:
 
         is_last: whether s is the last one of its epoch.
         """
-        period = LONGEST if is_last or self._frequent_rows is None else min(s & -s, LONGEST)
+        period = self._longest if is_last or self._frequent_rows is None else min(s & -s, self._longest)
         if period not in self._rows:
             self._rows[period] = [np.sort(self._order[i][:n_rows]) if n_rows < size else None
                                   for i, (n_rows, size) in enumerate(zip(self._sizes_at(period), self._sizes,
@@ -63,7 +74,7 @@ class RowSchedule:
 
     def _sizes_at(self, period: int) -> list[int]:
         """Rows of each table that are exchanged at multiples of a period."""
-        if self._frequent_rows is None or period == LONGEST:
+        if self._frequent_rows is None or period == self._longest:
             return self._sizes
         return [min(size, self._frequent_rows * period) for size in self._sizes]
 

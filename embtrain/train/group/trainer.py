@@ -137,7 +137,9 @@ class GroupTrainer(Trainer):
         return TableSync(self.group, tables, self.config.sync.wire, accumulators, self.traffic, self.sync_threads)
 
     def _new_schedule(self) -> RowSchedule:
-        return RowSchedule(counts_of(self.model), self.config.sync.frequent_rows)
+        sync, n_blocks = self.config.sync, self.examples.n_blocks(0, self.block_size)
+        n_syncs = sync.per_epoch(n_blocks, self.block_size, self.group.size)
+        return RowSchedule(counts_of(self.model), sync.frequent_rows, n_syncs)
 
     def _train_blocks(self, first: int, end: int, n: int, log: bool) -> tuple[StepResult | None, int, float]:
         """Train this process's share of blocks first .. end of n; its last result, examples and CPU seconds."""

@@ -217,7 +217,7 @@ def _predicted(text: TextRun, cases: Mapping[str, Case], cpu: Mapping[str, Seque
         one_thread, of_caller, megabytes = (statistics.median(scores[key] for scores in last.scores) for key in (
             "sync_cpu_seconds", "sync_serial_seconds", "sync_megabytes"))
         for blocks, machines in itertools.product(BLOCKS, MACHINES):
-            moved, of_interval, settings = _moved(last, read, blocks)
+            moved, of_interval, settings = _moved(last, read, blocks, machines)
             sent = traffic.sent_bytes(moved, settings.train.sync, machines)
             for cores, gigabits in itertools.product(CORES, GIGABITS):
                 alone, n_syncs = EPOCH_WORDS * per_word / cores, EPOCH_WORDS / machines / of_interval
@@ -235,15 +235,17 @@ def _predicted(text: TextRun, cases: Mapping[str, Case], cpu: Mapping[str, Seque
     return out
 
 
-def _moved(case: Case, read: WindowsTask, interval: int) -> tuple[list[traffic.Moved], float, Settings]:
-    """Rows that one process moves in an interval of blocks, its words, and the settings."""
+def _moved(case: Case, read: WindowsTask, interval: int, machines: int) -> tuple[list[traffic.Moved], float, Settings]:
+    """Rows that one of some machines moves in an interval of blocks, its words, and the settings."""
     settings = case.text.settings(case.name, case.rate, 1)
     parts = components.build(settings, read)
+    n = read.examples.n_blocks(0, CHUNK)
+    words_of_interval = read.n_words * min(interval, n) / n
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(parts.model, parts.source, parts.loss, read.examples, parts.train, Path(folder), dict)
-        schedule = RowSchedule(counts_of(parts.model), settings.train.sync.frequent_rows)
+        schedule = RowSchedule(counts_of(parts.model), settings.train.sync.frequent_rows,
+                               round(EPOCH_WORDS / machines / words_of_interval))
         moved = traffic.MovedRows(traffic.tables_of(parts.model), schedule.tiers())
-        n = read.examples.n_blocks(0, CHUNK)
         for _, block in zip(range(interval), trainer.read_blocks(0, CHUNK, 0, True), strict=False):
             trainer.run_step(block)
-    return moved.count(), read.n_words * min(interval, n) / n, settings
+    return moved.count(), words_of_interval, settings

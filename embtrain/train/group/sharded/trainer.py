@@ -75,7 +75,7 @@ class ShardedTrainer(GroupTrainer):
 
     def _new_schedule(self) -> RowSchedule:
         """All rows at each synchronization: what an owner does not receive, no process can pull."""
-        return RowSchedule([np.zeros(n) for n, _ in self._shapes], None)
+        return RowSchedule([np.zeros(n) for n, _ in self._shapes], None, 1)
 
     def _train_blocks(self, first: int, end: int, n: int, log: bool) -> tuple[StepResult | None, int, float]:
         position, config, started = self.position, self.config, time.process_time()

@@ -19,16 +19,32 @@ from embtrain.train.group.turns import in_turns
 COUNTS = [np.random.default_rng(3).permutation(90).astype(float), np.random.default_rng(4).permutation(40) / 7]
 
 
-def is_exchanged(count: np.ndarray, row: int, s: int, is_last: bool, frequent: int) -> bool:
+LONG = 1000  # synchronizations of an epoch
+
+
+def is_exchanged(count: np.ndarray, row: int, s: int, is_last: bool, frequent: int, longest: int = 64) -> bool:
     """The rule, for one row: it is among the frequent ones whose period divides s."""
     more_frequent = int((count > count[row]).sum())
-    periods = [p for p in (1, 2, 4, 8, 16, 32) if more_frequent < frequent * p]
-    return is_last or s % (periods[0] if periods else 64) == 0
+    periods = [p for p in (1, 2, 4, 8, 16, 32) if p < longest and more_frequent < frequent * p]
+    return is_last or s % (periods[0] if periods else longest) == 0
+
+
+@pytest.mark.parametrize(("n_syncs", "longest"), [(1, 1), (7, 1), (8, 2), (15, 2), (16, 4), (63, 8), (64, 16), (255, 32),
+                                                  (256, 64), (10_000, 64)])
+def test_short_epochs_exchange_all_rows_more_often(n_syncs: int, longest: int) -> None:
+    schedule = RowSchedule(COUNTS, 1, n_syncs)
+    every = [s for s in range(1, 129) if schedule.exchanges_all(s, False)]
+    assert every == list(range(longest, 129, longest))
+    assert n_syncs // longest >= min(4, n_syncs)
+    for s in range(1, 65):
+        for count, rows in zip(COUNTS, schedule.rows(s, False), strict=True):
+            found = range(len(count)) if rows is None else rows.tolist()
+            assert list(found) == [row for row in range(len(count)) if is_exchanged(count, row, s, False, 1, longest)]
 
 
 @pytest.mark.parametrize("frequent", [1, 5, 16, 64, 200])
 def test_the_rows_of_each_synchronization(frequent: int) -> None:
-    schedule = RowSchedule(COUNTS, frequent)
+    schedule = RowSchedule(COUNTS, frequent, LONG)
     for s in range(1, 131):
         for is_last in (False, True):
             all_rows = True
@@ -37,20 +53,20 @@ def test_the_rows_of_each_synchronization(frequent: int) -> None:
                 assert (list(range(len(count))) if rows is None else rows.tolist()) == expected, s
                 all_rows &= len(expected) == len(count)
             assert schedule.exchanges_all(s, is_last) == all_rows
-    assert RowSchedule(COUNTS, frequent).exchanges_all(64, False)
+    assert RowSchedule(COUNTS, frequent, LONG).exchanges_all(64, False)
 
 
 @pytest.mark.parametrize("frequent", [1, 5, 16, 200])
 def test_tiers_divide_the_rows_by_their_period(frequent: int) -> None:
-    schedule = RowSchedule(COUNTS, frequent)
+    schedule = RowSchedule(COUNTS, frequent, LONG)
     for i, count in enumerate(COUNTS):
         period_of = {int(row): period for period, rows in schedule.tiers() for row in rows[i]}    # type: ignore[union-attr]
         assert sum(len(rows[i]) for _, rows in schedule.tiers()) == len(count) == len(period_of)  # type: ignore[arg-type]
         for row, period in period_of.items():
             assert [s for s in range(1, 65) if is_exchanged(count, row, s, False, frequent)] \
                 == list(range(period, 65, period))
-    assert RowSchedule(COUNTS, None).tiers() == [(1, [None, None])]
-    assert RowSchedule(COUNTS, None).exchanges_all(1, False)
+    assert RowSchedule(COUNTS, None, LONG).tiers() == [(1, [None, None])]
+    assert RowSchedule(COUNTS, None, LONG).exchanges_all(1, False)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -65,7 +81,7 @@ def test_tables_follow_the_schedule_as_in_numpy(n: int) -> None:
 
     def body(group: ProcessGroup) -> list[list[np.ndarray]]:
         tables = [torch.zeros(len(count), dim) for count, dim in zip(COUNTS, dims, strict=True)]
-        sync, schedule, history = TableSync(group, tables, "float32"), RowSchedule(COUNTS, 4), []
+        sync, schedule, history = TableSync(group, tables, "float32"), RowSchedule(COUNTS, 4, LONG), []
         for s in range(1, last + 1):
             for table, move in zip(tables, moves(group.rank, s), strict=True):
                 table += torch.from_numpy(move)
@@ -94,7 +110,7 @@ def test_tables_follow_the_schedule_as_in_numpy(n: int) -> None:
 def test_accumulators_follow_the_schedule_of_their_table() -> None:
     def body(group: ProcessGroup) -> list[list[float]]:
         table, sums, history = torch.zeros(4, 2), torch.zeros(4), []
-        sync, schedule = TableSync(group, [table], "float32", [sums]), RowSchedule([np.array([1., 9, 5, 2])], 1)
+        sync, schedule = TableSync(group, [table], "float32", [sums]), RowSchedule([np.array([1., 9, 5, 2])], 1, LONG)
         for s in range(1, 5):
             table += 1
             sums += 1 + group.rank

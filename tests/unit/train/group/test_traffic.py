@@ -35,7 +35,7 @@ def test_the_estimate_is_an_upper_bound_that_disjoint_moves_reach(n: int, wire: 
 def test_the_estimate_with_tiers_is_an_upper_bound_of_the_mean_over_a_cycle(n: int) -> None:
     def body(group: ProcessGroup) -> tuple[float, int]:
         tables, draw = [torch.zeros(600, 32)], np.random.default_rng(group.rank)
-        schedule = RowSchedule([np.arange(600.0, 0, -1)], 20)
+        schedule = RowSchedule([np.arange(600.0, 0, -1)], 20, 1000)
         sync, moved = TableSync(group, tables, "bfloat16"), traffic.MovedRows(tables, schedule.tiers())
         count = list[Moved]()
         for s in range(1, 65):
