@@ -136,10 +136,13 @@ def _check_arguments(words: list[str]) -> None:
 def _format_parse_error(error: Any) -> str:
     """The several lines of a typer error as one line."""
     command = error.ctx.command_path if error.ctx else _command_path()
-    hint = ""
-    if error.ctx and "overrides" in {parameter.name for parameter in error.ctx.command.params}:
+    message, hint = " ".join(error.format_message().split()), ""
+    parameters = {parameter.name for parameter in error.ctx.command.params} if error.ctx else set()
+    if "overrides" in parameters:
         hint = options.key_hint(getattr(error, "option_name", "") or "")
-    return f"{' '.join(error.format_message().split())}{hint} (see {command} --help)"
+    if "corpus" in parameters and "extra argument" in message:
+        hint = "; give your data with --corpus"
+    return f"{message}{hint} (see {command} --help)"
 
 
 def _command_path() -> str:

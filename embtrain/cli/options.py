@@ -119,11 +119,16 @@ def short_sets(epochs: int | None, dim: int | None) -> dict[str, str]:
 
 
 def key_hint(option: str) -> str:
-    """Return the `--set` for an unknown option that is named like a key of the settings; '' if none is."""
+    """Return the `--set` for an unknown option that is named like a key of the settings, here or in gensim, fastText or
+    PyKEEN; '' if none is."""
     from embtrain.common import shipped
     from embtrain.common.config import read_yaml
+    from embtrain.common.config.renamed_keys import OF_OTHER_TOOLS
 
     name, keys = option.lstrip("-").replace("-", "_"), list[str]()
+
+    if name in OF_OTHER_TOOLS:
+        keys.append(OF_OTHER_TOOLS[name])
 
     def collect(tree: dict[str, Any], path: str) -> None:
         for key, value in tree.items():

@@ -69,5 +69,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` with the nearest known name, or '' if no name is near."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
+    known = list(known)
+    near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -36,7 +36,9 @@ def path(kind: str, name: str, below: str = "") -> Path:
     known = names(kind, below)
     if name not in known:
         files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
-        hint = _names_by_description(name, files) or did_you_mean(name, known)
+        is_case_wrong = name.lower() in map(str.lower, known)
+        hint = "" if is_case_wrong else _names_by_description(name, files)
+        hint = hint or did_you_mean(name, known)
         fits = len(known) <= MAX_LISTED
         listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
         raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")

@@ -67,8 +67,9 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 def read_table(path: Path) -> RawHierarchy:
     """Read pairs of names, one a line. Concepts are numbered by first appearance.
 
-    A first line of column names is skipped with a warning, unless one of them occurs in another line. Raises DataError
-    for a malformed line, and if the columns are named in the other order.
+    A first line of column names is skipped with a warning, unless one of them occurs in another line. Other names of
+    the first line that occur in no other are only warned of. Raises DataError for a malformed line, and if the columns
+    are named in the other order.
     """
     ids, pairs = dict[str, int](), list[tuple[int, int]]()
     delimiter = _delimiter([line for _, line in itertools.islice(lines(path), MAX_SAMPLE_LINES)])
@@ -92,6 +93,9 @@ def read_table(path: Path) -> RawHierarchy:
             _log.warning("%s:%d: %r and %r are names of columns and are skipped", path, first, *names)
             ids = {name: id - 2 for name, id in ids.items() if id > 1}
             pairs = [(u - 2, v - 2) for u, v in pairs[1:]]
+        else:
+            _log.warning("%s:%d: %r and %r occur in no other pair; remove the line if they are names of columns", path,
+                         first, *names)
     if not pairs:
         raise DataError(f"{path}: contains no pairs")
     return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)

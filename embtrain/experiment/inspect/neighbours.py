@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.config.layers import printable
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, did_you_mean
 from embtrain.common.terminal import plain
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words.neighbours import NeighbourList, near
 
+MAX_COMPARED = 20_000  # words from which an error suggests one; more would take seconds
 
 def neighbours(
     what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
@@ -30,7 +31,8 @@ def neighbours(
         raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
     nearest = {word: near(table, word, 1, count) for word in words}
     if not any(nearest.values()):
-        raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
+        hints = (printable(word) + did_you_mean(word, table.words[:MAX_COMPARED]) for word in words)
+        raise DataError(f"{what}: none of these words has a vector: {', '.join(hints)}")
     return nearest
 
 

@@ -67,13 +67,20 @@ def test_no_help_names_a_folder_of_the_sources(name: str) -> None:
 @pytest.mark.parametrize(("option", "hint"), [
     ("--window", "--set text.window=VALUE or --set walks.window=VALUE"), ("--lr", "--set train.lr=VALUE"),
     ("--track-until", "--set train.track_until=VALUE"), ("--train.lr", "--set train.lr=VALUE"),
-    ("--k", "--set negatives.k=VALUE")])
+    ("--k", "--set negatives.k=VALUE"), ("--vector-size", "--set model.dim=VALUE"),
+    ("--learning_rate", "--set train.lr=VALUE")])
 def test_an_unknown_option_named_like_a_key_gets_its_set(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, hint: str) -> None:
     monkeypatch.setattr(sys, "argv", ["embtrain", "fit", option, "3"])
     assert cli.run() == 2
     error = capsys.readouterr().err
     assert f"; to set that key: {hint} (see embtrain fit --help)\n" in error and error.count("\n") == 1
+
+
+def test_data_without_its_option_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["embtrain", "fit", "my.txt"])
+    assert cli.run() == 2
+    assert "(my.txt); give your data with --corpus (see embtrain fit --help)\n" in capsys.readouterr().err
 
 
 def test_other_unknown_options_get_no_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

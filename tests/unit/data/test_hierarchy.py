@@ -113,6 +113,8 @@ def test_line_of_column_names_is_skipped_with_a_warning(
              for name in line.replace("\t", ",").split(",")}
     assert set(read.concepts) == names and read.pairs.max() == len(names) - 1 and read.pairs.min() == 0
     assert ("pairs.tsv:2: " in caplog.text and "are names of columns and are skipped" in caplog.text) == skipped
+    is_alone = first == "dog,pet"  # its names are in no other line, and name no columns
+    assert ("pairs.tsv:2: 'dog' and 'pet' occur in no other pair; remove" in caplog.text) == is_alone
 
 
 @pytest.mark.parametrize(("text", "line", "says"), [

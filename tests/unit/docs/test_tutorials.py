@@ -42,8 +42,9 @@ def test_there_is_one_for_each_task() -> None:
                                                             "translation"}
 
 
-def test_there_is_a_walkthrough_for_each_of_five_users() -> None:
-    assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
+def test_there_is_a_walkthrough_for_each_of_six_users() -> None:
+    assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "labels", "translator",
+                                               "sampler"}
     index = (DOCS / "guide" / "walkthroughs" / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
     walked = "".join(page.read_text(encoding="utf-8") for page in WALKS)
@@ -72,8 +73,8 @@ def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 LONG = "tutorials/translation"  # tests/slow/tutorials runs it; the walkthrough of a translator trains one here
-TRAINS = ("modules/recommendation", "modules/two-towers", "walkthroughs/pykeen", "walkthroughs/sampler",
-          "walkthroughs/translator")  # for five seconds or more, in make test-slow
+TRAINS = ("modules/recommendation", "modules/two-towers", "walkthroughs/labels", "walkthroughs/pykeen",
+          "walkthroughs/sampler", "walkthroughs/translator")  # for five seconds or more, in make test-slow
 
 
 @pytest.mark.tutorial

@@ -123,6 +123,7 @@ def test_an_unknown_name_is_reported_with_its_place(tmp_path: Path, monkeypatch:
                         ({"loss": "nec"}, "--loss: loss.name: there is no 'nec'"),
                         ({"strategy": "sgnss"}, "--negatives: strategy: no strategies named 'sgnss'"),
                         ({"model": "tranze"}, "--model: model.name: no models named 'tranze'"),
+                        ({"model": "TransE"}, "--model: model.name: no models named 'TransE' (did you mean 'transe'?)"),
                         ({"sets": ["model=3"]}, "--set model=3: model.name: should be a name, got 3"),
                         ({"sets": ["strategy=3"]}, "--set strategy=3: strategy: should be a name, got 3")):
         with pytest.raises(UsageError, match="^" + re.escape(message)):
@@ -221,8 +222,8 @@ def test_neighbours_are_returned_and_unknown_words_are_an_error(run: experiment.
     printed = neighbours.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert printed.splitlines()[0].startswith("cat: ") and printed.count(",") == 2
     assert "not in the vocabulary" in printed
-    with pytest.raises(DataError, match="none of these words"):
-        experiment.neighbours(run.folder, ["nosuchword"], 3)
+    with pytest.raises(DataError, match=r"none of these words has a vector: nosuchword, catt \(did you mean 'cat'\?\)"):
+        experiment.neighbours(run.folder, ["nosuchword", "catt"], 3)
 
 
 def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
