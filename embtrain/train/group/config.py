@@ -19,7 +19,7 @@ class SyncConfig(Section):
                                 f"{DEFAULT_CENTRES:,} centres or triples")
     frequent_rows: int | None = Field(
         1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
-                                "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 4 "
+                                "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 8 "
                                 "times in a shorter epoch; null: all at every one")
     wire: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the moves of rows that processes send each other")

@@ -2,7 +2,7 @@
 
     synchronization s = 1, 2, … of S of an epoch exchanges the R p most frequent rows of each table,
     p: the largest power of 2 that divides s;  all rows if p ≥ P, and at the last of an epoch
-    P: the largest power of 2 up to S / 4 and 64, at least 1
+    P: the largest power of 2 up to S / 8 and 64, at least 1
 
 R: train.sync.frequent_rows. A short epoch has a small P, because rows whose moves are put together a few times in a run
 learn little from the other processes. Between two exchanges of a row each process keeps its own moves of it. Processes
@@ -23,7 +23,7 @@ from embtrain.models.words.skipgram import SkipGram
 from embtrain.train.group.traffic import tables_of
 
 LONGEST = 64   # synchronizations between two that exchange all rows, at most: a signal waits no longer
-OF_AN_EPOCH = 4  # synchronizations of all rows in an epoch, at least, if it has as many
+OF_AN_EPOCH = 8  # synchronizations of all rows in an epoch, at least, if it has as many
 
 
 def longest_period(n_syncs: int) -> int:
