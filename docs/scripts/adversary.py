@@ -24,6 +24,7 @@ class Task(NamedTuple):
 
 TASKS = (
     Task("words/english-18m", "words, 18 million", "ace", "sgns", ("nce", "adv-only", "uniform")),
+    Task("equal-time/words-equal-final", "words, 18 million, 40 s", "ace-r0.025", "sgns-r0.025", ("nce-r0.025",)),
     Task("words/excerpt", "words, gensim's excerpt", "ace", "sgns", ("nce", "uniform", "softmax")),
     Task("words/bose2018_skipgram", "words, excerpt, as published", "ace", "nce", ("adv-only",)),
     Task("words/bose2018_finetune", "given vectors, 9 million words", "ace", "nce", ("sgns",)),
@@ -37,9 +38,12 @@ TASKS = (
     Task("hierarchies/order-margin", "order embeddings, nouns, margin", "ace+margin", "uniform+margin",
          ("nscaching+margin",)),
     Task("hierarchies/mammals", "order embeddings, mammals", "ace", "uniform", ("adv-only", "nscaching", "kbgan")),
+    Task("hierarchies/mammals-equal", "order embeddings, mammals, 8 s", "ace", "uniform",
+         ("nscaching", "kbgan", "hardest")),
     Task("translation/tables-of-answers", "a translator's table of answers", "ace", "nce", ("sgns",)),
 )
-NAMES = {"ace+self-adversarial": "ace", "nscaching+self-adversarial": "nscaching", "kbgan+self-adversarial": "kbgan",
+NAMES = {"ace-r0.025": "ace", "sgns-r0.025": "sgns", "nce-r0.025": "nce",
+         "ace+self-adversarial": "ace", "nscaching+self-adversarial": "nscaching", "kbgan+self-adversarial": "kbgan",
          "bernoulli+self-adversarial": "bernoulli", "uniform+logistic": "uniform", "ace+margin": "ace",
          "uniform+margin": "uniform", "nscaching+margin": "nscaching", "uniform-twice": "uniform, 2k"}
 
