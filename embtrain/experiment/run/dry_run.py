@@ -147,10 +147,11 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
         trainers.continue_parent(Path(folder), settings, parts, trainer)
         parts.source.on_epoch_start(trainer.step.view)
         sync = parts.train.sync
-        n_syncs = sync.per_epoch(parts.task.examples.n_blocks(0, chunk), chunk, group.size)
-        schedule = RowSchedule(counts_of(parts.model), sync.frequent_rows, n_syncs)
-        moved = MovedRows(tables_of(parts.model), schedule.tiers()) \
-            if group.size > 1 and settings.train.tables == "memory" else None
+        moved = None
+        if group.size > 1 and settings.train.tables == "memory":
+            n_syncs = sync.per_epoch(parts.task.examples.n_blocks(0, chunk), chunk, group.size)
+            schedule = RowSchedule(counts_of(parts.model), sync.frequent_rows, n_syncs)
+            moved = MovedRows(tables_of(parts.model), schedule.tiers())
         seconds = list[float]()
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
