@@ -107,11 +107,13 @@ def _command() -> int | None:
 def _narrowed(words: list[str]) -> typer.Typer:
     """`app` with only the command that the first word names: typer builds all options of all commands at each start.
 
-    All commands for any other word, because the error names similar ones.
+    `submit` parses the words of `fit`. All commands for any other word, because the error names similar ones.
     """
+    if words == ["submit"]:
+        words = ["fit", "submit"]
     commands = [command for command in app.registered_commands
-                if [command.name or getattr(command.callback, "__name__", "").replace("_", "-")] == words]
-    groups = [group for group in app.registered_groups if [group.name] == words]
+                if (command.name or getattr(command.callback, "__name__", "").replace("_", "-")) in words]
+    groups = [group for group in app.registered_groups if group.name in words]
     if not commands and not groups:
         return app
     narrowed = copy.copy(app)

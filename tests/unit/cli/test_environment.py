@@ -157,8 +157,9 @@ def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
         "        raise OSError(errno.EROFS, 'Read-only file system', path)\n"
         "    return opened(path, *args, **more)\nos.open = tempfile._os.open = refuse\n")
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TMPDIR": "/nonexistent", "TMP": "", "TEMP": ""}
-    done = shell("embtrain list --combinations", **env)
-    assert (done.returncode, done.stdout, done.stderr) == (4, "", NO_TEMPORARY)
+    (tmp_path / "text.txt").write_text("a b c d e f g h\n" * 50)
+    done = shell(f"embtrain fit --dry-run --negatives sgns --corpus {tmp_path}/text.txt --set text.min_count=1", **env)
+    assert (done.returncode, done.stdout) == (4, "") and done.stderr.endswith(f"nothing is held out\n{NO_TEMPORARY}")
     fault = shell(f'"{sys.executable}" -c "$WORK"', **env, WORK=(
         "import sys; sys.argv = ['embtrain', 'data', 'list']\nfrom embtrain.data.catalogue import fetch\n"
         "fetch.list_data = {}.popitem\nfrom embtrain.cli import entry_point\n"
