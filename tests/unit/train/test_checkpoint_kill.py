@@ -214,6 +214,7 @@ def test_twenty_kills_at_random_moments_lose_no_checkpoint(tmp_path: Path) -> No
     parts = 0
 
     def saving() -> None:
+        os.fsync = lambda descriptor: time.sleep(0.002)   # a disk takes as long; the tests do not wait for one
         version = load(tmp_path)["version"]
         while True:
             version += 1
