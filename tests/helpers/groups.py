@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,3 +75,28 @@ def losses(folder: Path) -> dict[int, float]:
 def ends(ranks: list[Forked]) -> list[tuple[int, str]]:
     """Exit code and output of each process."""
     return [rank.end() for rank in ranks]
+
+
+def kill_one_and_resume(place: Path, ranks: list[Forked]) -> None:
+    """Kill the second of two processes that train place/cut, and resume. Asserts the bits and losses of place/whole."""
+    while len(losses(place / "cut")) < 5:
+        time.sleep(0.01)
+    ranks[1].send(9)
+    assert ends(ranks)[0][0] == 4
+    assert 5 <= len(losses(place / "cut")) < len(losses(place / "whole"))
+    assert {code for code, _ in ends(fork_ranks(place, 2, "resume", "cut"))} == {0}
+    assert bits(place / "cut") == bits(place / "whole") and losses(place / "cut") == losses(place / "whole")
+
+
+def assert_any_number_finishes(place: Path) -> None:
+    """Assert that 1, 2 and 3 processes load the last checkpoint of place/cut and write the bits of place/whole."""
+    for n in (1, 2, 3):                 # a finished run is evaluated again, and writes its tables once more
+        (place / "cut/vectors.safetensors").unlink()
+        before = last_step(place / "cut")
+        assert {code for code, _ in ends(fork_ranks(place, n, "resume", "cut"))} == {0}
+        assert bits(place / "cut") == bits(place / "whole") and last_step(place / "cut") == before
+
+
+def last_step(folder: Path) -> int:
+    """Step of the last checkpoint of a run."""
+    return int(json.loads(max((folder / "checkpoints").glob("*.json")).read_text())["step"])

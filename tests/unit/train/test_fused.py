@@ -76,7 +76,7 @@ class Built:
     source: NegativeSource
     loss: Loss
     engine: Step | CompiledWindows
-    heard: list[tuple[Query, Negatives, Tensor]]
+    seen_costs: list[tuple[Query, Negatives, Tensor]]
 
     def learned_values(self) -> dict[str, Tensor]:
         """Return every number that training changes."""
@@ -165,8 +165,8 @@ def assert_agree(step: tuple[Built, StepResult], fast: tuple[Built, StepResult])
     n_masked = [0 if x.drawn.false_negatives is None else x.drawn.false_negatives.shape[1]
                 for x in (result, actual)]  # type: ignore[union-attr]
     assert n_masked[0] == n_masked[1] and len(actual.query) * actual.drawn.k == len(result.query) * result.drawn.k
-    assert len(one.heard) == len(other.heard) == int(one.source.traits.learns)
-    for (query, drawn, cost), (queries, actual_drawn, costs) in zip(one.heard, other.heard, strict=True):
+    assert len(one.seen_costs) == len(other.seen_costs) == int(one.source.traits.learns)
+    for (query, drawn, cost), (queries, actual_drawn, costs) in zip(one.seen_costs, other.seen_costs, strict=True):
         assert cost.shape == ((len(query), drawn.k) if one.source.traits.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
         for name in ("context", "target", "slot", "query_id", "window"):

@@ -61,8 +61,8 @@ class Apart(NegativeSource):
                          total_weight=torch.full((1, 1), float(k)))
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        self.heard = cost
-        return {"heard": float(cost.sum())}
+        self.seen_cost = cost
+        return {"seen_cost": float(cost.sum())}
 
 
 class Answered:
@@ -109,7 +109,7 @@ def test_update_equals_the_step(core, optimizer, share, model, keys, loss) -> No
     for name, x in a[2].items():
         torch.testing.assert_close(b[2][name], x, rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
     torch.testing.assert_close(a[1].loss, b[1].loss, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(a[0].heard, b[0].heard, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(a[0].seen_cost, b[0].seen_cost, rtol=1e-4, atol=1e-4)
     assert same(a[1].drawn.ids, b[1].drawn.ids) and same(a[1].query.context, b[1].query.context)
     assert a[1].source == pytest.approx(b[1].source, rel=1e-4)
     torch.testing.assert_close(a[1].cost, b[1].cost, rtol=1e-4, atol=1e-4)
@@ -128,8 +128,8 @@ def test_weights_of_examples_scale_the_update(share, loss) -> None:
         torch.testing.assert_close(b[2][name], x, rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
     torch.testing.assert_close(a[1].loss, b[1].loss, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(a[2]["e"], plain[2]["e"], atol=1e-3) and float(a[1].loss) != float(plain[1].loss)
-    torch.testing.assert_close(a[0].heard, plain[0].heard)
-    torch.testing.assert_close(b[0].heard, plain[0].heard, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(a[0].seen_cost, plain[0].seen_cost)
+    torch.testing.assert_close(b[0].seen_cost, plain[0].seen_cost, rtol=1e-4, atol=1e-4)
 
 
 class Distinct(NegativeSource):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers.groups import bits, ends, fit, fork_ranks, losses
+from helpers.groups import assert_any_number_finishes, bits, ends, fit, kill_one_and_resume, losses
 from helpers.in_process import small_text
 from helpers.tiny_runs import OF_TEXT
 from scipy.stats import chisquare
@@ -140,17 +138,5 @@ def test_a_killed_run_continues_and_its_checkpoint_loads_in_one_two_and_three_pr
     words = (*SHARDED, "--set", "train.optimizer=row-adagrad", "--set", "train.checkpoint_every=0.001")
     assert {code for code, _ in ends(fit(place, 2, "whole", *words))} == {0}
     ranks = fit(place, 2, "cut", *words, EMBTRAIN_SYNC_SECONDS="20")
-    while len(losses(place / "cut")) < 5:
-        time.sleep(0.01)
-    ranks[1].send(9)
-    assert ends(ranks)[0][0] == 4
-    assert 5 <= len(losses(place / "cut")) < len(losses(place / "whole"))
-    assert {code for code, _ in ends(fork_ranks(place, 2, "resume", "cut"))} == {0}
-    assert bits(place / "cut") == bits(place / "whole") and losses(place / "cut") == losses(place / "whole")
-    manifest = max((place / "cut/checkpoints").glob("*.json"))
-    for n in (1, 2, 3):                 # a finished run is evaluated again, and writes its tables once more
-        (place / "cut/vectors.safetensors").unlink()
-        assert {code for code, _ in ends(fork_ranks(place, n, "resume", "cut"))} == {0}
-        assert bits(place / "cut") == bits(place / "whole")
-        again = max((place / "cut/checkpoints").glob("*.json"))
-        assert json.loads(again.read_text())["step"] == json.loads(manifest.read_text())["step"]
+    kill_one_and_resume(place, ranks)
+    assert_any_number_finishes(place)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.graphs import a_folder
-from helpers.groups import bits, ends, fork_ranks, losses
+from helpers.groups import assert_any_number_finishes, ends, fork_ranks, kill_one_and_resume, losses
 
 from embtrain import experiment
 from embtrain.common.errors import UsageError
@@ -110,16 +108,5 @@ def test_a_killed_run_continues_and_its_checkpoint_loads_in_one_two_and_three_pr
     results = ends(fit("whole"))
     assert {code for code, _ in results} == {0}, results
     ranks = fit("cut", EMBTRAIN_SYNC_SECONDS="20")
-    while len(losses(place / "cut")) < 5:
-        time.sleep(0.01)
-    ranks[1].send(9)
-    assert ends(ranks)[0][0] == 4
-    assert 5 <= len(losses(place / "cut")) < len(losses(place / "whole"))
-    assert {code for code, _ in ends(fork_ranks(place, 2, "resume", "cut"))} == {0}
-    assert bits(place / "cut") == bits(place / "whole") and losses(place / "cut") == losses(place / "whole")
-    step = json.loads(max((place / "cut/checkpoints").glob("*.json")).read_text())["step"]
-    for n in (1, 2, 3):                 # a finished run is evaluated again, and writes its tables once more
-        (place / "cut/vectors.safetensors").unlink()
-        assert {code for code, _ in ends(fork_ranks(place, n, "resume", "cut"))} == {0}
-        assert bits(place / "cut") == bits(place / "whole")
-        assert json.loads(max((place / "cut/checkpoints").glob("*.json")).read_text())["step"] == step
+    kill_one_and_resume(place, ranks)
+    assert_any_number_finishes(place)
