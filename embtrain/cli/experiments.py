@@ -215,6 +215,8 @@ def bench(
         metavar="CASE,...", help="Cases to run, or their prefixes (default: all).")] = None,
     corpus: Annotated[str | None, typer.Option(
         metavar="NAME|PATH", help="Corpus to use (default: the benchmark's).")] = None,
+    device: Annotated[str, typer.Option(
+        metavar="cpu|cuda", help="Device to measure; nn and skipgram measure a GPU too.")] = "cpu",
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -230,7 +232,7 @@ def bench(
     counts = _counts(threads, "--threads", 1024)
     # With --json, the lines of the rounds are progress output.
     with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
-        summary = benches.find(name)(rounds, counts, names(only, "--only"), corpus)
+        summary = benches.find(name, device)(rounds, counts, names(only, "--only"), corpus)
     options.emit(summary, as_json, lambda: last_line(summary))
 
 

@@ -122,11 +122,19 @@ class _Gathered(torch.autograd.Function):
             gradient = gathered_dot.table_gradient(g, m, h, c, ids, threads)
             # each id once and ascending, which is_coalesced states, so that the optimizer need not sort them
             rows, values = torch.from_numpy(gradient.ids), torch.from_numpy(gradient.values)
-            grad_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
-                                             is_coalesced=True) if ctx.sparse \
+            grad_c = sparse_gradient(rows, values, table.shape, True) if ctx.sparse \
                 else torch.zeros(table.shape).index_copy_(0, rows, values)
         return grad_h, grad_c, None, None
 
 
 def _array(x: Tensor) -> np.ndarray:
     return x.detach().numpy()
+
+
+def sparse_gradient(rows: Tensor, values: Tensor, shape: torch.Size, is_coalesced: bool | None = None) -> Tensor:
+    """The gradient of a table as a sparse tensor, without checks: rows (R,) and their gradients (R, D).
+
+    is_coalesced: whether rows are ascending and each occurs once; None: unknown.
+    """
+    with torch.sparse.check_sparse_tensor_invariants(False):     # or torch warns that nothing is checked
+        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)

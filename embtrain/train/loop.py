@@ -97,8 +97,10 @@ class Trainer:
                 self._set_rate((position.epoch + position.block / n) / config.epochs)
                 log = position.block + 1 == n or (position.step + 1) % config.log_every == 0
                 result = self.run_step(block, log)
+                # waits for a GPU, before the clock is read
+                loss = float(result.loss) if log or position.step == 0 else math.nan
                 if position.step == 0:
-                    position.first_loss = float(result.loss)
+                    position.first_loss = loss
                 position.block += 1
                 position.step += 1
                 position.examples += len(block.target)

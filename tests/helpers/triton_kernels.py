@@ -41,7 +41,8 @@ def negatives(case: Case) -> device.NegativeTensors:
                                   tensor(n.weight), n.total_weight, n.mask_target, is_masked)
 
 
-def run(case: Case, keep_scores: bool = False) -> tuple[device.TableTensors, device.TableTensors, device.DeviceResult]:
+def run(case: Case, keep_scores: bool = False, windows_at_once: int = device.WINDOWS_AT_ONCE
+        ) -> tuple[device.TableTensors, device.TableTensors, device.DeviceResult]:
     """Update the tables of a case; rows are `case.pad` floats apart."""
     tables = []
     for x, acc in ((case.u_x, case.u_acc), (case.v_x, case.v_acc)):
@@ -49,5 +50,6 @@ def run(case: Case, keep_scores: bool = False) -> tuple[device.TableTensors, dev
         room[:, :x.shape[1]] = tensor(x)
         tables.append(device.TableTensors(room[:, :x.shape[1]], tensor(acc)))
     windows = device.WindowTensors(*map(tensor, case.windows))  # type: ignore[arg-type]
-    result = device.update(*tables, windows, negatives(case), case.rule, case.lr, tensor(case.rule.c), keep_scores)
+    result = device.update(*tables, windows, negatives(case), case.rule, case.lr, tensor(case.rule.c), keep_scores,
+                           windows_at_once)
     return tables[0], tables[1], result

@@ -12,24 +12,42 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from embtrain.cli.bench import text
-from embtrain.common.errors import UsageError, did_you_mean
+from embtrain.common.errors import ResourceError, UsageError, did_you_mean
+
+Bench = Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]
 
 
 def names() -> list[str]:
     return sorted(_modules())
 
 
-def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:
-    """The benchmark with that name. Raises UsageError with all names if there is none."""
+def find(name: str, device: str = "cpu") -> Bench:
+    """The benchmark with that name, on a device. A `bench` with the argument `device` can measure a GPU.
+
+    Raises UsageError with all names if there is none of that name, or if it cannot measure that device.
+    """
     if name not in names():
         raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
-    return importlib.import_module(_modules()[name]).bench
+    bench = importlib.import_module(_modules()[name]).bench
+    if device == "cpu":
+        return cast(Bench, bench)
+    if device != "cuda":
+        raise UsageError(f"--device: {device!r}: cpu or cuda expected")
+    if "device" not in inspect.signature(bench).parameters:
+        raise UsageError(f"--device: the bench {name} measures the CPU; nn and skipgram measure a GPU")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ResourceError("--device: no CUDA device is available; use cpu")
+    return partial(bench, device=device)
 
 
 def _modules() -> dict[str, str]:

@@ -22,6 +22,9 @@ in-batch        F.cross_entropy over the targets of the batch, without q; `-plus
                 optimum needs
 unigram         SampledSoftmax, 1024 negatives shared by the batch     corrected-in-batch  SampledSoftmax with in_batch
 ranking         RankingNCE, the same                                   cluster             SampledSoftmax, 32 for a row
+
+With --device cuda models and examples are on a GPU, matrix products use TF32, seconds are wall seconds, SECONDS is 60
+times shorter, and Adagrad is not fused. The sources `cluster` and `unigram` are built on the CPU, which counts.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import embtrain.nn as ours
-from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, digits, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, describe, digits, run, timed
 from embtrain.cli.bench.harness.paired import difference
 from embtrain.cli.bench.harness.planted import FEATURES, METRICS, SIGMA, Problem, Scores
 from embtrain.common import machine
@@ -47,6 +50,7 @@ from embtrain.common.errors import ResourceError, UsageError
 SIZES = {"V10k": 10_000, "V50k": 50_000, "V200k": 200_000, "V1M": 1_000_000}
 BATCHES = {"B256": 256, "B4096": 4096}
 SECONDS = {"V10k": 20.0, "V50k": 30.0, "V200k": 60.0, "V1M": 120.0}  # of cross-entropy, in a round
+FASTER = 60.0  # a GPU
 MIN_STEPS = 3
 DIM = 64
 RATES = (0.05, 0.1, 0.2)
@@ -77,6 +81,7 @@ class Contest:
     threads: int
     seconds: float
     backwards: dict[str, Callable[[], Backward]]
+    wait: Callable[[], object] = lambda: None                         # for the device
     rates: dict[str, float] = field(default_factory=dict)             # by method
     limits: dict[int, Trained] = field(default_factory=dict)          # cross-entropy, by seed
     seeds: dict[str, itertools.count[int]] = field(default_factory=dict)
@@ -114,8 +119,10 @@ class Contest:
                                                                 _weight=torch.empty(self.problem.n, DIM))
         for p in (encoder.weight, encoder.bias, table.weight):
             nn.init.normal_(p, std=DIM ** -0.5, generator=random)
-        optimizers = [torch.optim.Adagrad(encoder.parameters(), rate, fused=True),
-                      torch.optim.Adagrad(table.parameters(), rate, fused=is_limit)]
+        device = self.problem.device
+        encoder, table, is_cpu = encoder.to(device), table.to(device), device == "cpu"
+        optimizers = [torch.optim.Adagrad(encoder.parameters(), rate, fused=is_cpu),
+                      torch.optim.Adagrad(table.parameters(), rate, fused=is_cpu and is_limit)]
         backward, same_steps = self.backwards[method](), None
 
         def step() -> None:
@@ -126,12 +133,12 @@ class Contest:
                 optimizer.step()
 
         walls, cpus = list[float](), list[float]()
-        spent = walls if self.threads > 1 else cpus          # a thread that waits uses no CPU time
+        spent = cpus if self.threads == 1 and is_cpu else walls   # a thread that waits uses no CPU time
         total = 0.0
         while total < self.seconds or len(spent) < MIN_STEPS if limit is None else \
                 not spent or total + spent[-1] <= limit.seconds:
             x, target = self.problem.examples(self.batch, random)
-            wall, cpu, _ = timed(step)
+            wall, cpu, _ = timed(step, self.wait)
             walls.append(wall)
             cpus.append(cpu)
             total += spent[-1]
@@ -164,7 +171,7 @@ def cross_entropy(rows: int) -> Backward:
 def in_batch() -> Backward:
     """Cross-entropy over the targets of the batch."""
     def backward(h: Tensor, table: nn.Embedding, target: Tensor) -> None:
-        loss = functional.cross_entropy(h @ table(target).T, torch.arange(len(h)))
+        loss = functional.cross_entropy(h @ table(target).T, torch.arange(len(h), device=h.device))
         loss.backward()
     return backward
 
@@ -193,17 +200,24 @@ def methods(problem: Problem, batch: int, chunk: int) -> dict[str, Callable[[], 
 OURS = ("unigram", "ranking", "corrected-in-batch", "cluster")
 
 
-def fastest_chunk(n: int, batch: int, threads: int) -> int:
+def free_memory(device: str) -> int:
+    """Free bytes of a device."""
+    return machine.free() if device == "cpu" else torch.cuda.mem_get_info(device)[0]
+
+
+def fastest_chunk(n: int, batch: int, threads: int, device: str = "cpu", wait: Callable[[], object] = lambda: None
+                  ) -> int:
     """Rows of logits (rows, n) with the least time per example, among those that fit into memory."""
     torch.set_num_threads(threads)
-    table, random = nn.Embedding(n, DIM, _weight=torch.zeros(n, DIM)), torch.Generator().manual_seed(0)
+    table, random = nn.Embedding(n, DIM, _weight=torch.zeros(n, DIM)).to(device), torch.Generator().manual_seed(0)
     seconds = {}
     for rows in sorted({min(rows, batch) for rows in CHUNKS}):
-        if logits_bytes(n, rows) > machine.free():
+        if logits_bytes(n, rows) > free_memory(device):
             break
-        h = torch.randn(rows, DIM, generator=random).requires_grad_()
-        target = torch.zeros(rows, dtype=torch.int64)
-        seconds[rows] = min(timed(lambda: cross_entropy(rows)(h, table, target))[0] for _ in range(2)) / rows  # noqa: B023
+        h = torch.randn(rows, DIM, generator=random).to(device).requires_grad_()
+        target = torch.zeros(rows, dtype=torch.int64, device=device)
+        backward = partial(cross_entropy(rows), h, table, target)
+        seconds[rows] = min(timed(backward, wait)[0] for _ in range(2)) / rows
     return min(seconds, key=seconds.__getitem__)
 
 
@@ -214,7 +228,8 @@ def logits_bytes(n: int, rows: int) -> int:
 
 # -- the bench --------------------------------------------------------------------------------------------------------
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str = "cpu"
+          ) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example V50k-B256."""
     if corpus is not None:
         raise UsageError("--corpus: the bench nn generates its examples; remove it")
@@ -222,33 +237,36 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
              for size in SIZES for batch in BATCHES for t in threads for method in OURS}
     chosen = {name: known[name] for name in choose(known, only)}
     for size, batch in {(size, batch): None for size, batch, *_ in chosen.values()}:
-        need, free = logits_bytes(SIZES[size], min(CHUNKS[0], BATCHES[batch])), machine.free()
+        need, free = logits_bytes(SIZES[size], min(CHUNKS[0], BATCHES[batch])), free_memory(device)
         if need > free:
             raise ResourceError(f"{size}-{batch}: cross-entropy takes {need / 2**20:,.0f} MiB of memory, and "
                                 f"{free / 2**20:,.0f} MiB are free; name smaller cases with --only")
-    before = torch.get_num_threads()
+    before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if device == "cpu" else "high")
     try:
-        return _run(rounds, chosen)
+        return _run(rounds, chosen, device)
     finally:
         torch.set_num_threads(before)
+        torch.set_float32_matmul_precision(precision)
 
 
-def _run(rounds: int, chosen: dict[str, tuple[str, str, str, int]]) -> dict[str, Any]:
-    problems = {size: Problem(SIZES[size]) for size in dict.fromkeys(size for size, *_ in chosen.values())}
+def _run(rounds: int, chosen: dict[str, tuple[str, str, str, int]], device: str) -> dict[str, Any]:
+    problems = {size: Problem(SIZES[size], device) for size in dict.fromkeys(size for size, *_ in chosen.values())}
+    wait, faster = (lambda: None, 1.0) if device == "cpu" else (torch.cuda.synchronize, FASTER)
     contests: dict[str, Contest] = {}
     chunks, groups = {}, []
     for size, batch, t in dict.fromkeys((size, batch, t) for size, batch, _, t in chosen.values()):
         group, b = f"{size}-{batch}-t{t}", BATCHES[batch]
-        chunks[group] = fastest_chunk(SIZES[size], b, t)
-        contest = Contest(problems[size], b, t, SECONDS[size], methods(problems[size], b, chunks[group]))
+        chunks[group] = fastest_chunk(SIZES[size], b, t, device, wait)
+        contest = Contest(problems[size], b, t, SECONDS[size] / faster, methods(problems[size], b, chunks[group]), wait)
         mine: dict[str, Work] = {name: partial(contest.work, method) for name, (*of, method, threads) in chosen.items()
                                  if (*of, threads) == (size, batch, t)}
         groups.append(Group(t, mine, {rival: partial(contest.work, rival) for rival in RIVALS}))
         contests |= dict.fromkeys(mine, contest)
-    about = {"classes": SIZES, "dim": DIM, "features": FEATURES, "sigma": SIGMA, "seconds": SECONDS,
-             "chunk_rows": chunks, "optimum": {size: {metric: digits(value) for metric, value in
-                                                      problem.optimum.named().items()}
-                                               for size, problem in problems.items()}}
+    about = {"classes": SIZES, "dim": DIM, "features": FEATURES, "sigma": SIGMA, "device": describe(device),
+             "seconds": {size: SECONDS[size] / faster for size in problems}, "chunk_rows": chunks,
+             "optimum": {size: {metric: digits(value) for metric, value in problem.optimum.named().items()}
+                         for size, problem in problems.items()}}
     summary = run("nn", "s of 100 steps", groups, rounds, about)
     summary["about"]["rates"] = {name: {method: contests[name].rates[method] for method in (*RIVALS, of[2])}
                                  for name, of in chosen.items()}

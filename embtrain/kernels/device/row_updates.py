@@ -1,4 +1,4 @@
-"""Updates of table rows on a device, by atomic additions.
+"""Reads of table rows on a device, and their updates by atomic additions.
 
     SGD           x_r -= lr g_r
     row-Adagrad   acc_r += mean_d g_rd²;  x_r -= lr g_r / (√acc_r + ε)
@@ -13,6 +13,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton.language import tensor
+
+
+@triton.jit
+def own_units(n: tensor) -> tensor:
+    """The first of n units that this program updates, and the first that it does not. Programs share them in order."""
+    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    return program * n // programs, (program + 1) * n // programs
+
+
+@triton.jit
+def load_rows(table: tensor, stride: tensor, row: tensor, is_read: tensor, d: tensor, DIM: tl.constexpr) -> tensor:
+    """Read rows (R,), (R, D); 0 where `is_read` (R,) is not set. Past the first cache, which keeps old values."""
+    return tl.load(table + row[:, None] * stride + d[None, :], mask=is_read[:, None] & (d < DIM)[None, :], other=0.0,
+                   cache_modifier=".cg")
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 One launch updates u and v by all windows. A unit is one window, or the `share` windows with one draw, and one program
 updates it. Scores and gradients of a unit are evaluated before its rows change. Units run at the same time and add to
 rows atomically (Hogwild): no addition is lost, but a unit may read rows in the middle of another update, so that two
-runs on a GPU differ by rounding and by their order. Under Triton's interpreter units run in order.
+runs on a GPU differ by rounding and by their order. Each program updates unit after unit, so that the number of
+programs bounds how many updates a score may miss. Under Triton's interpreter units run in order.
 
 The host never waits for the device here, and ids are not checked: a wrong id would read and write outside the tables.
 Sources of other packages are checked where they draw (negatives/plugin_checks.py).
@@ -25,6 +26,7 @@ from embtrain.kernels.device.support import max_negatives, next_power_of_two
 from embtrain.kernels.reference.training.rows import EPS
 
 MAX_PAIR_TILE = 4_096  # float32 values of the negatives of the pairs that a program reads at once
+WINDOWS_AT_ONCE = 1 << 20  # more than any GPU holds
 PAIRS_AT_ONCE = 8      # targets that a program reads at once if its negatives are shared
 
 
@@ -66,8 +68,11 @@ class DeviceResult(NamedTuple):
 
 
 def update(u: TableTensors, v: TableTensors, windows: WindowTensors, negatives: NegativeTensors,
-           loss_spec: SkipGramLossSpec, lr: float, c: Tensor | None = None, keep_scores: bool = False) -> DeviceResult:
+           loss_spec: SkipGramLossSpec, lr: float, c: Tensor | None = None, keep_scores: bool = False,
+           windows_at_once: int = WINDOWS_AT_ONCE) -> DeviceResult:
     """Update u and v in one pass over the windows. c: () or (n_centres,) float32, the learned log Z of NCE; None: 0.
+
+    About `windows_at_once` windows, at least one unit, are updated at the same time.
 
     The result is that of kernels/training/skipgram.py, in float32. `loss_spec.c` is ignored. Raises ValueError before
     anything is written if shapes, types, devices or the loss do not fit.
@@ -89,13 +94,14 @@ def update(u: TableTensors, v: TableTensors, windows: WindowTensors, negatives: 
     tables = (u.x, v.x, u.acc, v.acc, *windows, negatives.ids, negatives.log_q, negatives.log_q_table,
               negatives.log_q_target, negatives.weight, negatives.is_masked, c, loss, c_slope, scratch(pairs))
     log_total = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
-    numbers = (u.x.stride(0), v.x.stride(0), lr, EPS, loss_spec.margin, loss_spec.positive_weight, log_total)
+    programs = min(g if negatives.share else n, max(1, windows_at_once // max(1, negatives.share)))
+    numbers = (n, u.x.stride(0), v.x.stride(0), lr, EPS, loss_spec.margin, loss_spec.positive_weight, log_total)
     if n and negatives.share == 0:
-        update_windows[(n,)](*tables, scratch(pairs, k), scores, *numbers, **flags,
+        update_windows[(programs,)](*tables, scratch(pairs, k), scores, *numbers, **flags,
                              BLOCK_M=max(1, min(PAIRS_AT_ONCE, MAX_PAIR_TILE // (block_k * block_d))))
     elif n:
         centre_gradient = None if negatives.share == 1 else scratch(n, dim)
-        update_units[(g,)](*tables, centre_gradient, scores, n, *numbers, **flags, SHARE=negatives.share,
+        update_units[(programs,)](*tables, centre_gradient, scores, *numbers, **flags, SHARE=negatives.share,
                            BLOCK_M=PAIRS_AT_ONCE)
     return DeviceResult(loss, scores, None if c is None or c_slope is None else _sum_by_centre(c, windows, c_slope))
 

@@ -24,6 +24,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.kernels.core.tables import zeros_on_huge_pages
 from embtrain.kernels.training.skipgram import RowPool
+from embtrain.models.products import sparse_gradient
 from embtrain.models.tables import fill_uniform
 
 CHUNK = 1 << 14  # rows or words that are processed at once
@@ -181,6 +182,6 @@ class PooledRows(torch.autograd.Function):
         values = gradient.repeat_interleave(size, dim=0, output_size=len(rows))                 # (R, D)
         if is_frozen is not None:
             values = values.masked_fill(is_frozen.unsqueeze(1), 0)
-        table = torch.sparse_coo_tensor(rows.unsqueeze(0), values, ctx.shape, check_invariants=False) if ctx.sparse \
+        table = sparse_gradient(rows, values, ctx.shape) if ctx.sparse \
             else gradient.new_zeros(ctx.shape).index_add_(0, rows, values)
         return table, None, None, None, None, None

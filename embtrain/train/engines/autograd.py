@@ -4,9 +4,9 @@
     for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
     source.learn(query, drawn, cost per negative, or its mean over the rows of each draw)
 
-Negatives are drawn for a whole block at once, so that a generator runs once per distinct query. The batches of the
-block are then updated in turn. Sources that build negatives from the query vectors (`redraws_each_update`) draw once
-per batch. Within an update, rows are scored in chunks, so that the source `every` fits in memory at a large V.
+Negatives are drawn for a block at once, so that a generator runs once per distinct query; its batches are updated in
+turn. Sources that build negatives from query vectors (`redraws_each_update`) draw once per batch. Rows of an update are
+scored in chunks, so that the source `every` fits in memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Engine, StepResult
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
-MAX_SCORES_HELD = 32_000_000      # scores in memory at once
-MIN_NEGATIVES_SHARED = 1_024          # a separate model call must save this many copied negatives
+MAX_SCORES_HELD = 32_000_000  # scores in memory at once
+MIN_NEGATIVES_SHARED = 1_024  # a separate model call must save this many copied negatives
 MAX_LOGGED_COSTS = 2_000_000  # costs kept for the log alone
 
 
@@ -190,13 +190,15 @@ class Step(Engine):
     def _score_by_draw(self, query: Query, ids: Tensor, draw: Tensor) -> Tensor:
         """Scores (R, K) of ids (G, K), where row r reads the draw `draw[r]`, (R,).
 
-        A draw shared by many consecutive rows is scored once for all of them: copying its negatives per row would
-        dominate the update.
+        A draw shared by many consecutive rows is scored once for them: copies of its negatives would dominate.
         """
-        if ids.shape[0] == 1:
+        (n, k), rows = ids.shape, len(draw)
+        if n == 1:
             return self.model.score(query, ids)
-        distinct, counts = torch.unique_consecutive(draw, return_counts=True)
-        if (len(draw) - len(distinct)) * ids.shape[1] < MIN_NEGATIVES_SHARED * len(distinct):
+        if not draw.is_cuda or (rows - n) * k >= MIN_NEGATIVES_SHARED * n:    # a GPU would wait for the exact number
+            distinct, counts = torch.unique_consecutive(draw, return_counts=True)
+            n = len(distinct)
+        if (rows - n) * k < MIN_NEGATIVES_SHARED * n:
             return self.model.score(query, ids.index_select(0, draw))
         ends = counts.cumsum(0).tolist()
         return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
@@ -216,7 +218,7 @@ class ExactTable:
     def log_partition(self, rows: Tensor | slice) -> Tensor:
         """The exact log Σ_b e^{s(a,b)} of rows, (n,), with gradient, per distinct query, in chunks."""
         (part, query_id), v = self.query.rows(rows).unique(), self.model.problem.n_candidates
-        all_ids = torch.arange(v, device=self.query.target.device).unsqueeze(0)  # (1, V)
+        all_ids = torch.arange(v, device=query_id.device).unsqueeze(0)  # (1, V)
         chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
                   for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]
         return torch.cat(chunks).index_select(0, query_id) if chunks else self.query.vector.new_zeros(0)
@@ -240,10 +242,8 @@ def split_draws(drawn: Negatives, n: int, step: int) -> Iterator[tuple[slice, Ne
 
 
 def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Index the distinct (query, draw) pairs of n rows.
-
-    Returns their first rows (R,), the pair of each row (B,), and the draw of each pair (R,). Pairs of one draw are
-    consecutive.
+    """Return the first rows (R,) of the distinct (query, draw) pairs of n rows, the pair of each row (B,), and the draw
+    of each pair (R,). Pairs of one draw are consecutive.
     """
     assert draw is not None
     if query.query_id is None:

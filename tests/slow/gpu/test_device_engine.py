@@ -5,6 +5,7 @@ Units run in order in the interpreter, so both make the same updates and differ 
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from embtrain import experiment
 from embtrain.data.text.windows import WindowBatch
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.device_windows import DeviceWindows, PlacedWindows
+from embtrain.train.engines.device_windows import MAX_STEP, DeviceWindows, PlacedWindows
 from embtrain.train.loop import Trainer
 from embtrain.train.state.metrics_log import read
 
@@ -150,3 +151,33 @@ def test_a_step_does_not_wait_for_the_device(place: Path, tmp_path: Path, name: 
     with waits:
         training.step(block)
     assert waits.counts == {}
+
+
+def test_blocks_are_read_ahead_in_order(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = trainer(place, tmp_path, "sgns", monkeypatch, True)
+    before = threading.active_count()
+    expected = list(training.examples.windows(1, 60, 1, True))
+    blocks = list(training.read_blocks(1, 60, 1, True))
+    assert len(blocks) == len(expected) > 2
+    for block, other in zip(blocks, expected, strict=True):
+        assert all(same(x.cpu(), y) for x, y in zip((block.centre, block.start, block.target),
+                                                    (other.centre, other.start, other.target), strict=True))
+    started = training.read_blocks(1, 60, 0, True)
+    next(iter(started))
+    started.close()                                                      # as a run does that is stopped
+    assert threading.active_count() == before
+
+
+def test_a_row_gets_few_updates_at_the_same_time(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The windows updated at once × pairs of each × updates of a row for each pair × the rate are within MAX_STEP."""
+    training = trainer(place, tmp_path, "sgns", monkeypatch, True)
+    step, block = training.step, next(iter(training.read_blocks(0, 60, 0, True)))
+    assert isinstance(step, DeviceWindows)
+    counts = training.model.problem.counts
+    p, q, k = counts / counts.sum(), training.source.log_q.double().exp(), training.source.config.k  # type: ignore
+    row = torch.multinomial(p + k * q, 100_000, True, generator=torch.Generator().manual_seed(0))    # of an update
+    per_pair = float((p + k * q)[row].mean())
+    for rate in (0.5, 0.001):
+        step_of_a_row = step._windows_at_once(block, rate) * len(block.target) / len(block) * per_pair * rate
+        assert step_of_a_row <= 1.02 * MAX_STEP
+    assert step_of_a_row > 0.9 * MAX_STEP                                # a small rate is not rounded to few windows

@@ -57,10 +57,12 @@ def _matches(case: str, name: str) -> bool:
     return case == name or case.startswith(f"{name}-")
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall seconds, CPU seconds and result of one call."""
+def timed(work: Callable[[], Any], wait: Callable[[], object] = lambda: None) -> tuple[float, float, Any]:
+    """Wall seconds, CPU seconds and result of one call. `wait` returns when a GPU has done its work."""
+    wait()
     cpu, wall = time.process_time(), time.perf_counter()
     result = work()
+    wait()
     return time.perf_counter() - wall, time.process_time() - cpu, result
 
 
@@ -132,6 +134,13 @@ def machine() -> dict[str, Any]:
     """The machine and versions of the measurement."""
     return {"embtrain": embtrain.__version__, "python": platform.python_version(), "machine": platform.machine(),
             "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
+
+
+def describe(device: str) -> str:
+    """The name of the GPU, for device cuda; else cpu."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device == "cuda" else device
 
 
 def last_line(summary: Mapping[str, Any]) -> str:

@@ -52,19 +52,21 @@ class Scores(NamedTuple):
 class Problem:
     """Planted classes, examples of them, and the scores of a model."""
 
-    def __init__(self, n: int):
-        self.n, self.counts = n, zipf_counts(n)
-        self.vectors = grouped_vectors(n, FEATURES, DISTANCE, torch.Generator().manual_seed(n))
-        self.log_prior = (self.counts / self.counts.sum()).log().float()
+    def __init__(self, n: int, device: str = "cpu"):
+        self.n, self.device, self.counts = n, device, zipf_counts(n)
+        self.vectors = grouped_vectors(n, FEATURES, DISTANCE, torch.Generator().manual_seed(n)).to(device)
+        self.log_prior = (self.counts / self.counts.sum()).log().float().to(device)
         self.ends = self.counts.cumsum(0)
         self.valid, self.test = (self.examples(N_HELD_OUT, torch.Generator().manual_seed(seed)) for seed in (1, 2))
         self.optimum = self.scores(self.test[0] / SIGMA ** 2, self.vectors, self.test[1], self.log_prior)
 
     def examples(self, size: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Features (size, FEATURES) and targets (size,)."""
+        """Features (size, FEATURES) and targets (size,), on the device of the problem; drawn on the CPU."""
         place = torch.rand(size, generator=random, dtype=torch.float64) * self.ends[-1]
         target = torch.searchsorted(self.ends, place, right=True).clamp_(max=self.n - 1)
-        return self.vectors[target] + SIGMA * torch.randn(size, FEATURES, generator=random), target
+        noise = SIGMA * torch.randn(size, FEATURES, generator=random)
+        target = target.to(self.device)
+        return self.vectors[target] + noise.to(self.device), target
 
     @torch.no_grad()
     def scores(self, query: Tensor, table: Tensor, target: Tensor, bias: Tensor | None = None) -> Scores:

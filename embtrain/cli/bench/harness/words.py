@@ -78,13 +78,15 @@ class Once(AliasTable):
 
 def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any], seed: int = 1,
          benchmarks: Sequence[str] = BENCHMARKS, once: bool = False, unknown: Sequence[str] = (),
-         model: str = "skipgram") -> Timed:
+         model: str = "skipgram", device: str = "cpu") -> Timed:
     """One training run of embtrain on a file of words, whose ids come from the cache.
+
+    On a GPU another model trains on one block first, so that its kernels are compiled before the clock runs.
 
     sets: further keys. once: negatives are drawn for one block and reused for the others. unknown: words outside the
     vocabulary that a model with subwords also gives vectors to.
     """
-    config = experiment.resolve(strategy, model=model, corpus=str(file), seed=seed, threads=threads,
+    config = experiment.resolve(strategy, model=model, corpus=str(file), seed=seed, threads=threads, device=device,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     components.use_threads(threads)
     text = cast(WindowsTask, tasks.read(config))  # with this seed, of the model, the windows and the source
@@ -93,13 +95,20 @@ def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[
         assert isinstance(parts.source, StaticSource)
         parts.source.alias = Once(parts.source.alias)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Trainer(parts.model, parts.source, parts.loss, text.windows, parts.train, Path(folder), dict,
-                      parts.known_positives)
+        if device != "cpu":
+            first = _trainer(components.build(config, text), text, Path(folder))
+            first.run_step(next(first.read_blocks(0, first.block_size, 0, True)))
+        fit = _trainer(parts, text, Path(folder))
         fit.run()
-    table, names = parts.model.vectors("input").detach().float().numpy(), text.corpus.vocabulary.words
+    table, names = parts.model.vectors("input").detach().float().cpu().numpy(), text.corpus.vocabulary.words
     if (subwords := subwords_of(parts.model, names)) is not None:
         table, names = np.concatenate([table, subwords.compose(unknown)]), [*names, *unknown]
     return Timed(fit.position.seconds, fit.position.cpu_seconds, quality(Vectors(names, table), benchmarks))
+
+
+def _trainer(parts: components.Components, text: WindowsTask, folder: Path) -> Trainer:
+    return Trainer(parts.model, parts.source, parts.loss, text.windows, parts.train, folder, dict,
+                   parts.known_positives)
 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,

@@ -12,6 +12,10 @@ Negatives are drawn outside the kernel. `-once` draws for one block only and reu
 to the same layout, `outside`, is a lower bound for drawing inside the kernel, which would have to draw as well. `bound`
 is the share of our time on one thread that the rows, the arithmetic and the draws of the epoch take by themselves
 (bounds.py): drawing inside is between `outside` and its sum with draws.
+
+With --device cuda the layouts train EPOCHS epochs of the whole text by the kernels of the GPU, against the compiled
+core on the threads of the same machine, both in random order. `words_per_second` has the words of the text, before
+subsampling, per wall second.
 """
 
 from __future__ import annotations
@@ -22,10 +26,11 @@ from functools import partial
 from typing import Any
 
 from embtrain.cli.bench.harness import bounds, words
-from embtrain.cli.bench.harness.base import Group, choose, digits, run
+from embtrain.cli.bench.harness.base import Group, choose, describe, digits, run
 from embtrain.experiment.tasks.windows import WindowsTask
 
 CORPUS, TOKENS = "english-18m", 5_000_000
+EPOCHS = 2     # on a GPU
 K = 5
 LAYOUTS: dict[str, dict[str, Any]] = {
     "PAIR": {"negatives.share_draws_by": "row", "negatives.k": K},
@@ -52,8 +57,11 @@ def cases(threads: Sequence[int]) -> dict[str, Case]:
                         for n in threads for layout in ("PAIR", "BLOCK")}
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str = "cpu"
+          ) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example CENTRE-d100."""
+    if device != "cpu":
+        return _on_gpu(rounds, threads, only, corpus, device)
     known = cases(threads)
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, TOKENS)
@@ -89,3 +97,25 @@ def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, flo
             found |= {case: {what: digits(seconds / took[case]) for what, seconds in least.items()}
                       for case, least in of_epoch.items()}
     return found
+
+
+def _on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str
+            ) -> dict[str, Any]:
+    """Rounds of the layouts on a GPU, whose blocks the threads of the host read."""
+    known = {f"{layout}-d{DIMS[0]}-t{n}": (n, layout) for n in threads for layout in LAYOUTS}
+    chosen = {name: known[name] for name in choose(known, only)}
+    file = words.prefix(corpus or CORPUS, 0)
+    text = words.read(file, MIN_COUNT)
+    groups = []
+    for name, (n, layout) in chosen.items():
+        sets = {"model.dim": DIMS[0], "train.engine": "fused", "train.epochs": EPOCHS, "train.shuffle": True,
+                **LAYOUTS[layout]}
+        train = partial(words.ours, file, "sgns", MIN_COUNT, n, sets)
+        groups.append(Group(n, {name: partial(train, device=device)}, {"compiled core": train}))
+    about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
+             "epochs": EPOCHS, "device": describe(device), "settings": words.SHARED,
+             "measured": "training from ids, reading the text not timed"}
+    summary = run("skipgram", f"s of {EPOCHS} epochs", groups, rounds, about)
+    n_words = EPOCHS * len(text.corpus.ids)
+    return summary | {"words_per_second": {case: digits(n_words / statistics.median(seconds))
+                                           for case, seconds in summary["ours"].items()}}

@@ -545,7 +545,7 @@ def test_losses_as_modules_against_cross_entropy(embtrain_bench: Bench, monkeypa
     monkeypatch.setattr(nn, "SECONDS", {"Va": 40.0})
     monkeypatch.setattr(nn, "BATCHES", {"B64": 64})
     monkeypatch.setattr(nn, "RATES", (1e-6, 0.2))
-    monkeypatch.setattr(nn, "timed", lambda work: (1.0, 1.0, work()))
+    monkeypatch.setattr(nn, "timed", lambda work, wait: (1.0, 1.0, work()))
     code, lines, err = embtrain_bench("nn", "--rounds", "3", "--threads", "1", "--only", "Va-B64")
     assert code == 0, err
     summary = json.loads(lines[-1])
@@ -617,7 +617,7 @@ def test_impossible_timings_end_with_one_line(embtrain_bench: Bench, args: tuple
 
 def test_a_repeated_number_of_threads_counts_once(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(bench, "find", lambda name: lambda *args: calls.append(args) or {})
+    monkeypatch.setattr(bench, "find", lambda name, device: lambda *args: calls.append(args) or {})
     assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == (0, ["{}"])
     assert calls == [(5, [2, 1], None, None)]
 

@@ -64,7 +64,7 @@ def contest(problem: Problem, monkeypatch: pytest.MonkeyPatch, seconds: dict[str
             table(target).sum().backward()
         return backward
 
-    def played(work: object) -> tuple[float, float, None]:
+    def played(work: object, wait: object) -> tuple[float, float, None]:
         work()  # type: ignore[operator]
         return 10 * seconds[current[0]], seconds[current[0]], None
 
