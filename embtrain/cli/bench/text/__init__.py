@@ -1,5 +1,6 @@
-"""Benchmarks of skip-gram and CBOW on a text.
+"""Benchmarks of a text: reading it, skip-gram and CBOW.
 
+reading.py   from a file of words to ids
 skipgram.py  an epoch, against gensim
 quality.py   its quality over seeds
 subword.py   an epoch with subwords, against fastText and gensim

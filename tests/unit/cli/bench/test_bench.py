@@ -23,7 +23,7 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, samplers, transe, walks
+from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.cli.bench.text import group, quality, rare, subword
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "budget", "group", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
-         "samplers", "skipgram", "subword", "transe", "vmf", "walks"]
+         "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -359,6 +359,40 @@ def test_negatives_drawn_once() -> None:
     first = once.draw((4, 3), random)
     assert first.shape == (4, 3) and torch.equal(once.draw((2, 3), random), first[:2])
     assert once.draw((50, 3), random).shape == (50, 3)
+
+
+def test_starts_of_fresh_processes(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})                        # the others import for seconds
+    code, lines, err = embtrain_bench("start", "--rounds", "2", "--threads", "1", "--only", "import,help")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == ["import-t1", "help-t1"] and list(summary["rivals"]) == ["python"]
+    assert all(cpu > 0 for times in summary["ours_cpu"].values() for cpu in times)
+
+
+@pytest.mark.parametrize(("code", "line"), [
+    ("raise SystemExit(3)", "error: raise SystemExit(3): exit code 3: it printed no error"),
+    ("import nosuch", "error: import nosuch: exit code 1: ModuleNotFoundError: No module named 'nosuch'")])
+def test_a_start_that_fails_is_not_timed(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch, code: str,
+                                         line: str) -> None:
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
+    monkeypatch.setitem(start.CASES, "import", (code,))
+    found = embtrain_bench("start", "--rounds", "1", "--threads", "1", "--only", "import")
+    assert found == (3, [], f"embtrain: {line}\n")
+
+
+@needs_core
+@pytest.mark.slow
+def test_the_start_of_fit_ends_at_its_first_update(embtrain_bench: Bench, text: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends before it, or never updates, has another exit code."""
+    summary = timed(embtrain_bench, "start", text)
+    assert list(summary["ours"]) == ["import-t1", "help-t1", "fit-help-t1", "fit-t1"]
+    assert list(summary["rivals"]) == ["gensim", "torch", "python"] and summary["about"]["corpus"] == str(text)
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
+    monkeypatch.setitem(start.CASES, "fit", (start.UNTIL_UPDATE, "fit", "--help"))
+    code, _, err = embtrain_bench("start", "--corpus", str(text), "--rounds", "1", "--threads", "1", "--only", "fit")
+    assert code == 3 and "exit code 0: it printed no error" in err
 
 
 def test_reading_against_gensim(embtrain_bench: Bench, text: Path) -> None:
