@@ -26,7 +26,7 @@ from embtrain.cli import bench
 from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
-from embtrain.cli.bench.text import group, quality, rare, subword
+from embtrain.cli.bench.text import group, judging, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "group", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
+NAMES = ["ace", "budget", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
          "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
@@ -144,7 +144,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, group, kernels, nmt, nn, order"),
+                                               ("base", "ace, budget, group, judging, kernels, nmt, nn, order"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -401,6 +401,32 @@ def test_reading_against_gensim(embtrain_bench: Bench, text: Path) -> None:
                                                                               "json-lines-t1"]
     found = {"words": 600, "tokens": 4800}
     assert summary["quality"] == {case: {"ours": found, "gensim": found} for case in summary["ours"]}
+
+
+def test_judging_against_products(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SAMPLE", 100)
+    monkeypatch.setattr(judging, "ROWS", 7)
+    long_text = text.with_name("judged.txt")
+    long_text.write_text(text.read_text(encoding="utf-8") * 10, encoding="utf-8")
+    summary = timed(embtrain_bench, "judging", long_text)
+    assert list(summary["ours"]) == ["text-t1", "distinct-t1"] and list(summary["rivals"]) == ["torch", "numpy", "sort"]
+    assert summary["about"]["pairs"] > summary["about"]["centres"] > 100 == summary["about"]["sample"]
+    for programs in summary["quality"].values():
+        ours = programs["ours"]
+        assert 1 < ours["mean_rank"] < summary["about"]["words"]
+        assert all(theirs == pytest.approx(ours, abs=1e-3) for theirs in programs.values())
+
+
+def test_every_way_of_judging_gives_the_same_ranks() -> None:
+    """Also of equal scores, which are many: seven values among 90 candidates."""
+    draw = torch.Generator().manual_seed(3)
+    z = torch.randint(-3, 4, (40, 90), generator=draw).float()
+    target = torch.randint(90, (40,), generator=draw)
+    s = z.gather(1, target[:, None]).double()
+    for judge in judging.RIVALS.values():
+        log_p, rank = judge(z, target)
+        assert torch.equal(rank.double(), ((z > s).sum(1) + ((z >= s).sum(1) + 1)).double() / 2)
+        torch.testing.assert_close(log_p.double(), s[:, 0] - z.double().logsumexp(1), atol=1e-5, rtol=0)
 
 
 @needs_core
