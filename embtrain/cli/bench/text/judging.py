@@ -34,7 +34,7 @@ CORPUS, PAIRS, DIM, SAMPLE, ROWS = "english-18m", 10_000, 100, 1024, 64
 Judge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # z (n, V), target (n,) -> log p and rank (n,)
 
 
-class Pairs(NamedTuple):
+class JudgedPairs(NamedTuple):
     """Held-out pairs and the vectors of all words."""
 
     context: Tensor  # (P,) int64
@@ -59,14 +59,14 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         "numpy": np.__version__})
 
 
-def _pairs(text: WindowsTask) -> Pairs:
+def _pairs(text: WindowsTask) -> JudgedPairs:
     batch, random = text.heldout("test"), torch.Generator().manual_seed(0)
     n = len(text.corpus.vocabulary)
     u, v = (torch.randint(-4, 5, (n, DIM), generator=random).float() / 16 for _ in range(2))
-    return Pairs(batch.centre, batch.target, u, v)                     # type: ignore[attr-defined]
+    return JudgedPairs(batch.centre, batch.target, u, v)                     # type: ignore[attr-defined]
 
 
-def _ours(pairs: Pairs, is_shared: bool, threads: int) -> Timed:
+def _ours(pairs: JudgedPairs, is_shared: bool, threads: int) -> Timed:
     components.use_threads(threads)
     context, target, u, v = pairs
     group = torch.unique(context, return_inverse=True)[1] if is_shared else None
@@ -75,7 +75,7 @@ def _ours(pairs: Pairs, is_shared: bool, threads: int) -> Timed:
     return Timed(seconds, cpu, _quality(found.log_p[:SAMPLE], found.rank[:SAMPLE]))
 
 
-def _theirs(pairs: Pairs, judge: Judge, threads: int) -> Timed:
+def _theirs(pairs: JudgedPairs, judge: Judge, threads: int) -> Timed:
     components.use_threads(threads)
     context, target = pairs.context[:SAMPLE], pairs.target[:SAMPLE]
 
