@@ -122,15 +122,17 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MA
         V = scores.shape[1]
         # Few rows or pairs at a time: they stay in the cache, which is several times faster.
         at_once = max(1, _MAX_SCORES_CACHED // V)
-        n_rows = at_once if scores.device.type == "cpu" else stop - start
+        n_rows = min(at_once, stop - start) if scores.device.type == "cpu" else stop - start
+        shifted, exp = (scores.new_empty(n_rows, V) for _ in range(2))     # reused: fresh memory costs page faults
         for first in range(start, stop, n_rows):
             last = min(first + n_rows, stop)
             z = scores[first - start:last - start]                                         # (r, V)
             # Shift in z's own precision, exact near the maximum: next to 1e9, float32 has no digit left for log Σ.
             top = z.amax(1, keepdim=True)                                                  # (r, 1)
             top = torch.where(top.isfinite(), top, 0.0)
-            z = z - top
-            log_partition = z.logsumexp(1).double()                                        # (r,) of shifted scores
+            z = torch.sub(z, top, out=shifted[:last - first])
+            # `logsumexp` gives the same bits, but subtracts a maximum that is 0 here, in twice the time.
+            log_partition = torch.exp(z, out=exp[:last - first]).sum(1).log().double()     # (r,) of shifted scores
             log_z_rows = log_partition + top[:, 0].double()
             if one_pair_each:
                 log_z[first:last] = log_z_rows

@@ -1,6 +1,6 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
-    text/        skip-gram: speed, quality         reading.py   from a file of words to ids
+    text/        reading, skip-gram, CBOW          start.py     imports and commands
     samplers.py  softmax samplers                  walks.py     node2vec walks, against gensim
     ace.py       adversarial training              kernels.py   feature maps of kernels
     transe.py    an epoch of TransE                ranking.py   link prediction

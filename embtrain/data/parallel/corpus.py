@@ -19,8 +19,6 @@ from typing import Any, cast
 
 import numpy as np
 from pydantic import Field
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError
@@ -187,6 +185,9 @@ def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[
 
     Pairs of different groups share no sentence, compared by the tokens that the model reads, not by the raw line.
     """
+    from scipy.sparse import coo_matrix  # decision 130: every run imports this module
+    from scipy.sparse.csgraph import connected_components
+
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
     a, b = (
         np.array(

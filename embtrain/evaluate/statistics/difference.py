@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from scipy import special
-
 A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
 TOO_FEW_ITEMS = "too few items, or all equal"
@@ -82,7 +80,7 @@ class Difference:
 @lru_cache(maxsize=8192)
 def least_effect(n: int, alpha: float, power: float = POWER) -> float:
     """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power."""
-    from scipy import optimize, stats  # imported here: they take half a second, and every run imports this module
+    from scipy import optimize, stats  # decision 130: every run imports this module
 
     if n > MAX_NEEDED["seeds"]:  # the normal approximation, accurate to three digits here
         return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) / math.sqrt(n)
@@ -108,6 +106,8 @@ def hedges_g(mean: float, sd: float, n: int) -> float | None:
     """Hedges' g; None for fewer than three differences or without spread."""
     if n < 3 or sd == 0:
         return 0.0 if mean == 0 and n > 1 else None
+    from scipy import special  # decision 130: every run imports this module
+
     m = n - 1
     return mean / sd * math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
 

@@ -24,7 +24,6 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Interval = tuple[float, float] | tuple[None, None]
 NO_INTERVAL: Interval = (None, None)
@@ -102,6 +101,8 @@ def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: i
         elif C >= MIN_CLUSTERS:
             out.append(percentile(drawn[:, j], level, C))
         else:
+            from scipy import special  # decision 130: every run imports this module
+
             half = -float(special.stdtrit(C - 1, (1 - level) / 2)) * standard_error(residual, N)
             out.append((max(low, float(ratio - half)), min(high, float(ratio + half))))
     return out

@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
 from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
@@ -68,6 +67,8 @@ def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
         return MeanInterval(float(x[0]) if n else None, None, None, None, n)
     if np.ptp(x) == 0:
         return MeanInterval(float(x[0]), 0.0, None, None, n)
+    from scipy import special  # decision 130: every run imports this module
+
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = -float(special.stdtrit(n - 1, (1 - level) / 2)) * sd / math.sqrt(n)
     return MeanInterval(mean, sd, mean - half, mean + half, n)
@@ -95,6 +96,8 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     p = None
     if mean is not None and sd is not None:
         if sd > 0:
+            from scipy import special  # decision 130: every run imports this module
+
             p = float(2 * special.stdtr(n - 1, -abs(mean) * math.sqrt(n) / sd))
         else:
             p = 1.0 if mean == 0 else 2.0 ** (1 - n)
@@ -225,6 +228,8 @@ def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) 
     variance = (2 - 2 * psi / (1 - r * r) ** 2) * (1 + r * r / 2 if ranks else 1) if abs(r) < 1 else 0.0
     if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # impossible correlations, or a copied variable
         return math.nan, math.nan
+    from scipy import special  # decision 130: every run imports this module
+
     z = (math.atanh(r_ac) - math.atanh(r_bc)) * math.sqrt((n - 3) / variance)
     return z, float(2 * special.ndtr(-abs(z)))
 

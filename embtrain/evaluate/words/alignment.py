@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.vectors.vectors import Vectors
@@ -117,6 +116,8 @@ def _common_rows(a: Vectors, b: Vectors, words: Sequence[str] | None) -> tuple[n
 def _rotation(a: np.ndarray, rows_a: np.ndarray, b: np.ndarray, rows_b: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """R (D, D) of unit rows of two tables, and the cosines of the pairs before and after it, (n,) each."""
+    from scipy import linalg  # decision 130: every run imports this module
+
     product, chunks = np.zeros((a.shape[1],) * 2), range(0, len(rows_a), CHUNK)
     for start in chunks:
         x, y = (table[rows[start:start + CHUNK]].astype(np.float64) for table, rows in ((a, rows_a), (b, rows_b)))

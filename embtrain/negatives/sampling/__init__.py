@@ -9,5 +9,5 @@ context_index  rows of a table by context id
 row_groups     groups of rows that share a draw although their queries differ
 pool           nested sources, and the base of sources that select from a pool
 within_cell    draws inside a cell, output buffers, and checks of query-dependent sources
-kmeans         seeded mini-batch k-means
+kmeans         seeded k-means on a sample
 """

@@ -1,36 +1,89 @@
-"""k-means for sources that group candidates: scikit-learn's mini-batch version, seeded, on one thread; means of groups.
+"""k-means for sources that group candidates: Lloyd's iterations on a sample of the rows, then labels of all; means.
 
-Sculley, Web-scale k-means clustering, WWW 2010.
+    label_i = argmin_c ‖x_i − μ_c‖² = argmax_c x_i·μ_c − ½ ‖μ_c‖²        μ_c = mean of the sampled rows of label c
+
+The first means are rows far from each other (greedy k-means++, Arthur and Vassilvitskii 2007), and a mean without rows
+becomes a random row. As in faiss, a sample of the rows is enough: Johnson, Douze and Jégou, Billion-scale similarity
+search with GPUs, 2017. Decision 033 has the figures.
 """
 
 from __future__ import annotations
 
-import warnings
+import math
 
+import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-BATCH_ROWS = 4096  # rows of a mini-batch
-MAX_PASSES = 20    # maximum number of passes over the candidates; stops early without improvement
+ITERATIONS = (4, 100)  # at least and at most, as many as take MAX_SCORES products; fewer if labels stay
+MAX_SCORES = 1 << 30
+ROWS_PER_MEAN = 32     # sampled rows for each of the k means
+FIRST_ROWS = 1 << 13   # rows among which the first means are chosen, at least 3 for each mean
+MIN_SAMPLE = 1 << 16   # rows that a sample has at least, if there are as many
+BLOCK_SCORES = 1 << 20  # products at once: they stay in the cache
 
 
 def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Tensor:
-    """Label 0..k-1 of each of points (n, D): (n,) int64. `start` (k, D): initial centroids."""
-    # Imported here: it takes a second, and every start of the command imports this package.
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    """Label 0..k-1 of each of points (n, D), k <= n: (n,) int64. `start` (k, D): initial means.
 
-    x = points.detach().float().cpu().numpy()
-    model = MiniBatchKMeans(
-        k, init="k-means++" if start is None else start.detach().float().cpu().numpy(), n_init=1, max_iter=MAX_PASSES,
-        batch_size=min(len(x), BATCH_ROWS), random_state=seed)
-    # Several threads would split sums differently, and rounding can decide which centroid is nearest. An untrained
-    # table has equal rows, so there may be fewer groups than k: the warning about it is suppressed.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        label = model.fit_predict(x)
-    return torch.from_numpy(label).long().to(points.device)
+    Fewer than k labels occur if rows are equal. The result does not depend on the number of threads. Raises
+    ValueError for coordinates that are not finite.
+    """
+    x = points.detach().float().cpu()
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("k-means: the points must be finite")
+    random = torch.Generator().manual_seed(seed)
+    size = min(len(x), max(ROWS_PER_MEAN * k, MIN_SAMPLE))
+    sample = x[torch.randperm(len(x), generator=random)[:size]]
+    # Several threads would split sums differently, and rounding can decide which mean is nearest.
+    with threadpool_limits(1):
+        means = (_first_means(sample[:max(FIRST_ROWS, 3 * k)], k, random) if start is None
+                 else start.detach().float().cpu())
+        before = None
+        for _ in range(max(ITERATIONS[0], min(ITERATIONS[1], MAX_SCORES // (size * k)))):
+            label = nearest(sample, means)
+            if before is not None and torch.equal(label, before):
+                break
+            before = label
+            means = group_means(sample, label, k)
+            empty = torch.bincount(label, minlength=k) == 0
+            means[empty] = sample[torch.randint(size, (int(empty.sum()),), generator=random)]
+        return nearest(x, means).to(points.device)
+
+
+def nearest(x: Tensor, means: Tensor) -> Tensor:
+    """The nearest of means (k, D) to each of x (n, D), float32 both: (n,) int64; the first of equally near ones."""
+    table, half_square = means.numpy(), means.square().sum(1).mul_(0.5).numpy()
+    label = np.empty(len(x), dtype=np.int64)
+    rows = max(1, BLOCK_SCORES // len(table))
+    scores = np.empty((min(rows, len(x)), len(table)), dtype=np.float32)
+    for start in range(0, len(x), rows):
+        block = x[start:start + rows].numpy()
+        into = scores[:len(block)]
+        np.matmul(block, table.T, out=into)
+        into -= half_square
+        into.argmax(1, out=label[start:start + rows])     # NumPy's: PyTorch takes longer for it than for the product
+    return torch.from_numpy(label)
+
+
+def _first_means(x: Tensor, k: int, random: torch.Generator) -> Tensor:
+    """k rows of x (n, D), (k, D): of some random rows, each is the one that reduces the squared distances most.
+
+    A row is drawn in proportion to its squared distance from the nearest mean so far.
+    """
+    square, row = x.square().sum(1), int(torch.randint(len(x), (1,), generator=random))
+    chosen, trials = [row], 2 + int(math.log(k))
+    distance = (square + square[row] - 2 * (x @ x[row])).clamp_(min=0)
+    for toss in torch.rand(k - 1, trials, generator=random, dtype=torch.float64):
+        ends = distance.cumsum(0, dtype=torch.float64)
+        tried = torch.searchsorted(ends, toss * ends[-1], right=True).clamp_(max=len(x) - 1)
+        to_tried = torch.addmm(square, x[tried], x.T, alpha=-2).add_(square[tried].unsqueeze(1))     # (trials, n)
+        torch.minimum(to_tried.clamp_(min=0), distance, out=to_tried)
+        best = int(to_tried.sum(1).argmin())
+        distance = to_tried[best].clone()
+        chosen.append(int(tried[best]))
+    return x[chosen]
 
 
 def group_means(x: Tensor, label: Tensor, k: int) -> Tensor:

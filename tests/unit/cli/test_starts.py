@@ -100,12 +100,14 @@ def test_the_import_of_a_command_that_trains_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_imports_no_library_that_training_does_not_use(tmp_path: Path) -> None:
-    """It trains some blocks and evaluates; torch._dynamo alone takes as long as torch."""
+    """It trains some blocks, without SciPy, and evaluates; torch._dynamo alone takes as long as torch."""
     slow = {"torch._dynamo", "sympy", "scipy.stats", "networkx", "matplotlib", "sklearn", "gensim"}
     words = ["embtrain", "fit", "--dry-run", "--corpus", str(small_text(tmp_path) / "text"), "--threads", "1", "--set",
              "text.min_count=1", "--set", "model.dim=4", "--set", "evaluate.benchmarks=[]"]
-    code = (f"import sys; from embtrain import cli; sys.argv = {words!r}; code = cli.run(); "
-            f"print(code, *({slow!r} & set(sys.modules)))")
+    code = ("import sys; from embtrain import cli; from embtrain.train.loop import Trainer; early = set(); "
+            "step = Trainer.run_step; Trainer.run_step = lambda *given, **more: "
+            "(early.update({'scipy'} & set(sys.modules)), step(*given, **more))[1]; "
+            f"sys.argv = {words!r}; code = cli.run(); print(code, *early, *({slow!r} & set(sys.modules)))")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "EMBTRAIN_CACHE": str(tmp_path / "cache")})
     assert "engine: fused" in done.stdout and done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr

@@ -146,7 +146,7 @@ def test_candidate_prominent_at_several_queries_has_its_own_cell(geometry):
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
         cell_source = built_source("cluster", view, **{} if alone is None else {"singleton_threshold": alone})
         assert cell_source.singleton_mask is None                         # no query was received
-        before = cell_source.index.cell.clone()
+        before = cell_source.labels.clone()                               # of groups; large ones are several cells
         cell_source.draw(received, 2, view)
         expected = v[rest > least / N]
         if len(expected) > 20:                                   # no more than clusters
@@ -154,7 +154,7 @@ def test_candidate_prominent_at_several_queries_has_its_own_cell(geometry):
         assert (alone == 8.0 or len(expected) > 0) and v[cell_source.singleton_mask].tolist() == expected.tolist()
         size = torch.bincount(cell_source.index.cell)
         assert (size[cell_source.index.cell[expected]] == 1).all() and int(size.sum()) == N
-        others = ~cell_source.singleton_mask  # stay together, except for those that are split
+        others = ~cell_source.singleton_mask                              # stay in cells of their own group
         cell = cell_source.index.cell[others]
         assert ((cell[:, None] == cell) <= (before[others][:, None] == before[others])).all()
 

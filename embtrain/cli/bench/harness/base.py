@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,6 +65,12 @@ def timed(work: Callable[[], Any], wait: Callable[[], object] = lambda: None) ->
     result = work()
     wait()
     return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+def children_seconds() -> float:
+    """Return the CPU seconds of the processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _print(line: str) -> None:

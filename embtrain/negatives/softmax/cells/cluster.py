@@ -8,7 +8,7 @@
            = n_c e^{h·μ_c + ½ h'Σ_c h}           full: second order, exact for a Gaussian cluster
 
 h and c are scaled so that o = h·c (cosine: h contains τ). μ, Σ are moments of a cluster's vectors; the clusters are
-those of mini-batch k-means. With within_cell: exact, q_i / p_i depends on i by its cluster alone, and approaches 1 as
+those of k-means. With within_cell: exact, q_i / p_i depends on i by its cluster alone, and approaches 1 as
 the clusters shrink: the only error that remains is that of the clusters' weights.
 
 L_c is convex, and log n_c + h·μ_c is its tangent at h = 0, where no query is. The queries of a model have a mean far

@@ -23,10 +23,10 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, samplers, transe, walks
+from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
-from embtrain.cli.bench.text import group, quality, rare, subword
+from embtrain.cli.bench.text import group, judging, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "group", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
-         "samplers", "skipgram", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
+         "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, group, kernels, nmt, nn, order"),
+                                               ("base", "ace, budget, group, judging, kernels, nmt, nn, order"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -361,12 +361,72 @@ def test_negatives_drawn_once() -> None:
     assert once.draw((50, 3), random).shape == (50, 3)
 
 
+def test_starts_of_fresh_processes(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})                        # the others import for seconds
+    code, lines, err = embtrain_bench("start", "--rounds", "2", "--threads", "1", "--only", "import,help")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == ["import-t1", "help-t1"] and list(summary["rivals"]) == ["python"]
+    assert all(cpu > 0 for times in summary["ours_cpu"].values() for cpu in times)
+
+
+@pytest.mark.parametrize(("code", "line"), [
+    ("raise SystemExit(3)", "error: raise SystemExit(3): exit code 3: it printed no error"),
+    ("import nosuch", "error: import nosuch: exit code 1: ModuleNotFoundError: No module named 'nosuch'")])
+def test_a_start_that_fails_is_not_timed(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch, code: str,
+                                         line: str) -> None:
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
+    monkeypatch.setitem(start.CASES, "import", (code,))
+    found = embtrain_bench("start", "--rounds", "1", "--threads", "1", "--only", "import")
+    assert found == (3, [], f"embtrain: {line}\n")
+
+
+@needs_core
+@pytest.mark.slow
+def test_the_start_of_fit_ends_at_its_first_update(embtrain_bench: Bench, text: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends before it, or never updates, has another exit code."""
+    summary = timed(embtrain_bench, "start", text)
+    assert list(summary["ours"]) == ["import-t1", "help-t1", "fit-help-t1", "fit-t1"]
+    assert list(summary["rivals"]) == ["gensim", "torch", "python"] and summary["about"]["corpus"] == str(text)
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
+    monkeypatch.setitem(start.CASES, "fit", (start.UNTIL_UPDATE, "fit", "--help"))
+    code, _, err = embtrain_bench("start", "--corpus", str(text), "--rounds", "1", "--threads", "1", "--only", "fit")
+    assert code == 3 and "exit code 0: it printed no error" in err
+
+
 def test_reading_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "reading", text, "--only", "read,second-start,json-lines")
     assert list(summary["ours"]) == list(summary["megabytes_per_second"]) == ["read-t1", "second-start-t1",
                                                                               "json-lines-t1"]
     found = {"words": 600, "tokens": 4800}
     assert summary["quality"] == {case: {"ours": found, "gensim": found} for case in summary["ours"]}
+
+
+def test_judging_against_products(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "SAMPLE", 100)
+    monkeypatch.setattr(judging, "ROWS", 7)
+    long_text = text.with_name("judged.txt")
+    long_text.write_text(text.read_text(encoding="utf-8") * 10, encoding="utf-8")
+    summary = timed(embtrain_bench, "judging", long_text)
+    assert list(summary["ours"]) == ["text-t1", "distinct-t1"] and list(summary["rivals"]) == ["torch", "numpy", "sort"]
+    assert summary["about"]["pairs"] > summary["about"]["centres"] > 100 == summary["about"]["sample"]
+    for programs in summary["quality"].values():
+        ours = programs["ours"]
+        assert 1 < ours["mean_rank"] < summary["about"]["words"]
+        assert all(theirs == pytest.approx(ours, abs=1e-3) for theirs in programs.values())
+
+
+def test_every_way_of_judging_gives_the_same_ranks() -> None:
+    """Also of equal scores, which are many: seven values among 90 candidates."""
+    draw = torch.Generator().manual_seed(3)
+    z = torch.randint(-3, 4, (40, 90), generator=draw).float()
+    target = torch.randint(90, (40,), generator=draw)
+    s = z.gather(1, target[:, None]).double()
+    for judge in judging.RIVALS.values():
+        log_p, rank = judge(z, target)
+        assert torch.equal(rank.double(), ((z > s).sum(1) + ((z >= s).sum(1) + 1)).double() / 2)
+        torch.testing.assert_close(log_p.double(), s[:, 0] - z.double().logsumexp(1), atol=1e-5, rtol=0)
 
 
 @needs_core

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.cli.bench.harness import words
-from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, children_seconds, choose, digits, run, timed
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment.run import components
@@ -65,16 +64,10 @@ def _read(file: Path, config: TextConfig, cache: str | None, threads: int) -> Ti
     components.use_threads(threads)
     reader = "text" if config.format == "auto" else config.format
     with tempfile.TemporaryDirectory() as fresh:
-        before = _children_seconds()
+        before = children_seconds()
         seconds, cpu, corpus = timed(lambda: text.load([file], reader, config, Path(cache or fresh), "bench"))
-        return Timed(seconds, cpu + _children_seconds() - before,
+        return Timed(seconds, cpu + children_seconds() - before,
                      {"words": len(corpus.vocabulary), "tokens": corpus.vocabulary.total})
-
-
-def _children_seconds() -> float:
-    """Return the CPU seconds of the processes that this one started and that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
 
 
 def _rows(file: Path) -> Iterator[str]:

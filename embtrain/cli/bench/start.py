@@ -1,0 +1,78 @@
+"""Start: seconds until an import or a command is ready, each in a fresh process.
+
+import    `import embtrain`
+help      `embtrain --help`
+fit-help  `embtrain fit --help`
+fit       `embtrain fit --negatives sgns` on a text in the cache, until its first update begins
+
+Rivals: `import gensim.models`, `import torch`, which `fit` does too, and python, an interpreter that does nothing. Its
+time is part of all others. Everything runs once before the first round: it fills the cache, and compiles bytecode to a
+folder of the bench, so that no source folder is written to. CPU seconds are of the process that starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import embtrain
+from embtrain.cli.bench.harness import words
+from embtrain.cli.bench.harness.base import Group, Timed, children_seconds, choose, run
+from embtrain.common.errors import DataError
+
+CORPUS = "english-18m"
+COMMAND = "from embtrain.cli import main; main()"  # as the installed command
+REACHED = 86                                       # exit code of a process that reaches its first update
+UNTIL_UPDATE = f"import os; from embtrain.train.loop import Trainer; " \
+               f"Trainer.run_step = lambda *_, **__: os._exit({REACHED}); {COMMAND}"
+CASES: dict[str, tuple[str, ...]] = {  # code and the words after it
+    "import": ("import embtrain",), "help": (COMMAND, "--help"), "fit-help": (COMMAND, "fit", "--help"),
+    "fit": (UNTIL_UPDATE, "fit", "--negatives", "sgns", "--out", "run")}
+RIVALS = {"gensim": "import gensim.models", "torch": "import torch", "python": "pass"}
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, for example help. DataError if a process fails."""
+    known = {f"{case}-t{n}": (case, n) for n in threads for case in CASES}
+    chosen = [known[name] for name in choose(known, only)]
+    needs_text = any(case == "fit" for case, _ in chosen)
+    more = ("--corpus", str(words.prefix(corpus or CORPUS, 0).resolve())) if needs_text else ()
+    with tempfile.TemporaryDirectory() as bytecode:
+        groups = []
+        for n in dict.fromkeys(n for _, n in chosen):
+            start = partial(_start, _environment(bytecode, n))
+            of_fit = {"fit": (*more, "--threads", str(n))}
+            ours = {f"{case}-t{n}": partial(start, *CASES[case], *of_fit.get(case, ()))
+                    for case, threads_of in chosen if threads_of == n}
+            groups.append(Group(n, ours, {name: partial(start, code) for name, code in RIVALS.items()}))
+        for work in (*groups[0].rivals.values(), *groups[0].ours.values()):
+            work()
+        return run("start", "s", groups, rounds, {"corpus": corpus or CORPUS} if needs_text else {})
+
+
+def _environment(bytecode: str, threads: int) -> dict[str, str]:
+    """Return the variables of a process that imports this embtrain and keeps bytecode in a folder."""
+    path = filter(None, (str(Path(embtrain.__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONPYCACHEPREFIX": bytecode,
+            "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": str(threads)}
+
+
+def _start(environment: Mapping[str, str], code: str, *arguments: str) -> Timed:
+    """Run code in a fresh interpreter, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        cpu, wall = children_seconds(), time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, env=environment,
+                              capture_output=True, text=True, check=False)
+        timing = Timed(time.perf_counter() - wall, children_seconds() - cpu, {})
+    if done.returncode != (REACHED if code == UNTIL_UPDATE else 0):
+        last = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
+        raise DataError(f"{' '.join(['embtrain', *arguments] if arguments else [code])}: exit code "
+                        f"{done.returncode}: {last}")
+    return timing
