@@ -3,7 +3,7 @@
     commands.py     the application and most of its commands
     continuation.py  continue
     experiments.py  compare, reproduce, report, diagnose, bench and submit
-    prediction.py   predict
+    prediction.py   predict and translate
     vectors.py      neighbours, export and align
     own_files.py    config: settings in files of the user
     doctor.py       doctor

@@ -148,42 +148,7 @@ def evaluate(
     options.emit([row._asdict() for row in rows], as_json, lambda: table(rows))
 
 
-@app.command()
-def translate(
-    run: options.RunFolder,
-    file: Annotated[Path | None, typer.Argument(
-        metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
-    batch: Annotated[int | None, typer.Option(
-        min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
-    beam: Annotated[int | None, typer.Option(
-        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")] = None,
-    unknown: Annotated[str | None, typer.Option(
-        metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
-                                      "attention (default: the run's).")] = None,
-    duplicates: Annotated[str | None, typer.Option(
-        metavar="keep|remove", help="How to handle a repeated word (default: the run's).")] = None,
-    table: Annotated[str | None, typer.Option(
-        metavar="float32|bfloat16", help="Precision of the word search (default: the run's).")] = None,
-    quiet: options.Quiet = False,
-) -> None:
-    """Translate a file or standard input line by line. Empty lines stay empty."""
-    if file is None and sys.stdin is None:
-        raise UsageError("standard input: is closed; pass the lines to translate")
-    from embtrain.experiment.prediction import translator
-    from embtrain.experiment.run import stored
-
-    options.configure_output(quiet)
-    options_by_key = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
-    flags = {f"evaluate.{key}={value}": f"--{key} {value}"
-             for key, value in options_by_key.items() if value is not None}
-    components, task = stored.open_translator(run, list(flags), {f"--set {text}": flag for text, flag in flags.items()})
-    batch_size = batch or (1 if file is None and sys.stdin.isatty() else 100)
-    translations = translator.translate_file(components, task, file, batch_size) if file is not None else \
-        translator.translate_lines(components, task, translator.bounded_lines(sys.stdin.buffer), batch_size)
-    for line in translations:
-        data_line(line, flush=batch_size == 1)
-
-
+app.command()(prediction.translate)
 app.command()(vectors.neighbours)
 app.command()(prediction.predict)
 app.command()(vectors.export)
@@ -194,6 +159,7 @@ app.command()(vectors.align)
 def list_all(
     combinations: Annotated[bool, typer.Option(
         "--combinations", help="Also list which sources, losses and models can be combined.")] = False,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """List strategies by purpose, models, losses and data.
@@ -202,26 +168,29 @@ def list_all(
     """
     from embtrain.experiment.catalogue import listing
 
+    options.configure_output(quiet)
     available = listing.listing(combinations)
     options.emit(available, as_json, lambda: listing.format_text(available, width()))
 
 
 @app.command()
-def doctor(as_json: options.Json = False) -> None:
+def doctor(quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Check the installation. Prints versions, compiled core, memory, cache and engines."""
     from embtrain.cli import doctor as checks
 
+    options.configure_output(quiet)
     report = checks.collect()
     options.emit(report, as_json, lambda: checks.format_text(report))
 
 
 @data.command("list")
-def data_list(as_json: options.Json = False) -> None:
+def data_list(quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """List corpora and benchmarks. Prints size and licence, and whether each is on this machine."""
     from dataclasses import asdict
 
     from embtrain.data.catalogue import fetch
 
+    options.configure_output(quiet)
     rows = fetch.list_data()
     options.emit([asdict(row) for row in rows], as_json, lambda: _table(rows))
 
@@ -243,10 +212,15 @@ def data_fetch(
 
 
 @data.command("verify")
-def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], as_json: options.Json = False) -> None:
+def data_verify(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
     """Verify the hashes of the files on this machine. Downloads nothing."""
     from embtrain.data.catalogue import fetch
 
+    options.configure_output(quiet)
     verified = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
                 for name in names for file in _note_if_generated(name, fetch.verify_named(name), "check"))
     options.emit_stream(verified, as_json, lambda file: plain(f"{file['sha256']}  {file['path']}"))
@@ -264,19 +238,24 @@ def data_sentences(
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override a key of translation. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Print one side of a parallel corpus. It is tokenized as a translator reads it, one sentence a line."""
     from embtrain.common.files import check_output_file, write_text
     from embtrain.experiment.inspect.sentences import sentences
 
+    options.configure_output(quiet)
     out_file = None if out is None else check_output_file(out)
     lines = sentences(corpus, side, part, ends, overrides)
     if out_file is not None:
         write_text(out_file, "".join(f"{line}\n" for line in lines))
-        show(plain(str(out)))
-        return
-    for line in lines:
-        data_line(line)
+        options.emit({"file": str(out)}, as_json, lambda: plain(str(out)))
+    elif as_json:
+        options.emit_json_stream(lines, "sentences")
+    else:
+        for line in lines:
+            data_line(line)
 
 
 data.command("encode")(own_files.encode)

@@ -11,7 +11,7 @@ import typer
 from embtrain.cli import options
 from embtrain.cli.options import names
 from embtrain.common.errors import UsageError
-from embtrain.common.terminal import plain, show
+from embtrain.common.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,18 +150,21 @@ def report(
     figures: Annotated[str, typer.Option(
         metavar="KIND,...", help="Also write every figure into the folder figures: svg, pdf, png (the last two need "
                                  "CairoSVG).")] = "",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Rewrite the report of a run, or compare several runs. Comparisons have reports too."""
     from embtrain.experiment.comparison import join
     from embtrain.report import figure_files
 
+    options.configure_output(quiet)
     kinds = [kind.strip() for kind in figures.split(",") if kind.strip()]
     figure_files.check(kinds)
     page = join.write(runs, out, baseline, metric)
-    show(plain(str(page)))
-    if kinds:
-        written = figure_files.write(page.parent, kinds)
-        show(plain(f"{page.parent / figure_files.FOLDER}: {len(written)} files"))
+    written = figure_files.write(page.parent, kinds) if kinds else []
+    lines = [str(page), *([f"{page.parent / figure_files.FOLDER}: {len(written)} files"] if kinds else [])]
+    options.emit({"report": str(page), "figures": list(map(str, written))}, as_json,
+                 lambda: "\n".join(map(plain, lines)))
 
 
 def diagnose(
@@ -242,6 +245,8 @@ def submit(
     out: Annotated[Path | None, typer.Option(
         metavar="FILE", help="JSON lines file to append to (default: that of the task and corpus in "
                              "docs/results/leaderboard of the checkout).")] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Add the scores of a run to the leaderboard, as one JSON line.
 
@@ -251,7 +256,7 @@ def submit(
     from embtrain.common.files import check_output_file
     from embtrain.experiment.inspect import submission
 
-    options.configure_output(False)
+    options.configure_output(quiet)
     file = None if out is None else check_output_file(out)
     fit: Any = context.find_root().command
 
@@ -261,7 +266,9 @@ def submit(
     line = submission.describe(run, parse)
     file = file or submission.default_file(line)
     submission.append(file, line)
-    show(f"{plain(line.command)}\n{line.metric}: {line.scores[line.metric]:.4g}\nleaderboard: {plain(str(file))}")
+    value = line.scores[line.metric]
+    options.emit({"command": line.command, "metric": line.metric, "value": value, "file": str(file)}, as_json,
+                 lambda: f"{plain(line.command)}\n{line.metric}: {value:.4g}\nleaderboard: {plain(str(file))}")
 
 
 def _parse(command: Any, words: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:

@@ -217,7 +217,7 @@ def emit_run(run: Run, as_json: bool) -> None:
     emit(tree, as_json, lambda: f"{run.table()}\nrun: {terminal.plain(str(run.folder))}")
 
 
-def emit_json_stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:
+def emit_json_stream(values: Iterable[Any], key: str, after: Callable[[], dict[str, Any]] = dict) -> None:
     """Print one JSON object: the values under `key`, each as soon as it is computed, then what `after` returns."""
     import codecs
     import json

@@ -19,6 +19,7 @@ def check(
         metavar="FILE", help="Python file with samplers (it is run), or YAML file of a strategy.")],
     deterministic: Annotated[bool, typer.Option(
         "--deterministic", help="The samplers draw the same under every seed.")] = False,
+    quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Check that your sampler keeps the contract of samplers.
@@ -27,7 +28,7 @@ def check(
     """
     from embtrain.testing.own_files import check_file, format_line
 
-    options.configure_output(False)
+    options.configure_output(quiet)
     results = check_file(path, deterministic)
     rows = []
     for result in results:
@@ -42,8 +43,11 @@ def check(
 
 
 @config.command("schema")
-def schema(out: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Output file (default: standard output).")] = None) -> None:
+def schema(
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
     """Print the JSON schema of the settings, for editors.
 
     In the first line of a YAML file: # yaml-language-server: $schema=PATH
@@ -51,12 +55,13 @@ def schema(out: Annotated[Path | None, typer.Option(
     from embtrain.common.files import check_output_file, write_json
     from embtrain.experiment.catalogue.schema import settings_schema
 
+    options.configure_output(quiet)
     out_file = None if out is None else check_output_file(out)
     if out_file is None:
         options.emit(settings_schema(), True, str)
     else:
         write_json(out_file, settings_schema())
-        show(plain(str(out)))
+        options.emit({"file": str(out)}, as_json, lambda: plain(str(out)))
 
 
 def encode(

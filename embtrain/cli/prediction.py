@@ -1,14 +1,16 @@
-"""The command `predict`."""
+"""The commands `predict` and `translate`."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from embtrain.cli import options
 from embtrain.common.errors import UsageError
-from embtrain.common.terminal import note, show
+from embtrain.common.terminal import data_line, note, show
 
 
 def predict(
@@ -46,3 +48,42 @@ def predict(
     results.check()
     if summary := results.summary():
         note(f"embtrain: {results.file}: {summary}")
+
+
+def translate(
+    run: options.RunFolder,
+    file: Annotated[Path | None, typer.Argument(
+        metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
+    batch: Annotated[int | None, typer.Option(
+        min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
+    beam: Annotated[int | None, typer.Option(
+        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")] = None,
+    unknown: Annotated[str | None, typer.Option(
+        metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
+                                      "attention (default: the run's).")] = None,
+    duplicates: Annotated[str | None, typer.Option(
+        metavar="keep|remove", help="How to handle a repeated word (default: the run's).")] = None,
+    table: Annotated[str | None, typer.Option(
+        metavar="float32|bfloat16", help="Precision of the word search (default: the run's).")] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Translate a file or standard input line by line. Empty lines stay empty."""
+    if file is None and sys.stdin is None:
+        raise UsageError("standard input: is closed; pass the lines to translate")
+    from embtrain.experiment.prediction import translator
+    from embtrain.experiment.run import stored
+
+    options.configure_output(quiet)
+    options_by_key = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
+    flags = {f"evaluate.{key}={value}": f"--{key} {value}"
+             for key, value in options_by_key.items() if value is not None}
+    components, task = stored.open_translator(run, list(flags), {f"--set {text}": flag for text, flag in flags.items()})
+    batch_size = batch or (1 if file is None and sys.stdin.isatty() else 100)
+    translations = translator.translate_file(components, task, file, batch_size) if file is not None else \
+        translator.translate_lines(components, task, translator.bounded_lines(sys.stdin.buffer), batch_size)
+    if as_json:
+        options.emit_json_stream(translations, "translations")
+        return
+    for line in translations:
+        data_line(line, flush=batch_size == 1)

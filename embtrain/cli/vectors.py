@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
-from embtrain.common.terminal import note, plain, show
+from embtrain.common.terminal import note, plain
 
 
 def neighbours(path: options.Vectors,
@@ -16,11 +16,12 @@ def neighbours(path: options.Vectors,
                count: Annotated[int, typer.Option(min=1, max=1000, help="Number of neighbours per word.")] = 10,
                limit: options.Limit = None,
                encoding: options.Encoding = None,
+               quiet: options.Quiet = False,
                as_json: options.Json = False) -> None:
     """Print the nearest neighbours of each word."""
     from embtrain.experiment.inspect import neighbours as nearest
 
-    options.configure_output(False)
+    options.configure_output(quiet)
     result = nearest.neighbours(path, words, count, *options.read_options(limit, encoding))
     options.emit(nearest.as_tree(result), as_json, lambda: nearest.format_text(result))
 
@@ -37,17 +38,19 @@ def export(path: options.Vectors,
                metavar="NAME", help="Index of faiss: flat (exact) or hnsw (a graph); auto: flat up to 100,000 words.")
            ] = "auto",
            limit: options.Limit = None,
-           encoding: options.Encoding = None) -> None:
+           encoding: options.Encoding = None,
+           quiet: options.Quiet = False,
+           as_json: options.Json = False) -> None:
     """Export vectors to the formats of other programs."""
     from embtrain import experiment
     from embtrain.common.files import resolve_output_link
     from embtrain.data.vectors.open import PLAIN
 
-    options.configure_output(False)
+    options.configure_output(quiet)
     (reading,) = options.read_options(limit, encoding) or (PLAIN,)
     kept = experiment.export(path, format, resolve_output_link(out), reading, dtype, index)
-    show(plain(str(out)))
-    if kept is not None:
+    options.emit({"file": str(out), "note": kept or ""}, as_json, lambda: plain(str(out)))
+    if kept is not None and not as_json:
         note(f"{out}: {kept}")
 
 
@@ -65,10 +68,11 @@ def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or
           words: Annotated[Path | None, typer.Option(
               metavar="FILE", help="Align only the words of this file, one a line (default: all).")] = None,
           count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of changed words to list.")] = 10,
+          quiet: options.Quiet = False,
           as_json: options.Json = False) -> None:
     """Rotate vectors onto others; list the words that changed most."""
     from embtrain.experiment.inspect import align as aligning
 
-    options.configure_output(False)
+    options.configure_output(quiet)
     alignment = aligning.align_paths(first, second, out, format, most_frequent, words, count)
     options.emit(alignment.tree(), as_json, lambda: aligning.format_text(alignment))

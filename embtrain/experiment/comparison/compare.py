@@ -31,7 +31,8 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
-from embtrain.experiment.comparison.checks import check_saved_settings, pairing_errors
+from embtrain.experiment.comparison.checks import first_run, parts
+from embtrain.experiment.comparison.checks.pairing import check_saved_settings, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, Kind, StartRun, read_grid
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
@@ -40,7 +41,6 @@ from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.paper import claims, spec as papers
 from embtrain.experiment.run import downstream, scoring, settings as run_settings
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.report.comparison import page
@@ -96,8 +96,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folder = sharing.folder(out) or dated_folder("compare")
     check_folder(folder)
     requested, (grid, cells) = grid, plan(grid, folder)
-    if out is None and folder != (folder := claim_folder(folder)):  # another process has taken the name
-        grid, cells = plan(requested, folder)
+    if out is None and folder != (folder := claim_folder(folder)):
+        grid, cells = plan(requested, folder)       # another process has taken the name
     resume = _resume_command(grid, folder, parallel, threads, budget) + sharing.flags
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
@@ -107,13 +107,15 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
             check_saved_settings(cells)
         if not progress.quiet:
             terminal.note(engine.describe(cells, _plan(requested, folder)[1]))
+        parts.check_settings(probes := _probes(grid, folder, cells, searched), has_start_file=grid.start is None)
         write_text(folder / "comparison.yaml", dump(grid))
         try:
-            for cell in cells:
-                if cell.is_finished():                       # before the corpus is read
-                    _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
+            for cell in filter(Cell.is_finished, cells):     # before the corpus is read
+                _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
             if not (searched and all(cell.is_finished() for cell in cells)):
-                run = partial(crew.run, blocks=_blocks_per_run([*cells, *trials]))
+                n_trials = 0 if searched else grid.trials or 0
+                run = partial(crew.run, blocks=first_run.prepare(folder, [*cells, *trials], probes, n_trials,
+                                                                 crew.parallel))
                 if grid.start is not None:
                     _train_start(_start_cell(grid.start, folder), run)
                 while not searched:
@@ -157,15 +159,11 @@ def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> 
                            f"Finished runs are kept; to continue with one of them: {resume} --metric ...")
 
 
-def _blocks_per_run(cells: Sequence[Cell]) -> int:
-    """Approximate blocks of each run. Reading the corpus here fills the cache before many processes read it.
-    DataError if finished cells were trained on another corpus."""
-    settings = cells[0].settings
-    task = tasks.read(settings)
-    for cell in cells:
-        if cell.is_finished():
-            check_corpus(cell.folder, task)
-    return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs
+def _probes(grid: Grid, folder: Path, cells: Sequence[Cell], searched: bool) -> dict[str, Cell]:
+    """A cell of each label that is not finished, and the trials at the bounds of a search, by their names in errors."""
+    probes = {cell.label: cell for cell in cells[::-1] if not cell.is_finished()}    # the first seed
+    probes = dict(reversed(probes.items()))
+    return probes if searched else probes | _extreme_trials(grid, folder, cells[0].settings)
 
 
 def _train_start(cell: Cell, run: Callable[..., None]) -> None:
@@ -252,13 +250,20 @@ def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell
     """Return grid and cells; UsageError with every reason why the cells cannot be compared."""
     if errors := pairing_errors(grid, cells):
         raise UsageError(*errors)
-    first = cells[0].settings
-    tasks.find(first).check(first)
+    tasks.find(cells[0].settings).check(cells[0].settings)
+    _extreme_trials(grid, folder, cells[0].settings)
+    return grid, cells
+
+
+def _extreme_trials(grid: Grid, folder: Path, first: Settings) -> dict[str, Cell]:
+    """Trials of each strategy at the bounds of the search, by their names in errors. UsageError for a wrong value."""
+    trials: dict[str, Cell] = {}
     for values in tuning.extreme_sets(grid, first):
         flag_names = {f"--set {text}": grid.flag_of("search", range_text) for text, range_text in values.items()}
         for label, kind in grid.kinds():
-            _cell(label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind, folder), *values], folder, flag_names)
-    return grid, cells
+            trials[f"{label} with {', '.join(values)}"] = _cell(
+                label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind, folder), *values], folder, flag_names)
+    return trials
 
 
 def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,

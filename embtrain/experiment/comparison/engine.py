@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embtrain.experiment.comparison.checks import different_blocks, fused_blockers
+from embtrain.experiment.comparison.checks.pairing import different_blocks, fused_blockers
 from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.negatives import base as negatives

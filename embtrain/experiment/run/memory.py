@@ -1,7 +1,8 @@
 """Refuse a run that needs more memory or disk than is free, before it is allocated.
 
     tables   at least 4·V·D bytes, plus the optimizer state: known before anything is built
-    disk     of tables in files (train.tables: mapped): their rows, padded to 16 numbers; checkpoints and vectors
+    disk     of tables in files (train.tables: mapped): their rows, padded to 16 numbers; checkpoints and vectors.
+             A comparison adds up what all its runs write (comparison/checks/disk.py)
     a step   negatives, gathered rows and gradients: first a lower bound, then by trial (train/checks/memory_trial.py)
 """
 
@@ -36,11 +37,12 @@ def require_tables(settings: Settings, n_candidates: int, can_map: bool = False)
 
 
 class DiskNeed(NamedTuple):
-    """Bytes on disk of a run whose tables are in files."""
+    """Bytes on disk of a run."""
 
-    tables: int      # files that exist while the process works
+    tables: int      # files that exist while the process works; 0 for tables in memory
     stored: int      # checkpoints, one of them being written, and vectors
     present: int     # of `stored` that the folder has already
+    checkpoint: int  # of `stored`, one checkpoint
 
     @property
     def missing(self) -> int:
@@ -48,21 +50,28 @@ class DiskNeed(NamedTuple):
         return self.tables + self.stored - self.present
 
 
-def disk_need(settings: Settings, problem: ProblemSpec, folder: Path) -> DiskNeed:
-    """Return the disk space that a run in `folder` with its tables in files needs, as far as it is known before."""
+def disk_need(settings: Settings, problem: ProblemSpec, folder: Path, state_bytes: int | None = None) -> DiskNeed:
+    """Return the disk space that a run in `folder` needs, as far as it is known before training.
+
+    state_bytes: of model, loss and source in a checkpoint, once they are built; None: those of the model's tables.
+    """
     model, train = settings.model, settings.train
     rows, per_row = model.n_rows_of_all(problem), 4 * (train.optimizer == "row-adagrad")
-    checkpoint, n_best = rows * (4 * model.dim + per_row), 2 * (train.patience > 0)
-    stored = (train.keep + 1 + n_best) * checkpoint + 4 * model.dim * problem.n_candidates
+    tables, vectors = rows * 4 * model.dim, 4 * model.dim * problem.n_candidates
+    state = tables if state_bytes is None else state_bytes
+    checkpoint, n_best = state + OPTIMIZER_STATES[train.optimizer] * tables + rows * per_row, int(train.patience > 0)
+    subwords = state - vectors if getattr(model, "subword", None) is not None else 0      # rows of words and n-grams
+    stored = (train.keep + 1 + n_best) * checkpoint + vectors + max(0, subwords)
     present = sum(path.stat().st_size for name in ("checkpoints", "best") for path in (folder / name).glob("step-*"))
-    return DiskNeed(rows * (4 * row_floats(model.dim) + per_row), stored, min(present, stored - checkpoint))
+    in_files = 0 if train.tables == "memory" else rows * (4 * row_floats(model.dim) + per_row)
+    return DiskNeed(in_files, stored, min(present, stored - checkpoint), checkpoint)
 
 
 def require_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> None:
     """Raise ResourceError if the disk of a run's folder is too small for its tables, checkpoints and vectors."""
     need, place = disk_need(settings, problem, folder), existing_part(folder)
     if need.missing > (free := machine.free_disk(place)):
-        tables, stored, missing, free_text = map(_mebibytes, (need.tables, need.stored, need.missing, free))
+        tables, stored, missing, free_text = map(mebibytes, (need.tables, need.stored, need.missing, free))
         raise ResourceError(f"train.tables: mapped: tables of {tables}, and {stored} of checkpoints and vectors, need "
                             f"{missing} on the disk of {place}, and {free_text} are free; choose another disk with "
                             "--out, or lower train.keep or model.dim")
@@ -72,12 +81,13 @@ def describe_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> str
     """Return one line for a dry run."""
     need, place = disk_need(settings, problem, folder), existing_part(folder)
     cached = min(1.0, machine.free() / max(1, need.tables))
-    tables, stored, free = map(_mebibytes, (need.tables, need.stored, machine.free_disk(place)))
+    tables, stored, free = map(mebibytes, (need.tables, need.stored, machine.free_disk(place)))
     return (f"{tables} in files on the disk of {place}, {stored} of checkpoints and vectors; {free} are free there; "
             f"the free memory of this machine holds {cached:.0%} of the tables")
 
 
-def _mebibytes(n: int) -> str:
+def mebibytes(n: int) -> str:
+    """Format bytes for an error or a dry run."""
     return f"{n / 2**20:,.0f} MiB"
 
 

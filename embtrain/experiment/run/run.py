@@ -154,13 +154,16 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return files.lock_folder(folder, f"{folder}: another process is training there; wait until it ends, or stop it")
 
 
-def check(settings: Settings) -> None:
-    """Raise UsageError for settings that are wrong whatever the corpus contains."""
+def check(settings: Settings, has_start_file: bool = True) -> None:
+    """Raise UsageError for settings that are wrong whatever the corpus contains.
+
+    has_start_file: False if the vectors of `train.start` are written before this run starts.
+    """
     tasks.find(settings).check(settings)
     choose.require_tables_in_files(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                    settings.loss, settings.train)
     check_parent(settings)
-    check_start(settings)
+    check_start(settings, has_start_file)
     for name in settings.train.sinks:
         sinks.find(name)
 

@@ -51,8 +51,11 @@ def check_corpus(folder: Path, task: Task) -> None:
     task.check_ids(folder)
 
 
-def check_start(settings: Settings) -> None:
-    """Raise UsageError or DataError if the model cannot start from the vectors of `train.start`."""
+def check_start(settings: Settings, has_start_file: bool = True) -> None:
+    """Raise UsageError or DataError if the model cannot start from the vectors of `train.start`.
+
+    has_start_file: whether the file is expected now.
+    """
     freeze, start = getattr(settings.model, "freeze", "none"), settings.train.start
     if start is None and settings.train.parent is None and freeze != "none":
         raise UsageError(f"model.freeze: {freeze}: needs given vectors; set train.start, or model.freeze: none")
@@ -60,7 +63,8 @@ def check_start(settings: Settings) -> None:
         if not issubclass(models.find(settings.model.name), (SkipGram, HierarchyModel)):
             raise UsageError(f"train.start: model.name: {settings.model.name} does not start from vectors; use "
                              "skipgram, cbow, node2vec or a model of hierarchies, or train.start: null")
-        check_exists(Path(start), "a run folder or a vector file")
+        if has_start_file:
+            check_exists(Path(start), "a run folder or a vector file")
 
 
 def check_parent(settings: Settings) -> None:

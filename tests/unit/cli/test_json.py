@@ -1,5 +1,5 @@
-"""`--json`: each command that returns data prints one JSON value on stdout and nothing else, with the keys that
-docs/reference/formats.md lists. The commands are listed here; no other command has the option."""
+"""`--json` and `--quiet`: every command has both. With `--json` stdout is one JSON value and nothing else, with the
+keys that docs/reference/formats.md lists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +22,13 @@ from embtrain import cli
 from embtrain.cli import bench, options
 from embtrain.cli.commands import app
 from embtrain.common import progress, shipped
-from embtrain.experiment.comparison import compare
+from embtrain.common.errors import UsageError
+from embtrain.experiment.comparison import compare, join
 from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.inspect import sentences, submission
 from embtrain.experiment.paper import reproduce
+from embtrain.experiment.prediction import translator
+from embtrain.experiment.run import stored
 
 pytestmark = pytest.mark.long
 
@@ -53,11 +58,14 @@ DATA = {
     "data list": [("", "data list")],
     "data fetch": [("wordsim353", "data fetch")],
     "data verify": [("wordsim353", "data verify")],
+    "translate": [("run sentences.txt", "translate")],
+    "export": [("run --out exported.txt", "export")],
+    "report": [("run", "report"), ("run --figures svg", "report")],
+    "submit": [("run --out board.jsonl", "submit")],
+    "data sentences": [("text", "data sentences"), ("text --out lines.txt", "data sentences --out")],
+    "config schema": [("", "config schema"), ("--out schema.json", "config schema --out")],
     "data encode": [("text --workers 1", "data encode"), ("text --dry-run", "data encode --dry-run")],
 }
-# Commands that print log lines, or the path of the written file.
-WITHOUT_JSON = {"translate", "export", "report", "submit", "data sentences", "config schema"}
-
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
@@ -90,6 +98,13 @@ def output_of(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     for module, name in ((compare, "compare"), (reproduce, "reproduce")):
         monkeypatch.setattr(module, name, lambda *options: Comparison(place / "done"))
     monkeypatch.setattr(bench, "find", lambda name: lambda *options: (print("round 1"), {"bench": name})[1])
+    monkeypatch.setattr(join, "write", lambda *options: place / "run" / "report.html")
+    monkeypatch.setattr(stored, "open_translator", lambda *options: (None, None))
+    monkeypatch.setattr(translator, "translate_file", lambda *options: iter(["eins", 'zw"ei']))
+    monkeypatch.setattr(sentences, "sentences", lambda *options: iter(["eins", 'zw"ei']))
+    monkeypatch.setattr(submission, "describe", lambda *options: SimpleNamespace(
+        command="embtrain fit", metric="test/mrr", scores={"test/mrr": 0.5}))
+    monkeypatch.setattr(submission, "append", lambda *options: None)
     (place / "done").mkdir(exist_ok=True)
     (place / "done" / "results.json").write_text('{"plan": {}}')
 
@@ -108,11 +123,29 @@ def documented_keys() -> dict[str, list[str]]:
     return {name: re.findall(r"`([^`]+)`", text) for row, text in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_every_command_is_in_one_of_the_lists() -> None:
-    flags = {name: any("--json" in parameter.opts for parameter in command.params)
-             for name, command in commands(typer.main.get_command(app))}
-    assert {name for name, has in flags.items() if has} == set(DATA)
-    assert {name for name, has in flags.items() if not has} == WITHOUT_JSON
+def test_every_command_has_both_options_with_one_meaning() -> None:
+    every = dict(commands(typer.main.get_command(app)))
+    assert every.keys() == DATA.keys()
+    for name, command in every.items():
+        helps = {parameter.opts[0]: parameter.help for parameter in command.params if parameter.opts}
+        assert helps.get("--json") == "Print the result as one JSON value.", name
+        assert helps.get("--quiet") == "Do not print progress; warnings and errors remain.", name
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands(typer.main.get_command(app))])
+def test_every_command_turns_progress_off_first(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[bool] = []
+
+    def configure(quiet: bool) -> None:
+        states.append(quiet)
+        raise UsageError("the test ends the command here")
+
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(options, "configure_output", configure)
+    for flag in ("", " --quiet"):
+        monkeypatch.setattr(sys, "argv", f"embtrain {name} {DATA[name][0][0]}{flag}".split())
+        assert cli.run() == UsageError.code
+    assert states == [False, True]
 
 
 def test_the_page_lists_each_command() -> None:
@@ -125,8 +158,8 @@ def test_stdout_is_one_value_with_the_documented_keys(output_of: Any, line: str,
     value = json.loads(output_of(f"{line} --json"))
     documented = documented_keys()[row]
     first = value[0] if isinstance(value, list) else value
-    assert first and set(first) >= set(documented) and (documented or row in ("doctor", "bench"))
-    if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose"):  # whose keys are documented elsewhere
+    assert first and set(first) >= set(documented) and (documented or row in ("doctor", "bench", "config schema"))
+    if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose", "config schema"):  # documented elsewhere
         assert set(first) == set(documented)
 
 

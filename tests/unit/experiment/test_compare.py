@@ -374,16 +374,16 @@ def _stopped(*_: Any) -> None:
 def test_a_failed_cell_is_reported_and_the_others_continue(place: Path, tmp_path: Path, local_cells: type[Here],
                                                            monkeypatch: pytest.MonkeyPatch,
                                                            capsys: pytest.CaptureFixture[str]) -> None:
-    """log-uniform without replacement has no density that NCE can use; building the run fails."""
+    """A strategy needs a device that this machine lacks, so that building its runs fails."""
     monkeypatch.setattr(local_cells, "fail", "sgns-seed2")
     bad = tmp_path / "bad.yaml"
-    bad.write_text("negatives: {source: unigram, k: 5, filter: none, replacement: false}\nloss: {name: nce}\n")
+    bad.write_text("negatives: {source: unigram}\nloss: {name: logistic}\ntrain: {device: 'cuda:99'}\n")
     finished = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
     status = {cell["cell"]: cell["status"] for cell in finished.results["cells"]}
     assert status == {"sgns-seed1": "finished", "nce-seed1": "finished", "bad-seed1": "failed", "bad-seed2": "failed",
                       "nce-seed2": "finished", "sgns-seed2": "failed"}
     error = json.loads((tmp_path / "out" / "cells" / "bad-seed1.error.json").read_text())
-    assert error["cell"] == "bad-seed1" and error["code"] == 2 and "\n" not in error["error"]
+    assert error["cell"] == "bad-seed1" and error["code"] == 4 and "\n" not in error["error"]
     assert error["error"] and not error["error"].startswith("embtrain")
     killed = json.loads((tmp_path / "out" / "cells" / "sgns-seed2.error.json").read_text())
     assert killed["code"] == 137 and "killed by signal 9" in killed["error"]

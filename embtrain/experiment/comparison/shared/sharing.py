@@ -135,6 +135,10 @@ class Crew:
     board: Board
     runner: Joiner | Submitter
 
+    @property
+    def parallel(self) -> int:
+        return self.runner.parallel
+
     def run(self, cells: Sequence[Cell], blocks: int, on_finished: Callable[[Cell], None]) -> None:
         """Train cells until all are over on any machine. blocks: not used; the time left is not estimated."""
         self.runner.run(cells, on_finished)

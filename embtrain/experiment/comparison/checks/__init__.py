@@ -1,0 +1,7 @@
+"""Checks of a comparison before its first run.
+
+pairing.py    whether the runs can be paired
+first_run.py  read the corpus, then apply the checks that need it:
+parts.py      whether a run of each strategy can be built
+disk.py       whether the files of all runs fit on the disk
+"""

@@ -1,0 +1,48 @@
+"""Compares what all runs of a comparison will write with the free space of its disk, before the first run.
+
+A finished run keeps its checkpoints (train.keep of them), its vectors and, with subwords, the table of their rows.
+While runs train, each writes a further checkpoint before it deletes the oldest one, and has its tables in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError
+from embtrain.common.files import existing_part
+from embtrain.experiment.comparison.checks.parts import PlannedRun
+from embtrain.experiment.comparison.workers import Cell
+from embtrain.experiment.run import memory
+from embtrain.experiment.run.memory import mebibytes
+
+
+def require_disk(folder: Path, cells: Sequence[Cell], planned: Mapping[str, PlannedRun], parallel: int) -> None:
+    """Raise ResourceError if the unfinished cells will write more than the disk of `folder` has left.
+
+    planned: the runs of each label; cells of other labels are not counted, nor are the translators of a benchmark that
+    trains them. parallel: cells that train at a time.
+    """
+    place = existing_part(folder)
+    counted = [cell for cell in cells if cell.label in planned and not cell.is_finished()]
+    need, smaller = _bytes(counted, planned, parallel), _bytes(counted, planned, parallel, keep=1)
+    if need > (free := machine.free_disk(place)):
+        remedy = f", or keep only the last checkpoint of each run with --set train.keep=1, which needs " \
+                 f"{mebibytes(smaller)}" if smaller < need else ""
+        raise ResourceError(f"--out: {folder}: the checkpoints and vectors of {len(counted):,} runs need "
+                            f"{mebibytes(need)} on the disk of {place}, and {mebibytes(free)} are free; choose another "
+                            f"disk with --out, or compare fewer runs{remedy}")
+
+
+def _bytes(cells: Sequence[Cell], planned: Mapping[str, PlannedRun], parallel: int, keep: int | None = None) -> int:
+    """Bytes that cells will write. keep: in place of train.keep."""
+    kept, at_work = 0, list[int]()
+    for cell in cells:
+        (problem, state_bytes), settings = planned[cell.label], cell.settings
+        if keep is not None:
+            settings = settings.model_copy(update={"train": settings.train.model_copy(update={"keep": keep})})
+        need = memory.disk_need(settings, problem, cell.folder, state_bytes)
+        kept += max(0, need.stored - need.checkpoint - need.present)
+        at_work.append(need.checkpoint + need.tables)
+    return kept + sum(sorted(at_work)[-parallel:])

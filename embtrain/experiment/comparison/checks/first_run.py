@@ -1,0 +1,33 @@
+"""Preparation of the first run of a comparison: reads the corpus, builds a run of each strategy, checks the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from embtrain.experiment.comparison import engine
+from embtrain.experiment.comparison.checks import disk, parts
+from embtrain.experiment.comparison.workers import Cell
+from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.tasks import base as tasks
+
+
+def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], trials: int, parallel: int) -> int:
+    """Check what needs the corpus, and the disk, and return the approximate blocks of each run.
+
+    Reading here fills the cache before many processes read it. probes: a cell of each label that is not finished, and
+    trials at the bounds of a search, by their names in errors. trials: of each label that may still train. parallel:
+    runs at a time. DataError if finished cells were trained on another corpus; UsageError or DataError if a run cannot
+    be built; ResourceError if the disk is too small.
+    """
+    settings = cells[0].settings
+    task = tasks.read(settings)
+    for cell in cells:
+        if cell.is_finished():
+            check_corpus(cell.folder, task)
+    planned = parts.build_each(probes, task)
+    searching = [replace(cell, folder=folder / "search" / f"{label}-trial{i + 1}")
+                 for label, cell in probes.items() if label == cell.label for i in range(trials)]
+    disk.require_disk(folder, [*cells, *searching], planned, parallel)
+    return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs

@@ -1,0 +1,103 @@
+"""Builds a run of each strategy before the first run of a comparison, so that settings that one refuses end it at once.
+
+Only a source that is built over the data shows that it refuses `negatives.k` or `negatives.share_draws_by`. The
+comparison therefore builds model, source and loss as the runs will, on the CPU, and trains nothing. Missing memory is
+not an error here, because runs may start later, or on other machines: they report it themselves. Tables that take more
+than half of the free memory are not built, so that the system never ends the comparison itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from embtrain.common import machine
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.common.progress import Progress
+from embtrain.common.types import ProblemSpec
+from embtrain.experiment.comparison.workers import Cell
+from embtrain.experiment.run import components, run
+from embtrain.experiment.run.memory import disk_need
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
+from embtrain.train.state import serialize
+
+Result = TypeVar("Result")
+
+
+class PlannedRun(NamedTuple):
+    """What is known of the runs of a strategy before they train."""
+
+    problem: ProblemSpec
+    state_bytes: int | None     # of model, loss and source in a checkpoint; None: too little memory to build them
+
+
+def check_settings(cells: Mapping[str, Cell], has_start_file: bool) -> None:
+    """Raise UsageError or DataError for settings that are wrong whatever the corpus contains.
+
+    cells: by the name that errors give them. has_start_file: False if a run that writes `train.start` comes first.
+    """
+    _collect(cells, lambda cell: run.check(cell.settings, has_start_file))
+
+
+def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
+    """Build model, source and loss of each cell if there is memory for them.
+
+    cells: by the name that errors give them. task: of one of the cells, already read. UsageError or DataError with the
+    reasons of all cells that cannot be built.
+    """
+    read = {_data_key(task.settings): task}
+
+    def build(cell: Cell) -> PlannedRun:
+        settings = cell.settings.model_copy(update={"train": cell.settings.train.model_copy(update={"device": "cpu"})})
+        key = _data_key(settings)
+        if key not in read:
+            read[key] = tasks.read(settings)
+        problem = read[key].problem_spec("cpu")
+        try:
+            return PlannedRun(problem, _state_bytes(settings, read[key], problem, cell.folder))
+        except ResourceError:
+            return PlannedRun(problem, None)
+
+    planned = _collect(cells, build)
+    machine.release_free_memory()
+    return planned
+
+
+def _state_bytes(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> int | None:
+    """Build a run and return the bytes of its state in a checkpoint; None if it would take half of the free memory."""
+    if 2 * disk_need(settings, problem, folder).checkpoint > machine.free():
+        return None
+    parts = components.build(settings, task, problem, observed=False, folder=folder)
+    tensors = serialize.encode({"model": parts.model.state_dict(), "loss": parts.loss.state_dict(),
+                                "source": parts.source.state_dict()})[1]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _data_key(settings: Settings) -> str:
+    """The settings that decide which data a run reads, apart from its seed."""
+    tree = settings.model_dump(mode="json", exclude={"negatives", "loss", "strategy", "train"})
+    return json.dumps({**tree, "parent": settings.train.parent}, sort_keys=True)
+
+
+def _collect(cells: Mapping[str, Cell], action: Callable[[Cell], Result]) -> dict[str, Result]:
+    """Apply an action to each cell; UsageError or DataError with the lines of all cells in which it failed."""
+    results, errors = dict[str, Result](), dict[str, EmbtrainError]()
+    with Progress("checking settings", len(cells), "runs") as progress:
+        for name, cell in cells.items():
+            try:
+                results[name] = action(cell)
+            except (UsageError, DataError) as error:
+                errors[name] = error
+            progress.add()
+    if errors:
+        names_by_line: dict[str, list[str]] = {}
+        for name, reasons in errors.items():
+            for line in reasons.args:
+                names_by_line.setdefault(line, []).append(name)
+        kind = type(next(iter(errors.values())))
+        raise kind(*(f"{', '.join(names)}: {line}" for line, names in names_by_line.items()))
+    return results
