@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
+from embtrain.kernels.arguments.pairs import HyperbolicSpace
 from embtrain.models.base import AbstractMethod, Model, ModelConfig, rank_keys
 from embtrain.models.distances import evaluate_in_pieces
 
@@ -41,6 +42,10 @@ class HierarchyModel(Model):
 
     def keep_bounds(self) -> None:
         """Move the rows that the last update changed, all rows without a gradient, to the nearest allowed values."""
+
+    def space(self) -> HyperbolicSpace:
+        """Return the score and the bounds for the compiled update; only of points in hyperbolic space."""
+        raise AbstractMethod(self, "space")
 
     def after_update(self, batch: Batch) -> None:
         self.keep_bounds()
