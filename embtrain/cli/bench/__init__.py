@@ -1,12 +1,12 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
-    text/        skip-gram: speed, quality         reading.py   from a file of words to ids
-    samplers.py  softmax samplers                  walks.py     node2vec walks, against gensim
-    ace.py       adversarial training              kernels.py   feature maps of kernels
-    transe.py    an epoch of TransE                ranking.py   link prediction
-    order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
-    nmt.py       decoders of translation           nn.py        losses as PyTorch modules
-    harness/     parts that all of them use
+    text/         skip-gram: speed, quality      reading.py   from a file of words to ids
+    samplers.py   softmax samplers               walks.py     node2vec walks, against gensim
+    ace.py        adversarial training           kernels.py   feature maps of kernels
+    transe.py     an epoch of TransE             ranking.py   link prediction
+    hierarchies/  order, Poincaré embeddings     vmf.py       the von Mises-Fisher loss
+    nmt.py        decoders of translation        nn.py        losses as PyTorch modules
+    harness/      parts that all of them use
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embtrain.cli.bench import text
+from embtrain.cli.bench import hierarchies, text
 from embtrain.common.errors import UsageError, did_you_mean
 
 
@@ -34,5 +34,5 @@ def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str |
 
 def _modules() -> dict[str, str]:
     """The full name of the module of each benchmark."""
-    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], text)
+    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], text, hierarchies)
             for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}

@@ -35,8 +35,9 @@ def build(kind: type, seed: int = 2, **keys: object):
     train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
     config = keys.pop("model", None) or OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp"))  # type: ignore[arg-type]
     model = models.find(config.name)(config, problem)  # type: ignore[attr-defined]
+    margin = 0.3 if isinstance(config, OrderConfig) else 3.0   # so that negatives are within it
     loss = losses.find(str(name := keys.pop("loss", "order")))
-    cost = loss(loss.Config(**{"name": name} | ({} if name == "sampled_softmax" else {"margin": 0.3})), problem)
+    cost = loss(loss.Config(**{"name": name} | ({} if name == "sampled_softmax" else {"margin": margin})), problem)
     source = negatives.find(str(keys.pop("source", "uniform")))
     sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), problem)
     return kind(model, sampler, cost, make_optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
