@@ -5,7 +5,7 @@
     sampling/    draws from cells, trees and the adversarial generator; int8 rows
     scoring/     dot products with gathered rows, ranks, von Mises-Fisher normalizer
     text/        scanning text into ids, subsampling, windows
-    training/    SGD and row-Adagrad updates of skip-gram, triples and order embeddings
+    training/    SGD and row-Adagrad updates of skip-gram, triples and hierarchies
     device/      skip-gram update and alias draws on a GPU, in Triton
     roofline.py  micro-benchmarks of memory access and arithmetic
     reference/   the same functions in NumPy: the fallback, and the oracle of the tests

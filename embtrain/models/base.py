@@ -132,6 +132,17 @@ def pad_rows(model: Model) -> None:
             p.data = padded[:, :d]
 
 
+def rank_keys(keys: Tensor) -> Tensor:
+    """Return the rank of each key (B,) among the distinct ones, from 0: (B,) int64.
+
+    The same numbers as the inverse of torch.unique, which makes the host wait for a GPU: its size depends on values.
+    """
+    ascending, order = keys.sort()
+    is_new = torch.ones_like(ascending)
+    is_new[1:] = ascending[1:] != ascending[:-1]
+    return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
+
+
 def require_even(name: str, dim: int, halves: str) -> None:
     """Raise UsageError if `dim` is odd. halves: the contents of a vector, `A and half for B`."""
     if dim % 2:

@@ -24,6 +24,7 @@ OUT_OF_RANGE_TESTS = {"adasum": "test_invalid_arguments_are_rejected_before_any_
                       "roofline": "test_out_of_range_ids_are_rejected_before_any_write",
                       "cells": "test_invalid_arguments_are_rejected",
                       "gathered_dot": "test_mismatched_arguments_are_rejected",
+                      "hyperbolic": "test_out_of_range_ids_are_rejected_before_any_write",
                       "order": "test_out_of_range_ids_are_rejected_before_any_write",
                       "ranking": "test_invalid_arguments_are_rejected",
                       "reinforce": "test_mismatched_arguments_are_rejected",

@@ -4,5 +4,6 @@
     cells      the cells of a partition and requests
     trees      a tree of sums, its blocks and requests
     generator  the tables of the adversarial generator, its draws, REINFORCE
-    updates    rows and loss specs of the training kernels; tables and negatives are in core/tables.py
+    pairs      rows, loss specs and the C struct of the kernels of hierarchies
+    updates    rows and loss specs of skip-gram and triples; tables and negatives are in core/tables.py
 """

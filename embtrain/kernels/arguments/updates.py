@@ -1,4 +1,4 @@
-"""Arguments of the kernels that update embedding tables: their rows and loss specs. See also core/tables.py."""
+"""Arguments of the kernels of skip-gram and triples: their rows and loss specs. See also core/tables.py."""
 
 from __future__ import annotations
 
@@ -54,22 +54,3 @@ class TripleLossSpec(NamedTuple):
     # the set that updated entities are projected onto after a unit
     constraint: Literal["free", "sphere", "ball"] = "free"
     positive_weight: float = 1.0   # β of gBCE
-
-
-class OrderRows(NamedTuple):
-    """B rows of order embeddings. Each predicts one end of a pair (hyponym, hypernym) from the other end."""
-
-    concept: np.ndarray  # (B,) int64  g, the end that is known: a row of the table
-    target: np.ndarray   # (B,) int64  t, the end to predict: a row of the same table
-    slot: np.ndarray     # (B,) int64  0: the target is a hypernym of the concept; 1: it is a hyponym
-
-
-class OrderLossSpec(NamedTuple):
-    """A loss of order embeddings, over energies E of the target t and of the negatives j with weights w_j.
-
-    order (absolute hinge): E_t + Σ_j w_j max(0, α − E_j); margin (pairwise hinge): Σ_j w_j max(0, η + E_t − E_j).
-    """
-
-    loss: Literal["order", "margin"]
-    margin: float                     # α of `order`, η of `margin`
-    abs: bool = False                 # constraint of the coordinates to x ≥ 0: True: read |x|; False: clip at 0

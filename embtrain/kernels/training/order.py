@@ -9,7 +9,7 @@ A unit is one row: a concept g, its target t and K negatives j. Energies are eva
 occurs in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of this
 one row, followed by the projection onto the orthant.
 
-OrderRows and OrderLossSpec are documented in embtrain/kernels/arguments/updates.py, NegativeBatch and UpdateResult in
+PairRows and OrderLossSpec are documented in embtrain/kernels/arguments/pairs.py, NegativeBatch and UpdateResult in
 embtrain/kernels/core/tables.py. P and C are the B rows, share is 1 or more, `false_negatives` contains no pair twice,
 and scores are per row, (B, K). One thread is deterministic; with more, each thread takes a range of rows (Hogwild).
 """
@@ -20,15 +20,20 @@ import ctypes
 
 import numpy as np
 
-from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
-from embtrain.kernels.core.binding import address, check_array, fields
+from embtrain.kernels.arguments.pairs import (
+    PAIR_FIELDS,
+    OrderLossSpec,
+    PairRows,
+    describe_pairs_out_of_range,
+    expect_pairs,
+    pair_values,
+)
+from embtrain.kernels.core.binding import fields
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.core.tables import (
     NegativeBatch,
     Table,
     UpdateResult,
-    describe_out_of_range,
-    expect_negatives,
     expect_table,
     reference_result,
     run_ranges,
@@ -37,31 +42,30 @@ from embtrain.kernels.core.tables import (
 from embtrain.kernels.reference.training import order as reference
 from embtrain.kernels.reference.training.rows import EPS
 
-__all__ = ["OrderLossSpec", "OrderRows", "update"]
+__all__ = ["OrderLossSpec", "PairRows", "update"]
 
 
 class _OrderTask(ctypes.Structure):
     """struct OrderTask of source/training/order.cpp."""
 
-    _fields_ = fields("x acc concept target slot ids weight false_negatives scores",
-                      "n stride dim n_rows n_draws k share weight_stride n_false_negatives mask_target ranking abs",
-                      "margin lr eps")
+    _fields_ = [*PAIR_FIELDS, *fields("", "ranking abs", "margin lr eps")]
 
 
-def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
+def update(table: Table, rows: PairRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
            threads: int = 1,
            keep_scores: bool = False) -> UpdateResult:
     """Update the table in one pass over the rows. IndexError and ValueError before anything is written."""
     _check(table, rows, negatives, loss_spec)
     if (lib := core()) is None:
-        if problem := _describe_out_of_range(table, rows, negatives):
+        if problem := describe_pairs_out_of_range(len(table.x), rows, negatives):
             raise IndexError(problem)
         return reference_result(*reference.update(table, rows, negatives, loss_spec, lr), None, keep_scores)
     n, k = len(rows.concept), negatives.ids.shape[1]
     scores = np.zeros((n, k), np.float32) if keep_scores else None
-    task = _task(table, rows, negatives, loss_spec, lr, scores)
+    task = _OrderTask(*pair_values(table, rows, negatives, scores), loss_spec.loss == "margin", loss_spec.abs,
+                      loss_spec.margin, lr, EPS)
     if lib.embtrain_order_check(ctypes.byref(task)) != 0:
-        raise IndexError(_describe_out_of_range(table, rows, negatives))
+        raise IndexError(describe_pairs_out_of_range(len(table.x), rows, negatives))
 
     def update_range(first: int, last: int, total: ctypes.c_double, c_grad_pointer: int | None) -> int:
         return int(lib.embtrain_order_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
@@ -70,33 +74,9 @@ def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: O
     return UpdateResult(run_ranges(update_range, split_ranges(n, 1, threads))[0], scores, None)
 
 
-def _task(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
-          scores: np.ndarray | None) -> _OrderTask:
-    arrays = (table.x, table.acc, *rows, negatives.ids, negatives.weight, negatives.false_negatives, scores)
-    return _OrderTask(
-        *map(address, arrays), len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.concept),
-        *negatives.numbers, negatives.mask_target, loss_spec.loss == "margin", loss_spec.abs, loss_spec.margin, lr,
-        EPS)
-
-
-def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
+def _check(table: Table, rows: PairRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
     """Raise ValueError unless shapes, types and layouts fit."""
     expect_table("x", table, padded=True)
-    n = len(rows.concept)
-    for name, ids in zip(OrderRows._fields, rows, strict=True):
-        check_array(name, ids, np.int64, (n,))
-    if negatives.share < 1:
-        raise ValueError(f"negatives: share >= 1 expected, got {negatives.share}")
-    expect_negatives(negatives, n, n, len(table.x))
+    expect_pairs(rows, negatives, len(table.x))
     if loss_spec.loss not in ("order", "margin"):
         raise ValueError(f"loss: unknown loss {loss_spec.loss!r}")
-
-
-def _describe_out_of_range(table: Table, rows: OrderRows, negatives: NegativeBatch) -> str:
-    """Describe the first id that is out of range; empty if there is none."""
-    n, false_negatives, k = len(table.x), negatives.false_negatives, negatives.ids.shape[1]
-    problem = describe_out_of_range({"concept": (rows.concept, n), "target": (rows.target, n), "slot": (rows.slot, 2),
-                   "ids": (negatives.ids, n)}, negatives, len(rows.concept))
-    if not problem and false_negatives is not None and (np.diff(false_negatives[0] * k + false_negatives[1]) < 1).any():
-        return "false_negatives: each (row, column) must occur once, in ascending order"
-    return problem

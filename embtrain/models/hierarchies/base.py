@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
-from embtrain.models.base import AbstractMethod, Model, ModelConfig
+from embtrain.kernels.arguments.pairs import HyperbolicSpace
+from embtrain.models.base import AbstractMethod, Model, ModelConfig, rank_keys
 from embtrain.models.distances import evaluate_in_pieces
 
 # elements of an array of differences (B, K, D): it fits the cache, which is seven times as fast as memory
@@ -42,6 +43,10 @@ class HierarchyModel(Model):
     def keep_bounds(self) -> None:
         """Move the rows that the last update changed, all rows without a gradient, to the nearest allowed values."""
 
+    def space(self) -> HyperbolicSpace:
+        """Return the score and the bounds for the compiled update; only of points in hyperbolic space."""
+        raise AbstractMethod(self, "space")
+
     def after_update(self, batch: Batch) -> None:
         self.keep_bounds()
 
@@ -51,8 +56,7 @@ class HierarchyModel(Model):
     def query_fields(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the fields of a query after its vector: context (B, 2), target, slot, query_id."""
         concept, slot = batch.concept, batch.slot                                  # type: ignore[attr-defined]
-        group = torch.unique(2 * concept + slot, return_inverse=True)[1]
-        return torch.stack([concept, slot], 1), batch.target, slot, group
+        return torch.stack([concept, slot], 1), batch.target, slot, rank_keys(2 * concept + slot)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         h, slot = query.vector, query.slot

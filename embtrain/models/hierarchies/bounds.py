@@ -41,5 +41,9 @@ def keep_norms(table: Tensor, grad: Tensor | None, low: float, high: float) -> N
 
 
 def _changed_rows(grad: Tensor | None) -> Tensor | None:
-    """Return the rows that a sparse gradient names, (n,); None for a dense gradient."""
-    return grad._indices()[0].unique() if grad is not None and grad.is_sparse else None
+    """Return the rows that a sparse gradient names, (n,); None for a dense gradient.
+
+    A row may occur several times. The same values are then written several times, which costs less than to find the
+    distinct rows: their number would make the host wait for a GPU.
+    """
+    return grad._indices()[0] if grad is not None and grad.is_sparse else None

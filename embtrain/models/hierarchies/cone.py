@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.kernels.arguments.pairs import HyperbolicSpace
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.hierarchies.bounds import MAX_NORM, keep_norms
@@ -42,6 +43,7 @@ class Cone(HierarchyModel):
     geometry = "order"
     entailment: ClassVar[str] = "ψ(v) − Ξ(v, u)"
     config: ConeConfig
+    unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape = self.problem.n_candidates, self.config.dim
@@ -58,8 +60,11 @@ class Cone(HierarchyModel):
         assert isinstance(config, ConeConfig)
         return half_aperture(v, config.aperture) - angle(v, u)
 
+    def space(self) -> HyperbolicSpace:
+        return HyperbolicSpace("cone", self.config.aperture, min_norm(self.config.aperture), MAX_NORM)
+
     def keep_bounds(self) -> None:
-        keep_norms(self.x, self.x.grad, min_norm(self.config.aperture), MAX_NORM)
+        keep_norms(self.x, self.x.grad, *self.space()[2:])
 
 
 def min_norm(aperture: float) -> float:

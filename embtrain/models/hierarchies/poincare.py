@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.kernels.arguments.pairs import HyperbolicSpace
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.hierarchies.bounds import MAX_NORM, keep_norms
@@ -42,6 +43,7 @@ class Poincare(HierarchyModel):
     geometry = "hyperbolic"
     entailment: ClassVar[str] = "is-a score of norms and distance"
     config: PoincareConfig
+    unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
         uniform = torch.rand(self.problem.n_candidates, self.config.dim, generator=generator, dtype=torch.float64)
@@ -62,8 +64,11 @@ class Poincare(HierarchyModel):
         deeper = torch.linalg.vector_norm(v, dim=-1) - torch.linalg.vector_norm(u, dim=-1)
         return -(1 + config.alpha * deeper) * distance(u, v)
 
+    def space(self) -> HyperbolicSpace:
+        return HyperbolicSpace("poincare", 0.0, 0.0, MAX_NORM)
+
     def keep_bounds(self) -> None:
-        keep_norms(self.x, self.x.grad, 0.0, MAX_NORM)
+        keep_norms(self.x, self.x.grad, *self.space()[2:])
 
 
 def distance(u: Tensor, v: Tensor) -> Tensor:

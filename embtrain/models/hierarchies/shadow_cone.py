@@ -38,6 +38,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.kernels.arguments.pairs import HyperbolicSpace
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.hierarchies.bounds import keep_columns
@@ -67,6 +68,7 @@ class ShadowCone(HierarchyModel):
     geometry = "order"
     entailment: ClassVar[str] = "half-aperture of v − angle of u"
     config: ShadowConeConfig
+    unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
         uniform = torch.rand(self.problem.n_candidates, self.config.dim, generator=generator, dtype=torch.float64)
@@ -91,9 +93,13 @@ class ShadowCone(HierarchyModel):
         angle = torch.atan2(2 * gap * h_v, h_u.square() * (2 * rise).expm1() - gap.square())
         return (h_v / config.height).clamp(max=1 - 1e-12).asin() - angle
 
+    def space(self) -> HyperbolicSpace:
+        if self.config.light == "umbral":
+            return HyperbolicSpace("umbral", self.config.radius, -MAX_LOG_HEIGHT, MAX_LOG_HEIGHT)
+        return HyperbolicSpace("penumbral", self.config.height, -MAX_LOG_HEIGHT, math.log(self.config.height))
+
     def keep_bounds(self) -> None:
-        top = MAX_LOG_HEIGHT if self.config.light == "umbral" else math.log(self.config.height)
-        keep_columns(self.x, self.x.grad, slice(-1, None), -MAX_LOG_HEIGHT, top)
+        keep_columns(self.x, self.x.grad, slice(-1, None), *self.space()[2:])
 
 
 def signed_distance(u: Tensor, v: Tensor, config: ShadowConeConfig) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models import tables
-from embtrain.models.base import AbstractMethod, Model, ModelConfig
+from embtrain.models.base import AbstractMethod, Model, ModelConfig, rank_keys
 
 
 class TripleConfig(ModelConfig):
@@ -55,7 +55,7 @@ class TripleModel(Model):
 
     def query_ids(self, context: Tensor) -> Tensor:
         """Return an id for each row (B,), equal for rows with the same query."""
-        return torch.unique(context[:, 0] * (2 * self.n_relations) + context[:, 1], return_inverse=True)[1]
+        return rank_keys(context[:, 0] * (2 * self.n_relations) + context[:, 1])
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         """Return q (B, D) for ids (B,); sign (B, 1) is 1, or -1 if the relation is inverted."""

@@ -1,9 +1,9 @@
 """Chooses the training engine and gives the reasons against the compiled one.
 
 autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
-fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult and order embeddings; an update covers one window
-       of text, one query of a triple or one pair of concepts, or those that share a draw. On a GPU, Triton kernels:
-       skip-gram.
+fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult, order embeddings, Poincaré embeddings, cones and
+       shadow cones; an update covers one window of text, one query of a triple or one pair of concepts, or those that
+       share a draw. On a GPU, Triton kernels: skip-gram.
 
 On a window, query or pair without repeated rows both make the same update.
 """
@@ -15,7 +15,10 @@ from embtrain.kernels.core.loader import core
 from embtrain.kernels.device.support import has_triton
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
+from embtrain.models.hierarchies.cone import ConeConfig
 from embtrain.models.hierarchies.order import OrderConfig
+from embtrain.models.hierarchies.poincare import PoincareConfig
+from embtrain.models.hierarchies.shadow_cone import ShadowConeConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig
@@ -25,7 +28,9 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import base, compiled_pairs, device_windows
 from embtrain.train.engines.base import Engine
 
-MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, OrderConfig)
+FLOAT64_MODELS = (ConeConfig, ShadowConeConfig, PoincareConfig)
+PAIR_MODELS = (OrderConfig, *FLOAT64_MODELS)
+MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, *PAIR_MODELS)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin", "gbce")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
@@ -60,7 +65,7 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
                                               "block is closest"),
         (negatives.share_draws_by == "block" and negatives.share_size > MAX_UNITS_PER_DRAW,
          f"negatives.share_size: {negatives.share_size}: at most {MAX_UNITS_PER_DRAW} windows are updated together"),
-        *(compiled_pairs.why_not_fused_pairs(source, negatives, loss) if isinstance(model, OrderConfig) else
+        *(compiled_pairs.why_not_fused_pairs(model, source, negatives, loss) if isinstance(model, PAIR_MODELS) else
           [(loss.name not in losses, f"loss.name: {loss.name}: the kernels support {', '.join(losses)}")]),
         (getattr(loss, "absolute", False), "loss.absolute: the kernels compute the softmax of scores, not of absolute "
                                            "scores"),
@@ -100,6 +105,8 @@ def require_tables_in_files(model: ModelConfig, source: type[NegativeSource], ne
     reasons = why_not_fused(model, source, negatives, loss, train, has_kernels(train))
     if train.device != "cpu":
         reasons = [f"train.device: {train.device}: only the CPU trains tables in files"]
+    if isinstance(model, FLOAT64_MODELS):
+        reasons = [f"model.name: {model.name}: only tables of float32 can be in files"]
     if train.engine == "autograd":
         reasons = ["train.engine: autograd: only the compiled engine trains tables in files"]
     if reasons:

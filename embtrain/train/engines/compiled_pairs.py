@@ -1,7 +1,8 @@
 """Pairs of concepts through the compiled core (train/engines/compiled.py). A row queries one end of a pair.
 
-An update covers one row and sees the values that the previous update wrote. Rows that share a draw are updated one
-after the other. The tests compare it with train/engines/autograd.py on blocks in which no row repeats.
+Order embeddings have a kernel of their own, in float32; points in hyperbolic space another, in float64. An update
+covers one row and sees the values that the previous update wrote. Rows that share a draw are updated one after the
+other. The tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -12,23 +13,30 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
-from embtrain.kernels.training.order import OrderLossSpec, OrderRows, update
+from embtrain.kernels.core.tables import UpdateResult
+from embtrain.kernels.training import hyperbolic, order
+from embtrain.kernels.training.hyperbolic import HyperbolicLossSpec
+from embtrain.kernels.training.order import OrderLossSpec, PairRows
 from embtrain.losses.base import LossConfig
-from embtrain.losses.hinges.margin import Margin
-from embtrain.losses.hinges.order import OrderLoss
-from embtrain.models.hierarchies.order import Order
+from embtrain.models.base import ModelConfig
+from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.hierarchies.order import Order, OrderConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.engines.compiled import CompiledStep
 
 LOSSES = ("order", "margin")
+HYPERBOLIC_LOSSES = ("hinged_softmax", "order", "sampled_softmax")
 
 
 def why_not_fused_pairs(
-    source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig
+    model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig
 ) -> list[tuple[bool, str]]:
     """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
+    losses = LOSSES if isinstance(model, OrderConfig) else HYPERBOLIC_LOSSES
     return [
-        (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels support {' and '.join(LOSSES)} for pairs"),
+        (loss.name not in losses, f"loss.name: {loss.name}: the kernels support {', '.join(losses)} for {model.name}"),
+        (getattr(loss, "form", "sampled") == "ranking",
+         "loss.form: ranking: the kernels support only form: sampled for pairs"),
         (source.traits.learns and negatives.share_draws_by == "block",
          f"negatives.share_draws_by: block: {negatives.source} receives the costs of negatives of a single row; use "
          "share_draws_by: row"),
@@ -36,11 +44,10 @@ def why_not_fused_pairs(
 
 
 class CompiledPairs(CompiledStep):
-    """Compiled step of order embeddings."""
+    """Compiled step of order embeddings, and of points in hyperbolic space."""
 
     tasks = ("pairs",)
-    model: Order
-    loss: OrderLoss | Margin
+    model: HierarchyModel
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
 
     def _query(self, block: Any, vectors: bool) -> Query:
@@ -55,15 +62,20 @@ class CompiledPairs(CompiledStep):
         return None if self.units_per_draw == 1 else torch.arange(len(block)) // self.units_per_draw
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
-        x = self.model.x
-        rows = OrderRows(*(field.contiguous().numpy() for field in (block.concept, block.target, block.slot)))
-        margin, is_absolute = self.loss.config.margin, self.model.config.orthant == "abs"
-        rule = OrderLossSpec(self.loss.name, margin, is_absolute)  # type: ignore[arg-type]
-        result = update(self._table(x), rows, self._columns(drawn), rule,
-                        self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
+        rows = PairRows(*(field.contiguous().numpy() for field in (block.concept, block.target, block.slot)))
+        result = self._run(rows, drawn, keep)
         if result.scores is None:
             return result.loss, None
         scores = torch.from_numpy(result.scores)
         zeros = scores.new_zeros(len(scores))
         query = Query(zeros.unsqueeze(1), *self.model.query_fields(block))
         return result.loss, self.loss.negative(LossInput(zeros, scores, drawn, query))
+
+    def _run(self, rows: PairRows, drawn: Negatives, keep: bool) -> UpdateResult:
+        model, name, margin = self.model, self.loss.name, getattr(self.loss.config, "margin", 0.0)
+        table, negatives, lr = self._table(model.x), self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
+        if isinstance(model, Order):
+            rule = OrderLossSpec(name, margin, model.config.orthant == "abs")  # type: ignore[arg-type]
+            return order.update(table, rows, negatives, rule, lr, self.threads, keep)
+        return hyperbolic.update(table, rows, negatives, model.space(), HyperbolicLossSpec(name, margin),  # type: ignore[arg-type]
+                                 lr, self.threads, keep)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import embtrain
+from embtrain.cli.bench.hierarchies.hierarchy import reconstruction
 from embtrain.experiment.tasks import base as tasks
 
 pytestmark = pytest.mark.slow
@@ -22,22 +23,6 @@ pytestmark = pytest.mark.slow
 DIM, EPOCHS, RATE, BURN_IN, BATCH, K = 5, 30, 0.1, 10, 10, 10
 SEEDS = (1, 2)
 PERCENT = 10  # share of the implied pairs next to the direct ones
-
-
-def reconstruction(x: np.ndarray, pairs: np.ndarray) -> tuple[float, float]:
-    """Mean rank and mean average precision of the pairs (n, 2) by vectors x (V, D)."""
-    ranks, precisions = list[float](), list[float]()
-    square = 1 - (x**2).sum(1)
-    for u in np.unique(pairs[:, 0]):
-        gap = ((x - x[u]) ** 2).sum(1)
-        distance = np.arccosh(1 + 2 * gap / (square * square[u]))
-        known = pairs[pairs[:, 0] == u, 1]
-        is_other = np.ones(len(x), bool)
-        is_other[[u, *known]] = False
-        above = np.searchsorted(np.sort(distance[is_other]), np.sort(distance[known]))  # others nearer than each
-        ranks += (above + 1).tolist()
-        precisions.append(float(np.mean(np.arange(1, len(known) + 1) / (above + np.arange(1, len(known) + 1)))))
-    return float(np.mean(ranks)), float(np.mean(precisions))
 
 
 def ours(seed: int, folder: Path) -> tuple[float, float]:

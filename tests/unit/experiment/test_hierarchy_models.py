@@ -67,7 +67,7 @@ def test_cones_start_from_a_run_of_poincare_embeddings_within_their_bounds(place
     keys = {"model.dim": 6, "pairs.valid": 3, "pairs.test": 3, "evaluate.resamples": 0, "evaluate.benchmarks": [],
             "train.epochs": 1}
     first = embtrain.fit(model="poincare", corpus=place / "pairs.tsv", threads=1, out=tmp_path / "poincare", sets={
-        **keys, "train.lr": 3.0, "train.min_lr": 3.0})
+        **keys, "train.lr": 1.0, "train.min_lr": 1.0})
     cones = embtrain.fit(model="cone", corpus=place / "pairs.tsv", threads=1, out=tmp_path / "cone", sets={
         **keys, "train.lr": 1e-12, "train.start": str(first.folder)})
     given, table = (torch.from_numpy(run.word_vectors.table).double() for run in (first, cones))

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table, UpdateResult, zeros
 from embtrain.kernels.training import order as wrapper
-from embtrain.kernels.training.order import OrderLossSpec, OrderRows
+from embtrain.kernels.training.order import OrderLossSpec, PairRows
 from embtrain.losses import base as losses
 from embtrain.models.hierarchies.order import Order, OrderConfig
 from embtrain.train.optimizers import RowAdagrad
@@ -51,7 +51,7 @@ class Case:
         if distinct:
             places = draw.permutation(n)[:rows * (k + 2)].reshape(rows, k + 2)
             ends, ids = np.ascontiguousarray(places[:, :2].T), np.ascontiguousarray(places[:, 2:])
-        self.rows = OrderRows(ends[0].copy(), ends[1].copy(), draw.integers(0, 2, rows))
+        self.rows = PairRows(ends[0].copy(), ends[1].copy(), draw.integers(0, 2, rows))
         shape = {"none": None, "column": (k,), "cell": (g, k)}[weight]
         weights = None if shape is None else (draw.integers(0, 3, shape) * draw.random(shape)).astype(np.float32)
         hits = None

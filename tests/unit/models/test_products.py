@@ -8,7 +8,7 @@ from helpers.cores import CORES, needs_core, using
 from torch import Tensor
 
 from embtrain.kernels.scoring import gathered_dot
-from embtrain.models.base import pad_rows
+from embtrain.models.base import pad_rows, rank_keys
 from embtrain.models.products import cosine_scores, dot_scores
 
 B, K, D, V, TAU = 7, 5, 11, 30, 11.1
@@ -133,3 +133,9 @@ def test_fixed_tensors_get_no_gradient_from_every_candidate() -> None:
         cosine_scores(x, y, everyone, True, TAU).sum().backward()
         assert (x.grad is not None) == x.requires_grad
         assert (y.grad is not None) == y.requires_grad
+
+
+@pytest.mark.parametrize("keys", [[], [7], [3, 3, 3], [5, 0, 9, 5, -2, 0]])
+def test_ranks_of_keys_equal_the_inverse_of_unique(keys: list[int]) -> None:
+    values = torch.tensor(keys, dtype=torch.int64)
+    assert torch.equal(rank_keys(values), torch.unique(values, return_inverse=True)[1])

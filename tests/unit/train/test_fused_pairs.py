@@ -11,7 +11,11 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.hierarchy.examples import PairBatch, known_pairs
 from embtrain.losses import base as losses
-from embtrain.models.hierarchies.order import Order, OrderConfig
+from embtrain.models import base as models
+from embtrain.models.hierarchies.cone import ConeConfig
+from embtrain.models.hierarchies.order import OrderConfig
+from embtrain.models.hierarchies.poincare import PoincareConfig
+from embtrain.models.hierarchies.shadow_cone import ShadowConeConfig
 from embtrain.negatives import base as negatives
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
@@ -29,9 +33,11 @@ PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
 def build(kind: type, seed: int = 2, **keys: object):
     problem = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
     train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
-    model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), problem)  # type: ignore[arg-type]
+    config = keys.pop("model", None) or OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp"))  # type: ignore[arg-type]
+    model = models.find(config.name)(config, problem)  # type: ignore[attr-defined]
+    margin = 0.3 if isinstance(config, OrderConfig) else 3.0   # so that negatives are within it
     loss = losses.find(str(name := keys.pop("loss", "order")))
-    cost = loss(loss.Config(name=name, margin=0.3), problem)
+    cost = loss(loss.Config(**{"name": name} | ({} if name == "sampled_softmax" else {"margin": margin})), problem)
     source = negatives.find(str(keys.pop("source", "uniform")))
     sampler = source(source.Config(source=source.name, **{"k": 4, "filter": "target"} | keys), problem)
     return kind(model, sampler, cost, make_optimizers(model, cost, train), train, known_pairs(PAIRS, V, 1 << 20))
@@ -45,7 +51,12 @@ def rows(n: int = 12) -> PairBatch:
 @pytest.mark.parametrize("keys", [
     {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"total_weight": 2.0}, {"filter": "observed"},
     {"share_draws_by": "block", "share_size": 3}, {"replacement": False},
-    {"source": "unigram", "share_draws_by": "window"}], ids=str)
+    {"source": "unigram", "share_draws_by": "window"}, {"model": PoincareConfig(dim=D), "loss": "sampled_softmax"},
+    {"model": PoincareConfig(dim=D), "loss": "sampled_softmax", "total_weight": 3.0, "filter": "observed"},
+    {"model": ConeConfig(dim=D, start=0.5), "optimizer": "sgd"},
+    {"model": ShadowConeConfig(dim=D, start=0.5), "loss": "hinged_softmax", "filter": "observed"},
+    {"model": ShadowConeConfig(dim=D, start=0.5, light="penumbral"), "loss": "hinged_softmax", "replacement": False},
+    ], ids=str)
 def test_fused_rows_equal_the_step(keys: dict[str, object]) -> None:
     """Batches of one row are the units of the core: equal draws give an equal table."""
     step, fused = build(Step, **dict(keys)), build(CompiledPairs, **dict(keys))
@@ -75,7 +86,7 @@ def test_source_that_ignores_the_requested_layout_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    ({"loss": "logistic"}, "the kernels support order and margin"), ({"share_draws_by": "batch"},
+    ({"loss": "logistic"}, "the kernels support order, margin for order"), ({"share_draws_by": "batch"},
                                                                   "negatives.share_draws_by: batch"),
     ({"optimizer": "adam"}, "train.optimizer"), ({}, ""),
 ])

@@ -61,6 +61,23 @@ def test_a_step_waits_at_most_so_often(name: str, tmp_path: Path) -> None:
     assert n_updates > 15 and sum(waits.counts.values()) <= per_block + per_update * n_updates, waits.counts
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["order", "cone", "shadow_cone", "poincare"])
+def test_an_update_of_a_hierarchy_waits_for_nothing(model: str, tmp_path: Path) -> None:
+    """A block waits for its draws' seed and for its false negatives: their number, and where each update's begin."""
+    place = tiny_runs.write(tmp_path)
+    with using("off"):
+        training = tiny_runs.learning(tiny_runs.made(experiment.resolve(
+            model.replace("_", "-"), model=model, corpus=str(place / "pairs.tsv"), sets=[
+                *tiny_runs.TRAIN, "train.engine=autograd", "train.chunk=48", "train.batch=4", "pairs.slot=both",
+                "pairs.valid=3", "pairs.test=3", "evaluate.benchmarks=[]"])), tmp_path / "run")
+        block = next(iter(training.read_blocks(0, 48, 0, True)))
+        training.run_step(block)
+        with HostWaits() as waits:
+            training.run_step(block)
+    assert waits.counts == {"_local_scalar_dense": 1, "nonzero": 1, "tolist": 1}
+
+
 @pytest.mark.parametrize("step", [1, 3, 4, 10, 11])
 def test_split_draws_equal_their_slices(step: int) -> None:
     """With gaps, rows with several false negatives, and none at the ends."""

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from embtrain.kernels.arguments.updates import OrderLossSpec, OrderRows
+from embtrain.kernels.arguments.pairs import OrderLossSpec, PairRows
 from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.kernels.reference.training.rows import draw_terms, false_negative_pairs, update_row
 
 
-def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec,
+def update(table: Table, rows: PairRows, negatives: NegativeBatch, loss_spec: OrderLossSpec,
            lr: float) -> tuple[float, np.ndarray]:
     """Update the table (n, D) in place by B examples. Returns the sum of their losses and the scores −E_j (B, K).
 

@@ -12,17 +12,12 @@
 
 #include "core/core.h"
 #include "core/simd_math.h"
+#include "training/pairs.h"
 
 namespace {
 
-struct OrderTask {
-    float *x, *acc;                  // rows of `dim` floats, `stride` apart; acc: row-Adagrad's sums, null: SGD
-    const int64_t *concept, *target, *slot;
-    const int64_t *ids;              // (n_draws, k); row r reads draw r / share
-    const float *weight;             // (k), or (n_draws, k) if weight_stride is k; null: 1
-    const int64_t *false_negatives;            // (2, n_false_negatives) row and column, sorted by row
-    float *scores;                   // (n_rows, k), or null
-    int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_false_negatives, mask_target, ranking, abs;
+struct OrderTask : PairTask<float> {
+    int64_t ranking, abs;
     double margin, lr, eps;
 };
 
@@ -73,18 +68,18 @@ public:
     bool ok() const { return h && touched && seen && stamp && sums; }
 
     double range(int64_t first, int64_t last) {
-        while (next_masked < t.n_false_negatives && t.false_negatives[next_masked] < first) ++next_masked;
+        PairNegatives<float> negatives(t, first);
         double loss = 0;
         for (int64_t r = first; r < last; ++r) {
-            if (r + 2 < last) prefetch(r + 2);
-            loss += unit(r);
+            if (r + 2 < last) prefetch(negatives, r + 2);
+            loss += unit(negatives, r);
         }
         return loss;
     }
 
 private:
-    void prefetch(int64_t r) const {
-        const int64_t* ids = t.ids + r / t.share * t.k;
+    void prefetch(const PairNegatives<float>& negatives, int64_t r) const {
+        const int64_t* ids = negatives.ids(r);
         prefetch_row(t.concept[r], width);
         prefetch_row(t.target[r], width);
         for (int64_t j = 0; j < t.k; ++j) prefetch_row(ids[j], width < 4 * PAD ? width : 4 * PAD);
@@ -95,11 +90,9 @@ private:
         for (int64_t d = 0; d < floats; d += PAD) __builtin_prefetch(p + d, 1, 3);
     }
 
-    double unit(int64_t r) {
-        const int64_t g = t.concept[r], to = t.target[r], draw = r / t.share;
+    double unit(PairNegatives<float>& negatives, int64_t r) {
+        const int64_t g = t.concept[r], to = t.target[r], *ids = negatives.ids(r);
         const float sign = t.slot[r] ? -1.f : 1.f;
-        const int64_t* ids = t.ids + draw * t.k;
-        const float* weight = t.weight == nullptr ? nullptr : t.weight + (t.weight_stride ? draw * t.k : 0);
         for (int64_t d = 0; d < width; d += W) store(h + d, splat(sign) * value<ABS>(t.x + g * t.stride + d));
         const float target_energy = energy<ABS>(t.x + to * t.stride, h, sign, width, FAR);
         const float limit = (float)t.margin + (t.ranking ? target_energy : 0.f);
@@ -107,14 +100,11 @@ private:
         float active = 0;
         int64_t m = 0;
         for (int64_t j = 0; j < t.k; ++j) {
-            const float w = weight == nullptr ? 1.f : weight[j];
-            bool is_kept = w != 0 && !(t.mask_target && ids[j] == to);
-            if (next_masked < t.n_false_negatives && t.false_negatives[next_masked] == r
-                && t.false_negatives[t.n_false_negatives + next_masked] == j) { is_kept = false; ++next_masked; }
-            if (!is_kept && t.scores == nullptr) continue;
+            const float w = negatives.weight(r, j);
+            if (w == 0 && t.scores == nullptr) continue;
             const float e = energy<ABS>(t.x + ids[j] * t.stride, h, sign, width, t.scores == nullptr ? limit : FAR);
             if (t.scores != nullptr) t.scores[r * t.k + j] = -e;
-            if (!is_kept || !(e < limit)) continue;
+            if (w == 0 || !(e < limit)) continue;
             loss += (double)w * (limit - e);
             active += w;
             touched[m++] = {ids[j], -w, e};
@@ -237,7 +227,7 @@ private:
 
     const OrderTask& t;
     const int64_t width;
-    int64_t slots, now = 0, next_masked = 0;
+    int64_t slots, now = 0;
     float *h = nullptr, *out = nullptr, *sums = nullptr;
     Touched* touched = nullptr;
     int64_t *seen = nullptr, *stamp = nullptr;
@@ -250,25 +240,10 @@ template <bool ABS> int run(const OrderTask& t, int64_t first, int64_t last, dou
     return OK;
 }
 
-bool all_within(const int64_t* id, int64_t n, int64_t size) {
-    uint64_t bad = 0;
-    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
-    return (int64_t)bad >= 0;
-}
-
 }  // namespace
 
 extern "C" EMBTRAIN_API int embtrain_order_check(const OrderTask* task) {
-    const OrderTask& t = *task;
-    bool is_valid = all_within(t.concept, t.n_rows, t.n) && all_within(t.target, t.n_rows, t.n)
-        && all_within(t.slot, t.n_rows, 2)
-        && all_within(t.ids, t.n_draws * t.k, t.n) && all_within(t.false_negatives, t.n_false_negatives, t.n_rows)
-        && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k);
-    for (int64_t i = 0; is_valid && i + 1 < t.n_false_negatives; ++i)
-        is_valid = t.false_negatives[i] < t.false_negatives[i + 1]
-            || (t.false_negatives[i] == t.false_negatives[i + 1]
-                && t.false_negatives[t.n_false_negatives + i] < t.false_negatives[t.n_false_negatives + i + 1]);
-    return is_valid ? OK : OUT_OF_RANGE;
+    return is_valid(*task) ? OK : OUT_OF_RANGE;
 }
 
 // Update rows [first, last). The task must have been checked.

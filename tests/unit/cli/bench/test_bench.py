@@ -26,6 +26,7 @@ from embtrain.cli import bench
 from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
+from embtrain.cli.bench.hierarchies import hierarchy
 from embtrain.cli.bench.text import group, judging, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
@@ -38,8 +39,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
-         "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "group", "hierarchy", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking",
+         "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, group, judging, kernels, nmt, nn, order"),
+                                               ("base", "ace, budget, group, hierarchy, judging, kernels, nmt, nn"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -465,6 +466,34 @@ def test_a_text_without_benchmark_words_is_refused_before_training(
     code, out, err = embtrain_bench("quality", "--corpus", str(tmp_path / "t.txt"), "--rounds", "1", "--threads", "1",
                                     "--only", "PAIR")
     assert (code, out) == (3, []) and "t.txt: it covers less than two pairs of wordsim353" in err
+
+
+@needs_core
+def test_poincare_embeddings_against_gensim(embtrain_bench: Bench, tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """A binary tree of 15 concepts, whose pairs are known hypernyms: every program reconstructs part of them."""
+    monkeypatch.setattr(hierarchy, "CASES", {"mammals": ("none", 30, 5, True), "nouns": ("none", 1, 0, False)})
+    monkeypatch.setattr(hierarchy, "K", 4)
+    pairs = "".join(f"{i}\t{(i - 1) // 2}\n" for i in range(1, 15))
+    parts = {"vocab": "".join(f"{i}\tc{i}\n" for i in range(15)), "train_10percent": pairs, "train_0percent": pairs,
+             "valid": "7\t1\n", "valid_neg": "7\t2\n", "test": "8\t1\n", "test_neg": "8\t2\n"}
+    split = tmp_path / "split"
+    split.mkdir()
+    for name, lines in parts.items():
+        (split / f"tree_closure.tsv.{name}").write_text(lines)
+    summary = timed(embtrain_bench, "hierarchy", split)
+    assert list(summary["ours"]) == ["mammals-t1", "nouns-t1"]
+    assert list(summary["rivals"]) == ["gensim", "torch-sparse-sgd"]
+    assert summary["about"]["pairs"] == {"mammals-t1": 14, "nouns-t1": 14}
+    for reached in summary["quality"]["mammals-t1"].values():
+        assert 1 <= reached["mean rank"] < 7 and 0 < reached["map"] <= 1      # 7: about that of chance
+    assert summary["quality"]["nouns-t1"] == {"ours": {}, "gensim": {}, "torch-sparse-sgd": {}}
+
+
+def test_reconstruction_ranks_among_unknown_candidates() -> None:
+    """On a line: u = 0 at 0, its hypernyms 1 and 3, the others 2 and 4 farther and farther away."""
+    x = np.array([[0.0], [0.1], [0.2], [0.3], [0.4]])
+    assert hierarchy.reconstruction(x, np.array([[0, 1], [0, 3]])) == pytest.approx((1.5, (1 + 2 / 3) / 2))
 
 
 @needs_core
