@@ -24,19 +24,20 @@ def build_alias_table(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Acceptance probability of each column of q (n,), float64, and its alias, int64: (n,) each."""
     n = len(q)
     scaled = q * n
-    accept, alias = np.ones(n), np.arange(n)
-    small = list(np.flatnonzero(scaled < 1)[::-1])
-    large = list(np.flatnonzero(scaled >= 1)[::-1])
+    small = np.flatnonzero(scaled < 1)[::-1].tolist()
+    large = np.flatnonzero(scaled >= 1)[::-1].tolist()
+    rest = scaled.tolist()                     # Python reads its own floats faster than those of an array
+    accept, alias = [1.0] * n, list(range(n))
     while small and large:
         low, high = small.pop(), large[-1]
-        accept[low], alias[low] = scaled[low], high
-        scaled[high] -= 1 - scaled[low]
-        if scaled[high] < 1:
+        accept[low], alias[low] = rest[low], high
+        rest[high] -= 1 - rest[low]
+        if rest[high] < 1:
             small.append(large.pop())
     for low in small:  # left by rounding; an id of weight 0 must still never be accepted
-        if scaled[low] <= 0:
+        if rest[low] <= 0:
             accept[low], alias[low] = 0.0, int(np.argmax(q))
-    return accept, alias
+    return np.array(accept), np.array(alias, dtype=np.int64)
 
 
 def acceptance_bits(accept: np.ndarray) -> np.ndarray:
