@@ -1,4 +1,4 @@
-"""Translates sentences of word ids; examples with the words nearest to each output. Below the task of translators."""
+"""Translates sentences of word ids; examples, with the words nearest to each output. Below the task of translators."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
     """Turn logits (n, V) into log densities if the loss states a scale; otherwise return them unchanged."""
     scale = loss.log_scale(query)
     return z if scale is None else z + scale
+
+
+@torch.no_grad()
+def answers(parts: ModelParts, task: Sentences, part: str, n: int) -> list[list[str]]:
+    """[source, translation, reference] of n sentences of a part, evenly spaced over those that are evaluated."""
+    evaluated = task.text.part(part)[:task.evaluate.sentences]
+    chosen = [evaluated[i] for i in sorted({i * len(evaluated) // n for i in range(n)})] if len(evaluated) else []
+    translated = translate(parts, task, [task.text.source.sentence(i) for i in chosen],
+                           [task.source_tokens(i) for i in chosen], task.evaluate)
+    return [[task.text.pair(i)[0], task.detokenize(words), task.text.pair(i)[1]]
+            for i, words in zip(chosen, translated, strict=True)]
 
 
 @torch.no_grad()
