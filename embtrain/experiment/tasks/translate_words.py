@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.progress import Progress
 from embtrain.common.types import Query
 from embtrain.data.parallel.batches import make_batch, pad_sources
 from embtrain.data.parallel.corpus import ParallelCorpus
@@ -50,6 +51,7 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
     best = Bf16Search(model) if config.table == "bfloat16" else None
     needs_density = model.has_frozen_table and not parts.loss.traits.estimates_log_prob
     step = partial(_density, parts.loss) if needs_density else None
+    progress = Progress("translating", len(order), "sentences")
     for begin in range(0, len(order), config.batch):
         batch = order[begin:begin + config.batch]
         source, length = (x.to(parts.problem.device) for x in pad_sources([sentences[i] for i in batch]))
@@ -58,6 +60,8 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
         for i, ids in zip(batch, translated, strict=True):
             out[i] = decoding.words(ids, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
+        progress.add(len(batch))
+    progress.close()
     return [out[i] for i in range(len(sentences))]
 
 
