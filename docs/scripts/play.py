@@ -88,7 +88,8 @@ def command(words: Sequence[str], printed: io.StringIO, interrupt: bool) -> int:
     folder = Path(words[words.index("--out") + 1]) if interrupt else None
     with (open(source, encoding="utf-8") as stdin, contextlib.redirect_stderr(printed), interrupted(folder),
           mock.patch.object(sys, "stdin", stdin), mock.patch.object(sys, "argv", words),
-          mock.patch.object(log, "propagate", False), mock.patch("embtrain.common.progress.EVERY_SECONDS", math.inf)):
+          mock.patch.object(log, "propagate", False), mock.patch("embtrain.common.progress.EVERY_SECONDS", math.inf),
+          mock.patch("embtrain.common.progress.FIRST_SECONDS", math.inf)):
         log.addHandler(warnings)
         try:
             return cli.run()

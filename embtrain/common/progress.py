@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Self
+from collections.abc import Iterable, Iterator
+from typing import Self, TypeVar
 
 from embtrain.common import terminal
 
-EVERY_SECONDS = 10.0
+FIRST_SECONDS, EVERY_SECONDS = 3.0, 10.0  # before the first line, and between two, without a terminal
+DELAY = 1.0    # seconds before a bar appears on a terminal: short work shows none
+AT_ONCE = 1024  # items that `tracked` counts together
+Item = TypeVar("Item")
 quiet = False  # set once by the option --quiet
 
 
@@ -24,13 +28,14 @@ class Progress:
     def __init__(self, label: str, total: int | None = None, unit: str = "it", done: int = 0):
         self.label, self.total, self.unit = label, total, unit
         self.done, self._initial = done, done
-        self._started, self._last_line = time.monotonic(), time.monotonic()
+        self._started = time.monotonic()
+        self._next_line = self._started + FIRST_SECONDS
         self._bar = None
         if sys.stderr.isatty() and not quiet:
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, initial=done, desc=terminal.plain(label), unit=unit, unit_scale=True,
-                             dynamic_ncols=True, leave=False)
+                             dynamic_ncols=True, leave=False, delay=DELAY)
 
     def add(self, n: int = 1, note: str = "") -> None:
         self.done += n
@@ -38,8 +43,8 @@ class Progress:
             self._bar.update(n)
             if note:
                 self._bar.set_postfix_str(terminal.plain(note), refresh=False)
-        elif not quiet and time.monotonic() - self._last_line >= EVERY_SECONDS:
-            self._last_line = time.monotonic()
+        elif not quiet and (now := time.monotonic()) >= self._next_line:
+            self._next_line = now + EVERY_SECONDS
             terminal.note(self._line(note))
 
     def _line(self, note: str) -> str:
@@ -56,8 +61,20 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def tracked(items: Iterable[Item], label: str, total: int | None = None, unit: str = "it") -> Iterator[Item]:
+    """Yield the items, and show how many were taken."""
+    with Progress(label, total, unit) as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % AT_ONCE == 0:
+                progress.add(AT_ONCE)
 
 
 def _pace(rate: float, unit: str) -> str:

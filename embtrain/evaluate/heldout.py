@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
 from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, mean_intervals
@@ -116,6 +117,7 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MA
     log_p = torch.empty(len(query), dtype=torch.float64, device=query_id.device)
     rank, log_z = torch.empty_like(log_p), torch.empty_like(log_p)
     start, n_queries, V = 0, 1, 0  # the first query alone, to learn V
+    progress = Progress("evaluating", len(queries), "queries")
     while start < len(queries):
         stop = min(start + n_queries, len(queries))
         scores = logits(queries.rows(slice(start, stop)))                                  # (q, V)
@@ -141,7 +143,9 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MA
                 log_z[pairs] = log_z_rows[i]
                 for part in pairs.split(at_once):
                     log_p[part], rank[part] = _log_prob_and_rank(z[i], log_partition[i], query.target[part])
+        progress.add(stop - start)
         start, n_queries = stop, max(1, chunk_cells // V)
+    progress.close()
     return PairRanks(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(queries))
 
 

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals, ratio_intervals
@@ -60,6 +61,7 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
     first = torch.searchsorted(document_id[pairs], torch.arange(n + 1, device=document_id.device)).tolist()
     better, equal = (torch.zeros(len(query), dtype=torch.float64, device=document_id.device) for _ in range(2))
     start, n_documents = 0, 1                                       # the first document alone, to learn V
+    progress = Progress("evaluating", n, "documents")
     while start < n:
         stop = min(start + n_documents, n)
         z = logits(documents.rows(slice(start, stop)))                                       # (q, V)
@@ -74,7 +76,9 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
             part_score = target_score[part, None]
             better[pairs_chunk[part]] = (z[row[part]] > part_score).sum(1).double()
             equal[pairs_chunk[part]] = (z[row[part]] == part_score).sum(1).double()
+        progress.add(stop - start)
         start, n_documents = stop, max(1, chunk_cells // z.shape[1])
+    progress.close()
     return _metrics(better.cpu().numpy(), np.maximum(equal.cpu().numpy(), 1), document_id.cpu().numpy(), n,
                     1 / p[query.target.cpu().numpy()])
 

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from embtrain.common.progress import Progress
 from embtrain.common.types import Score, first_occurrence
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.examples import HEAD, TAIL, TripleBatch
@@ -39,6 +40,7 @@ CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads per tail - tails per head
 PROJECTED = "projected"  # geometry of models with one candidate table per relation
 MAX_SCORES_HELD = 1 << 22     # scores in memory at once
 _MAX_ELEMENTS = 1 << 24  # elements of encoded queries in memory at once
+MAX_QUERIES = 1 << 13     # encoded at once, so that progress is seen
 Floats = NDArray[np.float64]
 
 
@@ -108,7 +110,8 @@ def ranks(
     known_offsets = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
     n_candidates, uses_core = model.problem.n_candidates, _uses_core(model)
-    step = max(1, _MAX_ELEMENTS // model.config.dim if uses_core else chunk_cells // n_candidates)
+    step = max(1, min(MAX_QUERIES, _MAX_ELEMENTS // model.config.dim) if uses_core else chunk_cells // n_candidates)
+    progress = Progress("ranking", len(first), "queries")
     cuts = torch.arange(0, len(first), step)
     if uses_core and model.geometry == PROJECTED:
         relation = context[first, 1]
@@ -122,6 +125,8 @@ def ranks(
         block = _QueryBlock(queries.rows(slice(a, b)), pair_offsets[a:b + 1] - pair_offsets[a], target[pairs],
                             known_offsets[a:b + 1] - known_offsets[a], known_ids[known_pairs])
         better[pairs], equal[pairs] = count(model, block, threads)
+        progress.add(b - a)
+    progress.close()
     target_is_known = known.contains(context[order], target.unsqueeze(1))[:, 0]
     candidates = n_candidates - known_offsets.diff()[group[order]] + target_is_known.long()           # (n,)
     better = torch.where(better < 0, candidates - 1, better)

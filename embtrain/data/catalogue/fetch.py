@@ -12,6 +12,7 @@ A file without a verified hash (`unverified`) is accepted only with trust; its h
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 import os
@@ -22,7 +23,8 @@ from urllib.parse import quote
 
 from embtrain.common import shipped, terminal
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
-from embtrain.common.files import read_json, sha256, temporary_folder, write_json
+from embtrain.common.files import read_json, temporary_folder, write_json
+from embtrain.common.progress import Progress
 from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.download import download
 from embtrain.data.catalogue.members import unpack_members
@@ -31,6 +33,7 @@ from embtrain.data.catalogue.recipes import KINDS, CorpusRecipe, Kind, Recipe, f
 from embtrain.data.storage.folders import cache_folder, user_path
 
 Location = Literal["embedded", "cached", "mirror", "absent", "made"]
+PIECE = 1 << 24  # bytes hashed at a time
 MAX_UNKNOWN_SIZE = 2 << 30  # bytes of a download whose size is not in its recipe
 _log = logging.getLogger("embtrain")
 
@@ -154,10 +157,10 @@ def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verif
     """Return the file from a location on this machine. A package of another version does not count."""
     digest = _expected_digest(file, cache)
     in_package = _package_path(file)
-    if in_package is not None and in_package.is_file() and digest == (actual := sha256(in_package)):
+    if in_package is not None and in_package.is_file() and digest == (actual := _sha256(in_package)):
         return VerifiedFile(in_package, "embedded", actual)
     if digest is not None and (in_cache := _cache_path(file, digest, cache)).is_file():
-        if sha256(in_cache) == digest:
+        if _sha256(in_cache) == digest:
             return VerifiedFile(in_cache, "cached", digest)
         _log.warning("%s: %s: was damaged and has been removed", owner, in_cache)
         in_cache.unlink()
@@ -166,8 +169,18 @@ def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verif
         actual = _check_digest(file, in_mirror, str(in_mirror), cache, owner, trust)
         return VerifiedFile(in_mirror, "mirror", actual)
     if in_package is not None and in_package.is_file() and not (file.mirror or file.url):
-        raise DataError(_mismatch(owner, str(in_package), digest, sha256(in_package)))
+        raise DataError(_mismatch(owner, str(in_package), digest, _sha256(in_package)))
     return None
+
+
+def _sha256(path: Path) -> str:
+    """Hash a file in pieces, with progress."""
+    digest, size = hashlib.sha256(), path.stat().st_size
+    with open(path, "rb") as file, Progress(f"verifying {path.name}", size, "B") as progress:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+            progress.add(len(piece))
+    return digest.hexdigest()
 
 
 def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
@@ -219,7 +232,7 @@ def _download_from(url: str, path: Path, file: RecipeFile, cache: Path, owner: s
 
 def _check_digest(file: RecipeFile, path: Path, origin: str, cache: Path, owner: str, trust: bool) -> str:
     """Return the hash of a downloaded file that may be used; DataError if it may not."""
-    actual, digest = sha256(path), _expected_digest(file, cache)
+    actual, digest = _sha256(path), _expected_digest(file, cache)
     if digest is None:
         terminal.note(f"{owner}: {origin}: sha256 {actual}, {path.stat().st_size:,} bytes; this hash is not verified")
         if not trust:

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError
+from embtrain.common.progress import tracked
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.parallel import files as parallel_files, synthetic, tokenize
@@ -207,8 +208,10 @@ def _encode(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> 
     out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
     for side, split in enumerate((tokenize_source, tokenize_line)):
         index: dict[str, int] = {}
+        pairs = tracked((pair for part in PARTS for pair in parts[part]), f"reading {('sources', 'targets')[side]}",
+                        sum(len(parts[part]) for part in PARTS), "sentences")
         pieces = [[index.setdefault(word, len(index)) for word in split(pair[side], tokenizer, lower)]
-                  for part in PARTS for pair in parts[part]]
+                  for pair in pairs]
         out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
         out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
         out[f"words{side}"] = pack_lines(index)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from embtrain.common.errors import DataError
+from embtrain.common.progress import tracked
 from embtrain.data.storage import encoding
 from embtrain.data.storage.containers import Source
 
@@ -18,10 +21,8 @@ def read_raw_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "") ->
     Raises DataError for a line of more than `max_bytes` bytes, without reading the rest of it. hint: the end of that
     error.
     """
-    read: Callable[[int], bytes] = source.stream.readline
-    number = 0
-    while line := read(max_bytes + 1):
-        number += 1
+    lines: Iterator[bytes] = iter(partial(source.stream.readline, max_bytes + 1), b"")
+    for number, line in enumerate(tracked(lines, f"reading {os.path.basename(source.name)}", unit="lines"), 1):
         if len(line) > max_bytes:
             raise DataError(f"{source.name}:{number}: is longer than {max_bytes:,} bytes{hint and f': {hint}'}")
         yield number, line

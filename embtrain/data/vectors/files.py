@@ -22,6 +22,7 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 
 from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.progress import AT_ONCE, Progress
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 
 Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors", "fasttext"]
@@ -57,6 +58,7 @@ class VectorRows:
         self.target = V if reading.limit is None else reading.limit
         self.words: list[str] = []
         self.table = np.empty((min(V, self.target), D), np.float32)
+        self.progress = Progress(f"reading {path.name}", len(self.table), "vectors")
 
     @property
     def is_full(self) -> bool:
@@ -69,6 +71,8 @@ class VectorRows:
     def add(self, word: str) -> np.ndarray:
         """Append a word and return its row of the table, to be filled."""
         self.words.append(word)
+        if len(self.words) % AT_ONCE == 0:
+            self.progress.add(AT_ONCE)
         if len(self.words) > len(self.table):                # the limit exceeds the declared number of rows
             more = min(self.target, 2 * len(self.table)) - len(self.table)
             check_memory(self.path, len(self.table) + more, self.table.shape[1], self.max_bytes)
@@ -78,6 +82,7 @@ class VectorRows:
 
     def result(self) -> WordsAndTable:
         """Return the words and the filled part of the table."""
+        self.progress.close()
         return self.words, self.table[:len(self.words)]
 
 

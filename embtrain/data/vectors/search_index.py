@@ -23,6 +23,7 @@ import torch
 import embtrain
 from embtrain.common.errors import UsageError
 from embtrain.common.files import write_atomically, write_json
+from embtrain.common.progress import Progress
 from embtrain.data.vectors.folders import write_lines
 from embtrain.data.vectors.vectors import Vectors
 
@@ -38,6 +39,7 @@ LINKS, BUILD, SEARCH = 32, 128, 64       # edges of a node, and candidates while
 N_QUERIES, N_NEIGHBOURS = 1_000, 10      # of the kept neighbours
 TIE = 1e-6                               # difference of cosines below which two neighbours are equally near
 MAX_COSINES = 1 << 24                    # computed at once
+ADDED_AT_ONCE = 1 << 14                  # vectors that an index of usearch receives at once
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # rows (n, D) of length 1, k -> row numbers (n, k); -1: none found
 
@@ -143,7 +145,11 @@ def _usearch_bytes(unit: np.ndarray, dtype: Dtype, kind: Kind) -> bytes:
 
     codes = {"float32": "f32", "float16": "f16", "int8": "i8"}
     index = Index(ndim=unit.shape[1], metric="cos", dtype=codes[dtype], connectivity=LINKS, expansion_add=BUILD)
-    index.add(np.arange(len(unit), dtype=np.uint64), unit, threads=torch.get_num_threads())
+    with Progress("building the index", len(unit), "vectors") as progress:
+        for start in range(0, len(unit), ADDED_AT_ONCE):
+            rows = unit[start:start + ADDED_AT_ONCE]
+            index.add(np.arange(start, start + len(rows), dtype=np.uint64), rows, threads=torch.get_num_threads())
+            progress.add(len(rows))
     return cast(bytes, index.save())
 
 

@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
+from embtrain.common.progress import tracked
 from embtrain.data.storage import checksummed
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.text.spelling import Spellings
@@ -188,6 +189,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metada
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own; this format cannot represent it")
     V, D = vectors.table.shape
+    counted = partial(tracked, label=f"writing {path.name}", total=V, unit="vectors")
     with write_atomically(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
@@ -197,11 +199,11 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metada
         if format != "glove":
             file.write(f"{V} {D}\n".encode())
         if format == "word2vec-binary":
-            for word, row in zip(words, vectors.table.astype("<f4", copy=False), strict=True):
+            for word, row in counted(zip(words, vectors.table.astype("<f4", copy=False), strict=True)):
                 file.write(word + b" " + row.tobytes())
             return
         line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits identify every float32
-        for word, row in zip(words, vectors.table, strict=True):
+        for word, row in counted(zip(words, vectors.table, strict=True)):
             file.write(line % (word, *row.tolist()))
 
 

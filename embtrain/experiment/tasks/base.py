@@ -51,7 +51,6 @@ class Task:
                                                                # unchanged; empty: it cannot train on them
     stopping_metric: ClassVar[str] = "valid/log_likelihood"    # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"              # default primary metric of a comparison
-    has_example_answers: ClassVar[bool] = True                 # one candidate answers a held-out query
 
     settings: Settings
     identity: dict[str, Any]                                    # of the corpus: name, sha256, settings, counts
@@ -109,6 +108,10 @@ class Task:
     def describe_heldout(self, batch: Batch, query: Query, rows: Tensor) -> list[str]:
         """Return the text of the queries of some rows of a held-out batch, (n,), for examples of answers."""
         return self.describe_queries(query.rows(rows))
+
+    def answer_sentences(self, components: ModelParts, part: str, n: int) -> list[list[str]] | None:
+        """Return [query, answer, reference] of n held-out sentences; None if candidates answer the queries."""
+        return None
 
     def known_answers(self, context: Tensor) -> Tensor | None:
         """Return which candidates are positives in any part, (n, V) bool, for contexts (n, C) whose first column is a

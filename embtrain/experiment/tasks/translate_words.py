@@ -1,4 +1,4 @@
-"""Translates sentences of word ids; examples with the words nearest to each output. Below the task of translators."""
+"""Translates sentences of word ids; examples, with the words nearest to each output. Below the task of translators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.progress import Progress
 from embtrain.common.types import Query
 from embtrain.data.parallel.batches import make_batch, pad_sources
 from embtrain.data.parallel.corpus import ParallelCorpus
@@ -50,6 +51,7 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
     best = Bf16Search(model) if config.table == "bfloat16" else None
     needs_density = model.has_frozen_table and not parts.loss.traits.estimates_log_prob
     step = partial(_density, parts.loss) if needs_density else None
+    progress = Progress("translating", len(order), "sentences")
     for begin in range(0, len(order), config.batch):
         batch = order[begin:begin + config.batch]
         source, length = (x.to(parts.problem.device) for x in pad_sources([sentences[i] for i in batch]))
@@ -58,6 +60,8 @@ def translate(parts: ModelParts, task: Sentences, sentences: Sequence[np.ndarray
         for i, ids in zip(batch, translated, strict=True):
             out[i] = decoding.words(ids, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
+        progress.add(len(batch))
+    progress.close()
     return [out[i] for i in range(len(sentences))]
 
 
@@ -65,6 +69,17 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
     """Turn logits (n, V) into log densities if the loss states a scale; otherwise return them unchanged."""
     scale = loss.log_scale(query)
     return z if scale is None else z + scale
+
+
+@torch.no_grad()
+def answers(parts: ModelParts, task: Sentences, part: str, n: int) -> list[list[str]]:
+    """[source, translation, reference] of n sentences of a part, evenly spaced over those that are evaluated."""
+    evaluated = task.text.part(part)[:task.evaluate.sentences]
+    chosen = [evaluated[i] for i in sorted({i * len(evaluated) // n for i in range(n)})] if len(evaluated) else []
+    translated = translate(parts, task, [task.text.source.sentence(i) for i in chosen],
+                           [task.source_tokens(i) for i in chosen], task.evaluate)
+    return [[task.text.pair(i)[0], task.detokenize(words), task.text.pair(i)[1]]
+            for i, words in zip(chosen, translated, strict=True)]
 
 
 @torch.no_grad()

@@ -54,7 +54,6 @@ class TranslationTask(Task):
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
     stopping_metric = "valid/accuracy@1"
     metric = "test/bleu"
-    has_example_answers = False  # the answer is a sentence: test.translations.txt
     text: ParallelCorpus
     examples: SentencePairs
 
@@ -191,9 +190,8 @@ class TranslationTask(Task):
         rows: list[Score] = []
         for part in ("valid", "test"):
             bleu, lines = self._translations(components, part, self.evaluate, items)
-            rows += [
-                row._replace(benchmark=part) for row in (*bleu, *self._vectors(components, part, self.evaluate, items))
-            ]
+            rows += [row._replace(benchmark=part)
+                     for row in (*bleu, *self._vectors(components, part, self.evaluate, items))]
             write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
         write_json(folder / "examples.json", translate_words.examples(components, self, self.evaluate.examples))
         return rows
@@ -216,10 +214,11 @@ class TranslationTask(Task):
         bleu, lines = own_task._translations(components, "test", self.evaluate, None)
         if folder is not None:
             write_text(folder / f"{where.name}.translations.txt", "".join(f"{line}\n" for line in lines))
-        return [
-            row._replace(benchmark=where.name)
-            for row in (*bleu, *own_task._vectors(components, "test", self.evaluate, None))
-        ]
+        return [row._replace(benchmark=where.name)
+                for row in (*bleu, *own_task._vectors(components, "test", self.evaluate, None))]
+
+    def answer_sentences(self, components: ModelParts, part: str, n: int) -> list[list[str]]:
+        return translate_words.answers(components, self, part, n)
 
     def source_tokens(self, i: int) -> list[str]:
         """Return the source words of held-out pair i as written, rare ones included: one for each of its ids."""

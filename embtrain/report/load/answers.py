@@ -16,7 +16,7 @@ class AnsweredQuery:
 
     query: str
     answers: list[tuple[str, float | None, bool]]  # name, score or probability, whether it is a positive; best first
-    positives: list[tuple[str, float]]             # name and rank, best first
+    positives: list[tuple[str, float | None]]      # name and rank, best first; a sentence has no rank
     n_positives: int                               # all of them
 
 
@@ -25,7 +25,7 @@ class ExampleAnswers:
     """The queries of a part, and the kind of the scores."""
 
     part: str                     # test or valid
-    scores: str                   # probability or score
+    scores: str                   # probability, score, or none for sentences
     queries: list[AnsweredQuery]
 
 
@@ -44,7 +44,7 @@ def _query(value: Any, where: str) -> AnsweredQuery:
         answers.append((_text(name, where), finite_or_none(score, where), is_positive is True))
     for positive in _list(tree.get("positives"), f"{where}: positives"):
         name, rank = _fields(positive, 2, f"{where}: positives")
-        positives.append((_text(name, where), finite_or_none(rank, where) or 0.0))
+        positives.append((_text(name, where), finite_or_none(rank, where)))
     n = finite_or_none(tree.get("n_positives"), where)
     return AnsweredQuery(_text(tree.get("query"), where), answers, positives, int(n or len(positives)))
 

@@ -144,31 +144,34 @@ def test_the_first_run_needs_the_disk_of_all_runs(place: Path, tmp_path: Path, c
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     free = 1 << 40
     monkeypatch.setattr(machine, "free_disk", lambda folder: free)
-    cells = compare.plan(grid(place), tmp_path)[1]
+    cells = compare.plan(grid(place, seeds=1), tmp_path)[1]
     built = parts.build_each({cell.label: cell for cell in cells}, tasks.read(cells[0].settings))
-    run(place, tmp_path / "out")
+    run(place, tmp_path / "out", seeds=1)
     stored = [sum(path.stat().st_size for path in cell.rglob("*.safetensors") if path.name != "items.safetensors")
               for cell in (tmp_path / "out" / "cells").iterdir()]
     checkpoint = max(path.stat().st_size for path in (tmp_path / "out").rglob("step-*.safetensors"))
-    need = disk._bytes(cells, built, 1)
+    need = disk._bytes(tmp_path, cells, built, 1)
     # Headers of the files and the words of the vectors are not counted: some kilobytes.
-    assert len(stored) == 4 and 0 < sum(stored) + checkpoint - need < 4 * 4 * 4096
-    assert need - disk._bytes(cells, built, 1, keep=1) == 4 * memory.disk_need(
+    assert len(stored) == 2 and 0 < sum(stored) + checkpoint - need < 2 * 4 * 4096
+    assert need - disk._bytes(tmp_path, cells, built, 1, keep=1) == 2 * memory.disk_need(
         cells[0].settings, built["sgns"].problem, tmp_path, built["sgns"].state_bytes).checkpoint
     cells_here.log.clear()
     free = need - 1
-    with pytest.raises(ResourceError, match=r"^--out: .*few: the checkpoints and vectors of 4 runs need .* MiB on the "
+    with pytest.raises(ResourceError, match=r"^--out: .*few: the checkpoints and vectors of 2 runs need .* MiB on the "
                                             r"disk of .*, and .* MiB are free; choose another disk with --out, or "
                                             r"compare fewer runs, or keep only the last checkpoint of each run with "
                                             r"--set train\.keep=1, which needs ") as error:
-        run(place, tmp_path / "few")
+        run(place, tmp_path / "few", seeds=1)
     assert error.value.code == 4 and cells_here.log == []
     with pytest.raises(ResourceError, match=r"or compare fewer runs$"):
         free = 1
-        run(place, tmp_path / "few", "train.keep=1")
+        run(place, tmp_path / "few", "train.keep=1", seeds=1)
     for cell in cells[1:]:                   # files that are there need no room
         shutil.copytree(tmp_path / "out" / "cells" / cell.name, tmp_path / "cells" / cell.name)
-    assert disk._bytes([cell for cell in cells if not cell.is_finished()], built, 1) < need / 2
+    assert disk._bytes(tmp_path, [cell for cell in cells if not cell.is_finished()], built, 1) < need
+    shared = tmp_path / "join" / "runs" / f"{cells[0].name}.3" / cells[0].name       # another machine trains it
+    shutil.copytree(tmp_path / "out" / "cells" / cells[0].name, shared)
+    assert disk._bytes(tmp_path, cells[:1], built, 1) < disk._bytes(tmp_path / "elsewhere", cells[:1], built, 1) / 2
 
 
 def test_trials_of_a_search_need_their_disk(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,19 @@ def test_examples_show_the_words_nearest_to_an_output_and_to_its_negative(run: e
     assert wrong == expected and expected
 
 
+def test_examples_of_answers_are_test_sentences_with_translation_and_reference(corpus: Path, run: experiment.Run
+                                                                               ) -> None:
+    found = json.loads((run.folder / "answers.json").read_text())
+    assert (found["part"], found["scores"]) == ("test", "none")
+    lines = [path.read_text().splitlines() for path in (
+        corpus / "test.de", run.folder / "test.translations.txt", corpus / "test.en")]
+    places = [i * 12 // 8 for i in range(8)]                     # evaluate.sentences=12
+    assert [query["query"] for query in found["queries"]] == [lines[0][i] for i in places]
+    assert [query["answers"] for query in found["queries"]] == [[[lines[1][i], None, lines[1][i] == lines[2][i]]]
+                                                                for i in places]
+    assert [query["positives"] for query in found["queries"]] == [[[lines[2][i], None]] for i in places]
+
+
 def test_a_run_is_evaluated_with_a_bfloat16_table(run: experiment.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     plain = Bf16Search.__call__

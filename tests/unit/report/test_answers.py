@@ -39,9 +39,28 @@ def test_probabilities_have_two_digits_and_the_note_names_them(tmp_path: Path) -
     assert "Queries of the validation data" in page.words and "Answers known from other data" not in page.words
 
 
+SENTENCES = {"part": "test", "scores": "none", "queries": [
+    {"query": "ein Hund; zwei", "answers": [["a dog; two", None, True]], "positives": [["a dog; two", None]],
+     "n_positives": 1},
+    {"query": "drei", "answers": [["", None, False]], "positives": [["three", None]], "n_positives": 1}]}
+
+
+def test_sentences_have_an_answer_and_a_reference_without_rank(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", answers=SENTENCES, identity={"task": "translation"})
+    page = checked(report.write(folder).read_text(encoding="utf-8"))
+    for shown in ("Examples of answers", "sentence", "answer", "reference", "ein Hund; zwei", "✓ a dog; two", "three",
+                  "Sentences of the test data, evenly spaced", "✓ marks one that equals the reference"):
+        assert shown in page.words, shown
+    assert "and its rank" not in page.words and "a dog; two:" not in page.words
+    markdown = (folder / "report.md").read_text(encoding="utf-8")
+    assert "| ein Hund; zwei | ✓ a dog; two | a dog; two |" in markdown
+
+
 def test_names_are_escaped(tmp_path: Path) -> None:
     queries = [{**QUERY, "query": name, "answers": [[name, 1.0, True]], "positives": [[name, 1.0]]} for name in HOSTILE]
-    checked(report.write(run_folder(tmp_path / "run", answers={**ANSWERS, "queries": queries})).read_text("utf-8"))
+    for scores in ("score", "none"):
+        folder = run_folder(tmp_path / scores, answers={**ANSWERS, "scores": scores, "queries": queries})
+        checked(report.write(folder).read_text("utf-8"))
 
 
 def test_a_run_without_examples_has_no_section(tmp_path: Path) -> None:

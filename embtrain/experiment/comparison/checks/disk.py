@@ -6,6 +6,7 @@ While runs train, each writes a further checkpoint before it deletes the oldest 
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import existing_part
 from embtrain.experiment.comparison.checks.parts import PlannedRun
+from embtrain.experiment.comparison.shared.places import runs_in
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import memory
 from embtrain.experiment.run.memory import mebibytes
@@ -26,7 +28,7 @@ def require_disk(folder: Path, cells: Sequence[Cell], planned: Mapping[str, Plan
     """
     place = existing_part(folder)
     counted = [cell for cell in cells if cell.label in planned and not cell.is_finished()]
-    need, smaller = _bytes(counted, planned, parallel), _bytes(counted, planned, parallel, keep=1)
+    need, smaller = (_bytes(folder, counted, planned, parallel, keep) for keep in (None, 1))
     if need > (free := machine.free_disk(place)):
         remedy = f", or keep only the last checkpoint of each run with --set train.keep=1, which needs " \
                  f"{mebibytes(smaller)}" if smaller < need else ""
@@ -35,14 +37,21 @@ def require_disk(folder: Path, cells: Sequence[Cell], planned: Mapping[str, Plan
                             f"disk with --out, or compare fewer runs{remedy}")
 
 
-def _bytes(cells: Sequence[Cell], planned: Mapping[str, PlannedRun], parallel: int, keep: int | None = None) -> int:
+def _bytes(folder: Path, cells: Sequence[Cell], planned: Mapping[str, PlannedRun], parallel: int,
+           keep: int | None = None) -> int:
     """Bytes that cells will write. keep: in place of train.keep."""
     kept, at_work = 0, list[int]()
     for cell in cells:
         (problem, state_bytes), settings = planned[cell.label], cell.settings
         if keep is not None:
             settings = settings.model_copy(update={"train": settings.train.model_copy(update={"keep": keep})})
-        need = memory.disk_need(settings, problem, cell.folder, state_bytes)
+        need = memory.disk_need(settings, problem, _run_folder(folder, cell), state_bytes)
         kept += max(0, need.stored - need.checkpoint - need.present)
         at_work.append(need.checkpoint + need.tables)
     return kept + sum(sorted(at_work)[-parallel:])
+
+
+def _run_folder(folder: Path, cell: Cell) -> Path:
+    """The folder in which a cell trains: with several machines, an unfinished one is elsewhere (shared/handover.py)."""
+    shared = sorted(runs_in(folder).glob(f"{glob.escape(cell.name)}.*/{glob.escape(cell.name)}"))
+    return shared[-1] if shared else cell.folder

@@ -3,6 +3,7 @@
 The rank of a positive is 1 + the candidates with a higher score + half of those with an equal one, as in
 evaluate/heldout.py. The other held-out positives of the query do not count. In graphs and hierarchies no other known
 positive counts, nor does the entity of the query itself. Scores are those of the model, as in `embtrain predict`.
+A translator answers with a sentence, which has neither score nor rank.
 """
 
 from __future__ import annotations
@@ -28,10 +29,18 @@ MAX_ROWS = 4096  # held-out rows from which the queries are chosen
 def write(folder: Path, parts: Components) -> None:
     """Write answers.json: queries of the test part, else of valid; no file if nothing is held out."""
     for part in ("test", "valid"):
-        batch = parts.task.heldout(part)
-        if len(batch) and parts.task.has_example_answers:
-            write_json(folder / FILE, {"part": part, **examples(parts, batch)})
+        if len(batch := parts.task.heldout(part)):
+            sentences = parts.task.answer_sentences(parts, part, N_QUERIES)
+            tree = examples(parts, batch) if sentences is None else _in_sentences(sentences)
+            write_json(folder / FILE, {"part": part, **tree})
             return
+
+
+def _in_sentences(answered: list[list[str]]) -> dict[str, Any]:
+    """The same as `examples` for [query, answer, reference]; scores: none, and no reference has a rank."""
+    return {"scores": "none", "queries": [
+        {"query": query, "answers": [[answer, None, answer == reference]], "positives": [[reference, None]],
+         "n_positives": 1} for query, answer, reference in answered]}
 
 
 @torch.no_grad()
