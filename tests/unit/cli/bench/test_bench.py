@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -101,12 +102,22 @@ def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
     assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
 
 
-def test_each_run_is_printed_with_its_round_and_ratio() -> None:
+def test_each_run_is_printed_with_its_round_and_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     log: list[str] = []
     three_rounds(log)
     assert len(log) == 3 * 5
     assert log[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
     assert log[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
+
+
+@pytest.mark.parametrize(("cores", "shown"), [(16, "16 threads"), (15, "16 threads on 15 cores"),
+                                              (1, "16 threads on 1 core")])
+def test_more_threads_than_cores_are_reported(monkeypatch: pytest.MonkeyPatch, cores: int, shown: str) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    log: list[str] = []
+    run("x", "s", [Group(16, {"many": Played()("many", [2])})], 1, {}, log.append)
+    assert log == [f"round 1 · many · {shown} · 2.000 s, 6.000 CPU-s"]
 
 
 def test_a_small_ratio_keeps_four_digits() -> None:
